@@ -1,0 +1,170 @@
+"""The broker's decisions: who joins, who may run, when the run ends and what a failure does. Pure.
+
+``Hub.handle(sender, message)`` answers with the messages to send. The shells around it carry bytes
+(``broker.process`` over ZeroMQ, the ``inproc`` engine by function calls); both use this one code path.
+"""
+
+from enum import Enum
+
+from broker.membership import Membership
+from broker.timesync import ProtocolError, Quiet, TimeSync, least
+from broker.wire import (
+    LAUNCHER,
+    Abort,
+    AskDump,
+    AskStatus,
+    Channel,
+    Deadlock,
+    Dump,
+    End,
+    Failed,
+    Finished,
+    Join,
+    Lost,
+    Message,
+    RankFailed,
+    RankResult,
+    Refused,
+    Report,
+    Result,
+    Start,
+    Started,
+    Status,
+    Stop,
+    ToBroker,
+)
+
+Out = list[tuple[int, Message]]
+
+
+class Phase(Enum):
+    """Where a run stands; it only moves down this list."""
+
+    JOINING = "joining"
+    RUNNING = "running"
+    DUMPING = "dumping"
+    ENDING = "ending"
+    DONE = "done"
+
+
+class Hub:
+    """One run of ``size`` SIPs. The only writer of its phase, membership and time synchronisation."""
+
+    def __init__(self, size: int, channels: list[Channel]) -> None:
+        self._size = size
+        self.phase = Phase.JOINING
+        self._membership = Membership(size)
+        self.timesync = TimeSync(size, channels)
+        self._dumps: dict[int, bytes] = {}
+        self._owing: set[int] = set()
+
+    def handle(self, sender: int, message: ToBroker) -> Out:
+        """Take one fact and answer with what must be sent, as (destination, message).
+
+        A fact that cannot be true ends the run as an internal failure that names the sender; it never raises.
+        """
+        try:
+            return self._dispatch(sender, message)
+        except ProtocolError as error:
+            return self._fail(sender, Failed("internal", str(error), "", 0))
+
+    def _dispatch(self, sender: int, message: ToBroker) -> Out:
+        match message:
+            case Report():
+                return self._report(sender, message)
+            case Join():
+                return self._join(sender, message)
+            case Dump():
+                return self._dump(sender, message)
+            case Result():
+                return self._result(sender, message)
+            case Failed():
+                return self._fail(sender, message)
+            case Lost():
+                return self._lost(message)
+            case Stop():
+                return self._abort(message.reason)
+            case AskStatus():
+                return [(LAUNCHER, self._status())]
+
+    def _join(self, sender: int, join: Join) -> Out:
+        if sender != join.rank:
+            return [(sender, Refused(f"rank {join.rank} joined under the name of rank {sender}"))]
+        reason = self._membership.join(join)
+        if reason is not None:
+            return [
+                (sender, Refused(reason)),
+                (LAUNCHER, RankFailed(join.rank, "refused", reason, "", 0)),
+                *self._abort(reason),
+            ]
+        self._owing.add(join.rank)
+        if self.phase is not Phase.JOINING:
+            return [(sender, Abort("the run is already ending"))]
+        if not self._membership.complete:
+            return []
+        self.phase = Phase.RUNNING
+        start = Start(self._membership.endpoints())
+        return [(LAUNCHER, Started()), *((rank, start) for rank in range(self._size))]
+
+    def _report(self, sender: int, report: Report) -> Out:
+        if self.phase is Phase.JOINING:
+            raise ProtocolError(f"SIP {sender} reported before the run was started")
+        if self.phase is not Phase.RUNNING:
+            return []
+        decision = self.timesync.report(sender, report)
+        if not isinstance(decision, Quiet):
+            return list[tuple[int, Message]](decision)
+        if any(decision.waiting):
+            self.phase = Phase.DUMPING
+            return self._to_all(AskDump())
+        self.phase = Phase.ENDING
+        return self._to_all(End())
+
+    def _dump(self, sender: int, dump: Dump) -> Out:
+        if self.phase is not Phase.DUMPING:
+            return []
+        if sender not in self._owing:
+            raise ProtocolError(f"a dump by {sender}, who takes no part")
+        self._dumps[sender] = dump.blob
+        if len(self._dumps) < self._size:
+            return []
+        dumps = tuple(self._dumps[rank] for rank in range(self._size))
+        return [(LAUNCHER, Deadlock(dumps)), *self._abort("deadlock")]
+
+    def _result(self, sender: int, result: Result) -> Out:
+        if sender not in self._owing:
+            return []
+        self._owing.discard(sender)
+        return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
+
+    def _fail(self, sender: int, failed: Failed) -> Out:
+        told = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps)
+        return [(LAUNCHER, told), *self._abort(f"SIP {sender} failed: {failed.message}")]
+
+    def _lost(self, lost: Lost) -> Out:
+        if lost.rank not in self._owing and self.phase is not Phase.JOINING:
+            return []
+        self._owing.discard(lost.rank)
+        return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
+
+    def _abort(self, reason: str) -> Out:
+        if self.phase in (Phase.ENDING, Phase.DONE):
+            return []
+        self.phase = Phase.ENDING
+        aborts: Out = [(rank, Abort(reason)) for rank in sorted(self._owing)]
+        return aborts or self._finish_if_all_answered()
+
+    def _finish_if_all_answered(self) -> Out:
+        if self._owing or self.phase is not Phase.ENDING:
+            return []
+        self.phase = Phase.DONE
+        sync = self.timesync
+        return [(LAUNCHER, Finished(sync.reports, sync.grants, sync.window_ps_sum, sync.windows))]
+
+    def _status(self) -> Status:
+        sync = self.timesync
+        now_ps = least(*(sync.acts_ps(rank) for rank in range(self._size))) or 0
+        return Status(len(self._membership.joined), now_ps, sync.grants)
+
+    def _to_all(self, message: Message) -> Out:
+        return [(rank, message) for rank in range(self._size)]

@@ -1,0 +1,54 @@
+"""Who takes part: joining by rank, and refusal by name. Pure.
+
+Every SIP derives the whole plan from the same config by itself; its ``Join`` carries a digest of it.
+SIPs that would simulate different systems are refused before anything runs.
+"""
+
+from broker.wire import PROTOCOL, Join
+
+
+class Membership:
+    """The SIPs that have joined, of ``size``; the first one to join sets the digest that the others must match."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.joined: dict[int, Join] = {}
+
+    def join(self, join: Join) -> str | None:
+        """Accept a SIP, or say in one line why it cannot take part."""
+        reason = self._objection(join)
+        if reason is None:
+            self.joined[join.rank] = join
+        return reason
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has joined."""
+        return len(self.joined) == self._size
+
+    def missing(self) -> list[int]:
+        """Ranks that have not joined yet."""
+        return [rank for rank in range(self._size) if rank not in self.joined]
+
+    def endpoints(self) -> tuple[str, ...]:
+        """Where each SIP listens, by rank."""
+        return tuple(self.joined[rank].endpoint for rank in range(self._size))
+
+    def _objection(self, join: Join) -> str | None:
+        if join.protocol != PROTOCOL:
+            return f"SIP {join.rank} speaks protocol {join.protocol}, the broker {PROTOCOL}; install one version"
+        if join.world_size != self._size or join.rank >= self._size:
+            return f"SIP {join.rank} of {join.world_size} wants to join a run of {self._size} SIPs"
+        if join.rank in self.joined:
+            other = self.joined[join.rank]
+            return f"rank {join.rank} joined twice: pid {other.pid} on {other.host} and pid {join.pid} on {join.host}"
+        for first in self.joined.values():
+            if join.version != first.version:
+                versions = f"SIP {join.rank} runs version {join.version}, SIP {first.rank} {first.version}"
+                return f"{versions}; install one version"
+            if join.plan_digest != first.plan_digest:
+                return (
+                    f"SIP {join.rank} ({join.host}) and SIP {first.rank} ({first.host}) have different plans "
+                    f"({join.plan_digest[:12]}, {first.plan_digest[:12]}); give all SIPs the same config and algorithm"
+                )
+        return None

@@ -1,0 +1,149 @@
+"""Mail over ZeroMQ: a DEALER to the broker's ROUTER, and one PUSH to PULL stream for each ordered pair of SIPs.
+
+Queues are unbounded on purpose: a sender that blocked on a full pipe would wait for a receiver that waits for
+the broker. What is in flight is bounded by the credits of the simulated queues.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import zmq
+
+from broker.wire import BROKER, LAUNCHER, MAX_FRAME_BYTES
+
+LINGER_MS = 5000
+RECONNECT_MS = 5
+LAUNCHER_NAME = b"launcher"
+
+
+def rank_name(rank: int) -> bytes:
+    """The routing id of a rank."""
+    return b"sip-%d" % rank
+
+
+def sender_of(name: bytes) -> int | None:
+    """The rank, or ``LAUNCHER``, behind a routing id; None for a stranger."""
+    if name == LAUNCHER_NAME:
+        return LAUNCHER
+    digits = name.removeprefix(b"sip-")
+    return int(digits) if name.startswith(b"sip-") and digits.isdigit() else None
+
+
+def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+    socket = context.socket(kind)
+    socket.set_hwm(0)
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+    return socket
+
+
+class ZmqEnd:
+    """The dealing end of one participant: sends to the broker and receives from it. The launcher needs no more."""
+
+    def __init__(self, name: bytes, broker_endpoint: str) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._dealer = _socket(self._context, zmq.DEALER)
+        self._dealer.setsockopt(zmq.IDENTITY, name)
+        self._dealer.connect(broker_endpoint)
+
+    @property
+    def socket(self) -> "zmq.Socket[bytes]":
+        """For a ``zmq.Poller``."""
+        return self._dealer
+
+    def send(self, to: int, frame: bytes) -> None:
+        """Send to the broker, the only destination of this end."""
+        assert to == BROKER
+        self._dealer.send(frame)
+
+    def receive_waiting(self) -> Iterator[bytes]:
+        """Frames that are here already."""
+        with contextlib.suppress(zmq.Again):
+            while True:
+                yield self._dealer.recv(zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+        self._dealer.close()
+        self._context.term()
+
+
+    def close_now(self) -> None:
+        """Release everything; what is queued for a broker that may be gone is dropped."""
+        self._context.destroy(linger=0)
+
+
+class ZmqSipMail(ZmqEnd):
+    """The mail of one SIP. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
+
+    def __init__(self, rank: int, broker_endpoint: str, endpoint: str) -> None:
+        super().__init__(rank_name(rank), broker_endpoint)
+        self._pull = _socket(self._context, zmq.PULL)
+        self._pull.bind(endpoint)
+        self._poller = zmq.Poller()
+        self._poller.register(self._dealer, zmq.POLLIN)
+        self._poller.register(self._pull, zmq.POLLIN)
+        self._endpoints: tuple[str, ...] = ()
+        self._pushes: dict[int, zmq.Socket[bytes]] = {}
+
+    def meet(self, endpoints: tuple[str, ...]) -> None:
+        """Learn where every SIP listens, by rank."""
+        self._endpoints = endpoints
+
+    def send(self, to: int, frame: bytes) -> None:
+        """Send to the broker or to a SIP; never blocks."""
+        if to == BROKER:
+            self._dealer.send(frame)
+            return
+        push = self._pushes.get(to)
+        if push is None:
+            push = self._pushes[to] = _socket(self._context, zmq.PUSH)
+            push.connect(self._endpoints[to])
+        push.send(frame)
+
+    def receive(self) -> Iterator[bytes]:
+        """Wait for frames; yield all that are here, those of the broker first."""
+        ready = dict(self._poller.poll())
+        for socket in (self._dealer, self._pull):
+            if socket in ready:
+                with contextlib.suppress(zmq.Again):
+                    while True:
+                        yield socket.recv(zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+        for socket in (self._pull, *self._pushes.values()):
+            socket.close()
+        super().close()
+
+
+class ZmqBroker:
+    """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._router = _socket(self._context, zmq.ROUTER)
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router.bind(endpoint)
+
+    def receive(self) -> tuple[int | None, bytes]:
+        """Wait for one (sender, frame); the sender is None for a stranger or a frame in parts."""
+        parts = self._router.recv_multipart()
+        return (sender_of(parts[0]), parts[1]) if len(parts) == 2 else (None, b"")
+
+    def send(self, to: int, frame: bytes) -> bool:
+        """Send; whether the destination is connected (a dead one is the launcher's to notice)."""
+        name = LAUNCHER_NAME if to == LAUNCHER else rank_name(to)
+        try:
+            self._router.send_multipart([name, frame])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+        self._router.close()
+        self._context.term()
