@@ -1,0 +1,1 @@
+"""Collectives: neighbour tables, their installation into every PE_IPCQ, algorithm modules, diagnostics."""

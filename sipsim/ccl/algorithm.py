@@ -1,0 +1,98 @@
+"""Algorithm modules: loading one, checking its contract (ADR-0032 D7), and calling its hooks.
+
+A module is named by its import path or by the path of a ``.py`` file, and exports ``kernel``, ``kernel_args``,
+``TOPO_NAME_TO_KIND`` and, where it needs them, ``neighbors`` and ``reference``.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sipsim.ccl.neighbours import NeighbourMap
+from sipsim.config.model import AlgorithmEntry
+from sipsim.errors import ConfigError
+from sipsim.system import System
+
+
+class Algorithm:
+    """A loaded algorithm: its hooks, checked, and the hash of its source."""
+
+    def __init__(self, name: str, entry: AlgorithmEntry) -> None:
+        self.name = name
+        self.entry = entry
+        self._where = f"algorithms.{name}.module = {entry.module}"
+        self._module = self._load()
+        self.kernel: Callable[..., None] = self._hook("kernel")
+        self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args")
+        self._topologies: dict[str, int] = self._hook("TOPO_NAME_TO_KIND")
+        self.reference: Callable[..., Any] | None = getattr(self._module, "reference", None)
+
+    def topology_kind(self, topology: str) -> int:
+        """The code that the kernel branches on for a SIP topology.
+
+        Raises:
+            ConfigError: when this algorithm cannot run on it.
+        """
+        if topology not in self._topologies:
+            raise ConfigError(
+                f"system.sips.topology = {topology}: algorithm {self.name} does not run on it; "
+                f"allowed: {', '.join(sorted(self._topologies))}"
+            )
+        return self._topologies[topology]
+
+    def kernel_args(self, system: System, n_elem: int) -> tuple[Any, ...]:
+        """The per-tensor arguments; the hook may take the system as a third parameter."""
+        return tuple(_call_with_optional(self._kernel_args, (system.n_sips, n_elem), system))
+
+    def neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
+        """The neighbour map of one rank after the ``neighbors`` hook: changed, replaced, or kept as it was."""
+        hook = getattr(self._module, "neighbors", None)
+        if hook is None:
+            return built_in
+        answer = _call_with_optional(hook, (rank, world_size, built_in), system)
+        return built_in if answer is None else dict(answer)
+
+    def source_sha256(self) -> str:
+        """Hash of the module's source; every SIP must run the same."""
+        path = self._module.__file__
+        return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
+
+    def _load(self) -> ModuleType:
+        try:
+            if self.entry.module.endswith(".py"):
+                return load_file(Path(self.entry.module), f"_ahbm_algorithm_{self.name}")
+            return importlib.import_module(self.entry.module)
+        except Exception as error:
+            raise ConfigError(f"{self._where}: cannot be imported: {type(error).__name__}: {error}") from None
+
+    def _hook(self, name: str) -> Any:
+        if not hasattr(self._module, name):
+            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0032 D7)")
+        return getattr(self._module, name)
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """Import a ``.py`` file as module ``name``."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"{path}: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
+    """Call a hook with ``extra`` too when it has room for one more positional parameter."""
+    takes = [
+        p
+        for p in inspect.signature(hook).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return hook(*args, extra) if len(takes) > len(args) else hook(*args)

@@ -1,0 +1,55 @@
+"""Who is whose neighbour, by direction name: tables from a rank to ``{direction: rank}``, and the way back.
+
+A rank here is a PE that takes part in IPCQ (``rank_to_pe`` of the install plan), not a rank of the process group.
+"""
+
+from sipsim.system import System
+
+OPPOSITE = {
+    "E": "W",
+    "W": "E",
+    "N": "S",
+    "S": "N",
+    "global_E": "global_W",
+    "global_W": "global_E",
+    "global_N": "global_S",
+    "global_S": "global_N",
+}
+"""ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
+
+NeighbourMap = dict[str, int]
+NeighbourTable = dict[int, NeighbourMap]
+
+
+def intercube_multisip(system: System, rank: int) -> NeighbourMap:
+    """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
+
+    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
+    """
+    sip, cube = divmod(rank, system.n_cubes)
+    width, height = system.cube_mesh
+    x, y = cube % width, cube // width
+    steps = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+    neighbours = {
+        direction: rank + dy * width + dx
+        for direction, (dx, dy) in steps.items()
+        if 0 <= x + dx < width and 0 <= y + dy < height
+    }
+    for port in ("N", "S", "E", "W"):
+        far = system.far_ends.get((sip, port))
+        if far is not None:
+            neighbours[f"global_{port}"] = far.sip * system.n_cubes + cube
+    return neighbours
+
+
+def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
+    """The peer's direction that leads back to ``rank``: the opposite one when it does, else any that does.
+
+    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for
+    the opposite tells them apart. None when the peer has no way back.
+    """
+    theirs = table[peer]
+    opposite = OPPOSITE.get(direction)
+    if opposite is not None and theirs.get(opposite) == rank:
+        return opposite
+    return next((d for d, target in theirs.items() if target == rank), None)

@@ -1,0 +1,1 @@
+"""Config files: their schema (``model``), reading them strictly (``load``) and saying what is wrong (``check``)."""

@@ -1,0 +1,111 @@
+"""All config values before they are checked, and who set each one: a default file, a user's file or a flag.
+
+Holds plain data under the top-level keys of all config files; which key lives in which file follows from
+the fields of :class:`~sipsim.config.model.Resolved`. Does not know what values are allowed.
+"""
+
+from typing import Any, NamedTuple, get_type_hints
+
+from sipsim.config.model import Resolved, Section
+from sipsim.config.strict_yaml import one_line
+from sipsim.errors import ConfigError
+from sipsim.registry import unknown_name
+
+Path = tuple[str | int, ...]
+
+SECTION_FILES: dict[str, type[Section]] = get_type_hints(Resolved)
+"""The config files by stem, and what each one holds: the fields of ``Resolved``."""
+
+
+class Problem(NamedTuple):
+    """What is wrong, in words that name the key, and the values that are to blame."""
+
+    paths: tuple[Path, ...]
+    text: str
+
+
+class Document:
+    """Values under their keys, and the origin of each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._origins: dict[Path, str] = {}
+
+    def merge(self, path: Path, value: Any, origin: str) -> None:
+        """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
+
+        Raises:
+            ConfigError: when ``path`` leads through something that is no mapping.
+        """
+        if not path:
+            for key, item in value.items():
+                self.merge((key,), item, origin)
+            return
+        parent = self._mapping_at(path[:-1], origin)
+        old = parent.get(path[-1])
+        if isinstance(old, dict) and isinstance(value, dict):
+            for key, item in value.items():
+                self.merge((*path, key), item, origin)
+            return
+        parent[path[-1]] = value
+        if isinstance(old, dict):
+            self._forget_below(path)
+        self._origins.pop(path, None)
+        self._origins[path] = origin
+
+    def expect(self, key: str, origin: str) -> None:
+        """``origin`` answers for a top-level key, present or missing, until another sets it."""
+        self._origins[(key,)] = origin
+
+    def origin(self, *paths: Path) -> str:
+        """Who set the latest of these values or of what is inside them; a part answers to whoever set the whole."""
+        owners = {owner for path in paths if (owner := self._owner(path)) is not None}
+        latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
+        return self._origins[latest[-1]] if latest else "config"
+
+    def error(self, problem: Problem) -> ConfigError:
+        """The one line that a user reads."""
+        return ConfigError(one_line(f"{self.origin(*problem.paths)}: {problem.text}"))
+
+    def _owner(self, path: Path) -> Path | None:
+        prefixes = (path[:length] for length in range(len(path), 0, -1))
+        return next((prefix for prefix in prefixes if prefix in self._origins), None)
+
+    def _forget_below(self, path: Path) -> None:
+        for known in [known for known in self._origins if _below(known, path)]:
+            del self._origins[known]
+
+    def _mapping_at(self, path: Path, origin: str) -> dict[Any, Any]:
+        here: dict[Any, Any] = self.values
+        for depth, key in enumerate(path, start=1):
+            below = here.setdefault(key, {})
+            if not isinstance(below, dict):
+                what = f"{dotted(path[:depth])} = {shown(below)}: must be a mapping to be set inside"
+                raise ConfigError(one_line(f"{origin}: {what}"))
+            here = below
+        return here
+
+
+def _below(known: Path, path: Path) -> bool:
+    return known[: len(path)] == path
+
+
+def dotted(path: Path) -> str:
+    """A key path as users write it: ``system.sips.custom_links[0].a``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def shown(value: Any) -> str:
+    """A value for a message: as in YAML where that is clear, and never long."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
+    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``."""
+    text = unknown_name("key", str(name), allowed)
+    start = f"unknown key {str(name)!r}"
+    place = f" in {dotted(where)}" if where else ""
+    return f"{start}{place}{text.removeprefix(start)}"

@@ -1,0 +1,78 @@
+"""From config files and flags to one checked :class:`~sipsim.config.model.Resolved`, or one line that says why not.
+
+The defaults come first, then a user's files, which write only what differs, then the flags.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import sipsim
+from sipsim.config.check import convert
+from sipsim.config.document import SECTION_FILES, Document, unknown_key
+from sipsim.config.model import Resolved
+from sipsim.config.override import Override, apply
+from sipsim.config.rules import check_rules
+from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
+from sipsim.errors import ConfigError
+
+CCL = "ccl"
+
+
+def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()) -> Resolved:
+    """The config of a run: the defaults, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+
+    Raises:
+        ConfigError: one line that names the file or flag, the key, its value and what is allowed.
+    """
+    document = _defaults()
+    if config is not None:
+        _merge_file(document, config, _keys_of(stem for stem in SECTION_FILES if stem != CCL))
+    if ccl is not None:
+        _merge_file(document, ccl, _keys_of([CCL]))
+    for override in overrides:
+        apply(document, override)
+    resolved = convert(document)
+    check_rules(resolved, document)
+    return resolved
+
+
+def default_dir() -> Path:
+    """Where the default files are: inside the package when installed, beside it in a checkout."""
+    package = Path(sipsim.__file__).parent
+    packaged = package / "_configs"
+    return packaged if packaged.is_dir() else package.parent / "configs"
+
+
+def _defaults() -> Document:
+    document = Document()
+    for stem in SECTION_FILES:
+        path = default_dir() / f"{stem}.yaml"
+        keys = _keys_of([stem])
+        document.values.update(_read(path, keys))
+        for key in keys:
+            document.expect(key, shown_path(path))
+    return document
+
+
+def _merge_file(document: Document, path: Path, keys: list[str]) -> None:
+    document.merge((), _read(path, keys), shown_path(path))
+
+
+def _read(path: Path, keys: list[str]) -> dict[str, Any]:
+    values = read_mapping(path)
+    for key in values:
+        if key not in keys:
+            raise ConfigError(one_line(f"{shown_path(path)}: {_misplaced(key, keys)}"))
+    return values
+
+
+def _misplaced(key: str, keys: list[str]) -> str:
+    home = next((stem for stem in SECTION_FILES if key in _keys_of([stem])), None)
+    if home is None:
+        return unknown_key((), key, keys)
+    return f"key {key!r} belongs to {home}.yaml; give it with {'--ccl' if home == CCL else '--config'}"
+
+
+def _keys_of(stems: Iterable[str]) -> list[str]:
+    return [key for stem in stems for key in SECTION_FILES[stem].__struct_fields__]

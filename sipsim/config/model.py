@@ -1,0 +1,240 @@
+"""The schema of the config files, one frozen struct a section. What is written here is what is allowed.
+
+Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes a second,
+``_bytes`` bytes, ``_MiB`` 2**20 bytes. Values live in ``configs/*.yaml``, each with its source; the
+schema has no defaults of its own, except ``None`` and empty for what may be left out.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=1, le=4096)]
+Index = Annotated[int, Meta(ge=0, le=4095)]
+PositiveInt = Annotated[int, Meta(ge=1, le=2**40)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e12)]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Direction = Literal["E", "W", "N", "S"]
+DTypeName = Literal["f16", "f32", "i32"]
+BufferKind = Literal["tcm", "hbm", "sram"]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A mapping in a config file whose keys are exactly the fields."""
+
+
+# --- topology.yaml: what exists -------------------------------------------------------------------
+
+
+class Mesh(Section, frozen=True):
+    """A grid ``w`` columns wide (W to E) and ``h`` rows high (N to S)."""
+
+    w: Annotated[int, Meta(ge=1, le=64)]
+    h: Annotated[int, Meta(ge=1, le=64)]
+
+
+class CustomLink(Section, frozen=True):
+    """One edge of ``topology: custom``: both directions between two SIPs' ports."""
+
+    a: Index
+    a_port: Direction
+    b: Index
+    b_port: Direction
+
+
+class Sips(Section, frozen=True):
+    """``system.sips``: how many SIPs, how joined, by which link preset of ``links.yaml``."""
+
+    count: Count
+    topology: str
+    link: str
+    shape: tuple[Count, Count] | None = None
+    custom_links: tuple[CustomLink, ...] = ()
+
+
+class SystemSection(Section, frozen=True):
+    sips: Sips
+
+
+class SipPorts(Section, frozen=True):
+    """The cube that each IO port of a SIP sits on; ``null`` is the middle of that side of the mesh."""
+
+    E: Index | None = None
+    W: Index | None = None
+    N: Index | None = None
+    S: Index | None = None
+
+
+class SipSection(Section, frozen=True):
+    cube_mesh: Mesh
+    cube_gap_mm: NonNegative
+    ports: SipPorts
+    port_distance_mm: NonNegative
+
+
+class CubeNoc(Section, frozen=True):
+    """A mesh of routers, PE ``i`` on router ``i`` (row by row); every distance in millimetres of wire."""
+
+    routers: Mesh
+    router_pitch_mm: NonNegative
+    pe_distance_mm: NonNegative
+    hbm_distance_mm: NonNegative
+    sram_distance_mm: NonNegative
+    ucie_distance_mm: NonNegative
+
+
+class CubeSection(Section, frozen=True):
+    pes: Annotated[int, Meta(ge=1, le=64)]
+    noc: CubeNoc
+    hbm_MiB_per_pe: Annotated[int, Meta(ge=1, le=16384)]
+    sram_MiB: Annotated[int, Meta(ge=1, le=1024)]
+
+
+class TopologyFile(Section, frozen=True):
+    """The whole of ``topology.yaml``."""
+
+    system: SystemSection
+    sip: SipSection
+    cube: CubeSection
+
+
+# --- components.yaml: what each part costs ----------------------------------------------------------
+
+
+class Wire(Section, frozen=True):
+    ns_per_mm: NonNegative
+
+
+class Node(Section, frozen=True):
+    """A part that a transfer passes: a fixed cost for its head and the bandwidth of the edges into and out of it."""
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+
+
+class MemoryCost(Section, frozen=True):
+    """A memory behind a port: as a node, and its own access times."""
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    read_latency_ns: NonNegative
+    write_latency_ns: NonNegative
+
+
+class TcmCost(Section, frozen=True):
+    """The PE's own memory: not reached through the fabric, so it has access times only."""
+
+    read_latency_ns: NonNegative
+    write_latency_ns: NonNegative
+
+
+class TcmLayout(Section, frozen=True):
+    """The regions of ADR-0023 D20, in MiB from the bottom: kernel memory, IPCQ receive rings, scratch."""
+
+    kernel_MiB: Annotated[int, Meta(ge=1, le=1024)]
+    ipcq_MiB: Annotated[int, Meta(ge=1, le=1024)]
+    scratch_MiB: Annotated[int, Meta(ge=0, le=1024)]
+
+
+class PeDma(Section, frozen=True):
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    command_bytes: PositiveInt
+    ack_bytes: PositiveInt
+
+
+class PeIpcq(Section, frozen=True):
+    overhead_ns: NonNegative
+
+
+class PeMath(Section, frozen=True):
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+
+
+class ComponentsFile(Section, frozen=True):
+    """The whole of ``components.yaml``."""
+
+    wire: Wire
+    router: Node
+    ucie_port: Node
+    io_port: Node
+    hbm: MemoryCost
+    sram: MemoryCost
+    tcm: TcmCost
+    tcm_layout: TcmLayout
+    pe_dma: PeDma
+    pe_ipcq: PeIpcq
+    pe_math: PeMath
+
+
+# --- ccl.yaml: collectives --------------------------------------------------------------------------
+
+
+class IpcqKnobs(Section, frozen=True):
+    """IPCQ settings of ADR-0023 D11; an algorithm's entry overrides ``defaults`` key by key."""
+
+    buffer_kind: BufferKind
+    backpressure: Literal["sleep"]
+    credit_return_mode: Literal["fast_path"]
+    n_slots: Annotated[int, Meta(ge=1, le=65536)]
+    slot_size: Annotated[int, Meta(ge=1, le=2**24)]
+    vc_chunk_size: Annotated[int, Meta(ge=1, le=65536)]
+    ipcq_credit_size_bytes: Annotated[int, Meta(ge=1, le=4096)]
+    strict_validation: bool
+
+
+class CclDefaults(IpcqKnobs, frozen=True):
+    algorithm: str
+    world_size: Count | None = None
+
+
+class AlgorithmEntry(Section, frozen=True):
+    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``."""
+
+    module: str
+    topology: str
+    n_elem: PositiveInt | None = None
+    root_cube: Index | None = None
+    world_size: Count | None = None
+    buffer_kind: BufferKind | None = None
+    backpressure: Literal["sleep"] | None = None
+    credit_return_mode: Literal["fast_path"] | None = None
+    n_slots: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    slot_size: Annotated[int, Meta(ge=1, le=2**24)] | None = None
+    vc_chunk_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    ipcq_credit_size_bytes: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    strict_validation: bool | None = None
+
+
+class CclFile(Section, frozen=True):
+    """The whole of ``ccl.yaml``."""
+
+    defaults: CclDefaults
+    algorithms: dict[str, AlgorithmEntry]
+
+
+# --- links.yaml: presets of link kinds --------------------------------------------------------------
+
+
+class LinkPreset(Section, frozen=True):
+    """A named parameter set of one link kind; ``params`` is checked by that kind's own struct."""
+
+    kind: str
+    source: str
+    params: dict[str, Any]
+
+
+class LinksFile(Section, frozen=True):
+    """The whole of ``links.yaml``."""
+
+    links: dict[str, LinkPreset]
+
+
+class Resolved(Section, frozen=True):
+    """All four files after overrides: what every process reads and what the digest covers."""
+
+    topology: TopologyFile
+    components: ComponentsFile
+    ccl: CclFile
+    links: LinksFile

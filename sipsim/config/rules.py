@@ -1,0 +1,224 @@
+"""Rules between config values that the schema cannot say: one small pure function each.
+
+A rule gets checked structs and answers with the first problem it sees, or None. They run in the order of
+``RULES``, and each may rely on those before it. Also here: what follows from the values, such as the IPCQ
+settings of one algorithm. Nothing here reads a file.
+"""
+
+from collections.abc import Callable
+
+from sipsim.config.check import convert_part
+from sipsim.config.document import Document, Path, Problem, dotted, shown
+from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
+from sipsim.errors import ConfigError
+from sipsim.links.base import LINK_KINDS
+from sipsim.registry import UnknownName, unknown_name
+from sipsim.topologies.base import TOPOLOGIES
+from sipsim.topology import build_links
+
+RING_DIRECTIONS = ("N", "S", "E", "W", "global_N", "global_S", "global_E", "global_W")
+"""Every receive ring that a PE may have at once (ADR-0023 D17: at most eight directions)."""
+
+MIB = 2**20
+SIPS: Path = ("system", "sips")
+
+Rule = Callable[[Resolved], Problem | None]
+
+
+def check_rules(resolved: Resolved, document: Document) -> None:
+    """Apply every rule.
+
+    Raises:
+        ConfigError: the first problem, named by whoever set the value last.
+    """
+    problem = next(filter(None, (rule(resolved) for rule in RULES)), None)
+    if problem:
+        raise document.error(problem)
+
+
+def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
+    """The IPCQ settings of an algorithm: its own entry over ``defaults``, key by key."""
+    entry = resolved.ccl.algorithms[algorithm_name]
+    return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
+
+
+def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
+    """Ranks, as ADR-0023 D11 resolves them: the algorithm's entry, else ``defaults``, else one a SIP."""
+    own = resolved.ccl.algorithms[algorithm_name].world_size
+    return own or resolved.ccl.defaults.world_size or resolved.topology.system.sips.count
+
+
+def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:
+    return resolved.ccl.defaults if getattr(entry, key) is None else entry
+
+
+def _knob_path(resolved: Resolved, key: str) -> Path:
+    name = resolved.ccl.defaults.algorithm
+    own = getattr(resolved.ccl.algorithms[name], key) is not None
+    return ("algorithms", name, key) if own else ("defaults", key)
+
+
+def known_topology(resolved: Resolved) -> Problem | None:
+    """``system.sips.topology`` is a registered topology."""
+    try:
+        TOPOLOGIES.get(resolved.topology.system.sips.topology)
+    except UnknownName as error:
+        path = (*SIPS, "topology")
+        return Problem((path,), f"{dotted(path)}: {error}")
+    return None
+
+
+def known_link(resolved: Resolved) -> Problem | None:
+    """``system.sips.link`` is a preset of ``links``."""
+    name, presets = resolved.topology.system.sips.link, resolved.links.links
+    if name in presets:
+        return None
+    path = (*SIPS, "link")
+    return Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
+
+
+def known_link_kinds(resolved: Resolved) -> Problem | None:
+    """Every preset is of a registered link kind."""
+    for name, preset in resolved.links.links.items():
+        try:
+            LINK_KINDS.get(preset.kind)
+        except UnknownName as error:
+            path = ("links", name, "kind")
+            return Problem((path,), f"{dotted(path)}: {error}")
+    return None
+
+
+def links_have_delay(resolved: Resolved) -> Problem | None:
+    """The latency of a link is the lookahead that lets SIPs run in parallel: none at all is refused by name."""
+    for name, preset in resolved.links.links.items():
+        latency = preset.params.get("latency_ns")
+        if latency == 0 and not isinstance(latency, bool):
+            path = ("links", name, "params", "latency_ns")
+            what = "a link between SIPs without delay cannot be simulated in parallel; must be more than 0"
+            return Problem((path,), f"{dotted(path)} = {shown(latency)}: {what}")
+    return None
+
+
+def link_params_fit_kind(resolved: Resolved) -> Problem | None:
+    """Every preset's ``params`` are exactly its kind's, used or not."""
+    for name, preset in resolved.links.links.items():
+        fitted = convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
+        if isinstance(fitted, Problem):
+            return Problem((*fitted.paths, ("links", name, "kind")), fitted.text)
+    return None
+
+
+def custom_links_are_used(resolved: Resolved) -> Problem | None:
+    """An edge list without topology ``custom`` would have no effect."""
+    sips = resolved.topology.system.sips
+    if not sips.custom_links or sips.topology == "custom":
+        return None
+    what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
+    return Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
+
+
+def sips_can_be_joined(resolved: Resolved) -> Problem | None:
+    """Count, shape and edges give links that join all SIPs."""
+    try:
+        build_links(resolved.topology.system.sips)
+    except ConfigError as error:
+        return Problem(tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links")), str(error))
+    return None
+
+
+def ports_sit_on_cubes(resolved: Resolved) -> Problem | None:
+    """Each IO port sits on a cube of the mesh."""
+    sip = resolved.topology.sip
+    cubes = sip.cube_mesh.w * sip.cube_mesh.h
+    for side in sip.ports.__struct_fields__:
+        cube = getattr(sip.ports, side)
+        if cube is not None and cube >= cubes:
+            path = ("sip", "ports", side)
+            mesh = f"{sip.cube_mesh.w}x{sip.cube_mesh.h}"
+            what = f"no such cube in a {mesh} mesh; allowed: null, 0 to {cubes - 1}"
+            return Problem((path, ("sip", "cube_mesh")), f"{dotted(path)} = {cube}: {what}")
+    return None
+
+
+def every_pe_has_a_router(resolved: Resolved) -> Problem | None:
+    """PE ``i`` sits on router ``i``, so there are at least as many routers."""
+    cube = resolved.topology.cube
+    routers = cube.noc.routers.w * cube.noc.routers.h
+    if cube.pes <= routers:
+        return None
+    paths: tuple[Path, ...] = (("cube", "pes"), ("cube", "noc", "routers"))
+    mesh = f"{cube.noc.routers.w}x{cube.noc.routers.h}"
+    what = f"must be at most {routers}, one PE a router (cube.noc.routers is {mesh})"
+    return Problem(paths, f"cube.pes = {cube.pes}: {what}")
+
+
+def known_algorithm(resolved: Resolved) -> Problem | None:
+    """``defaults.algorithm`` has an entry in ``algorithms``."""
+    name = resolved.ccl.defaults.algorithm
+    if name in resolved.ccl.algorithms:
+        return None
+    text = unknown_name("algorithm", name, resolved.ccl.algorithms)
+    return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
+
+
+def world_size_is_one_rank_a_sip(resolved: Resolved) -> Problem | None:
+    """A rank is a SIP, so a configured world size is the number of SIPs."""
+    name, sips = resolved.ccl.defaults.algorithm, resolved.topology.system.sips.count
+    size = effective_world_size(resolved, name)
+    if size == sips:
+        return None
+    path = _knob_path(resolved, "world_size")
+    return Problem((path,), f"{dotted(path)} = {size}: must be null or {sips}, one rank for each of system.sips.count")
+
+
+def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
+    """Rows reduce eastwards and the last column southwards, so the sum can only stand in the south-east cube."""
+    name, mesh = resolved.ccl.defaults.algorithm, resolved.topology.sip.cube_mesh
+    root, last = resolved.ccl.algorithms[name].root_cube, mesh.w * mesh.h - 1
+    if root is None or root == last:
+        return None
+    path = ("algorithms", name, "root_cube")
+    what = f"must be null or {last}, the south-east cube of the {mesh.w}x{mesh.h} mesh, where the reduction ends"
+    return Problem((path,), f"{dotted(path)} = {root}: {what}")
+
+
+def rings_fit_their_memory(resolved: Resolved) -> Problem | None:
+    """All rings that the PEs of one memory may have; a TCM and a slice of HBM serve one PE, an SRAM its cube."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    owner, room = _ring_room(resolved, knobs.buffer_kind)
+    pes = resolved.topology.cube.pes if knobs.buffer_kind == "sram" else 1
+    need = pes * len(RING_DIRECTIONS) * knobs.n_slots * knobs.slot_size
+    if need <= room:
+        return None
+    slots, size = _knob_path(resolved, "n_slots"), _knob_path(resolved, "slot_size")
+    rings = f"{pes * len(RING_DIRECTIONS)} rings of {knobs.n_slots} slots of {knobs.slot_size} B take {need} B"
+    what = f"more than the {room} B of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
+    paths = (slots, size, _knob_path(resolved, "buffer_kind"), owner, ("cube", "pes"))
+    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {rings}, {what}")
+
+
+def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+    cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
+    rooms: dict[str, tuple[Path, int]] = {
+        "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
+        "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
+        "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB),
+    }
+    return rooms[buffer_kind]
+
+
+RULES: tuple[Rule, ...] = (
+    known_topology,
+    known_link,
+    known_link_kinds,
+    links_have_delay,
+    link_params_fit_kind,
+    custom_links_are_used,
+    sips_can_be_joined,
+    ports_sit_on_cubes,
+    every_pe_has_a_router,
+    known_algorithm,
+    world_size_is_one_rank_a_sip,
+    root_cube_is_south_east,
+    rings_fit_their_memory,
+)

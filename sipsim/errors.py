@@ -1,0 +1,97 @@
+"""Named failures of a simulated system, each with the exit code that a user sees (DESIGN section 8).
+
+A failure is a result: it has a kind from a closed list, one line that says what to do, and a place
+(rank, cube, PE, direction, simulated time) where it has one.
+"""
+
+from typing import ClassVar
+
+
+class AhbmError(Exception):
+    """Base of every failure that we name. ``kind`` is what the JSON's ``error.kind`` holds."""
+
+    kind: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 4
+
+
+class ConfigError(AhbmError):
+    """A config file, flag, algorithm module or host script that cannot run; found before any process starts."""
+
+    kind = "config"
+    exit_code = 2
+
+
+class SimulationError(AhbmError):
+    """The simulated program broke a rule of the machine; every SIP stops."""
+
+    kind = "simulation"
+    exit_code = 3
+
+
+class IpcqInvalidDirection(SimulationError):
+    """F1 of ADR-0023: a send or recv names a direction that is not installed."""
+
+    kind = "IpcqInvalidDirection"
+
+
+class IpcqMessageTooLarge(SimulationError):
+    """A send larger than the peer's slot (DESIGN section 6); algorithms chunk."""
+
+    kind = "IpcqMessageTooLarge"
+
+
+class IpcqTypeMismatch(SimulationError):
+    """F2 of ADR-0023: a recv whose dtype, shape or size disagrees with the message, under ``strict_validation``."""
+
+    kind = "IpcqTypeMismatch"
+
+
+class IpcqDeadlock(SimulationError):
+    """F3 and F5 of ADR-0023: nothing can happen any more and kernels or scripts still wait."""
+
+    kind = "IpcqDeadlock"
+
+
+class InvariantViolation(SimulationError):
+    """An invariant of ADR-0023 D14 or of the fabric does not hold: a bug in the simulator, not in the program."""
+
+    kind = "InvariantViolation"
+
+
+class KernelError(SimulationError):
+    """A kernel word was used wrongly: a shape, type, axis or address that cannot be."""
+
+    kind = "KernelError"
+
+
+class MemoryAccessError(SimulationError):
+    """An address outside its memory, or a tensor that does not fit."""
+
+    kind = "MemoryAccessError"
+
+
+ERROR_KINDS: dict[str, int] = {
+    **{
+        cls.kind: cls.exit_code
+        for cls in (
+            ConfigError,
+            IpcqInvalidDirection,
+            IpcqMessageTooLarge,
+            IpcqTypeMismatch,
+            IpcqDeadlock,
+            InvariantViolation,
+            KernelError,
+            MemoryAccessError,
+        )
+    },
+    "wrong_numbers": 1,
+    "refused": 2,
+    "process_died": 4,
+    "lost_packet": 4,
+    "internal": 4,
+    "exception": 5,
+    "timeout": 124,
+    "interrupted": 130,
+    "terminated": 143,
+}
+"""Every value that ``error.kind`` may have, and the exit code that goes with it."""

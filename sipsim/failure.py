@@ -1,0 +1,43 @@
+"""From an exception in a SIP to what the user reads: kind, one line with the place, and a traceback where it helps."""
+
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.streams import LostPacket
+from sipsim.errors import AhbmError
+from sipsim.pe.task import TaskFailed
+from sipsim.units import format_time_ps
+
+_OURS = tuple(str(Path(__file__).resolve().parent.parent / package) for package in ("sipsim", "broker", "launcher"))
+
+
+class Failure(NamedTuple):
+    """``kind`` is one of ``sipsim.errors.ERROR_KINDS``; ``detail`` is a traceback or empty."""
+
+    kind: str
+    message: str
+    detail: str
+
+
+def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
+    """What to tell about an exception that ended SIP ``rank`` at ``now_ps``."""
+    place, cause = f"rank {rank}", error
+    if isinstance(error, TaskFailed) and error.__cause__ is not None:
+        place, cause = f"rank {rank}, {error.place}", error.__cause__
+    when = f"at {format_time_ps(now_ps)}"
+    if isinstance(cause, AhbmError):
+        return Failure(cause.kind, f"{cause} ({place}, {when})", "")
+    if isinstance(cause, LostPacket):
+        return Failure("lost_packet", f"{cause} ({place}, {when})", "")
+    what = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    kind = "exception" if isinstance(error, TaskFailed) else "internal"
+    return Failure(kind, f"{what} ({place}, {when})", _traceback(cause))
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback without our own frames, unless there are no others."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    lines = traceback.format_list(theirs or frames)
+    return "Traceback (most recent call last):\n" + "".join(lines) + "".join(traceback.format_exception_only(error))

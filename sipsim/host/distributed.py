@@ -1,0 +1,216 @@
+"""``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
+
+``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
+Rank and world size are SIPs. A collective launches its kernel on PE 0 of every cube of this SIP and the host
+waits, in simulated time, until all of them have ended.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sipsim.host.tensor import AddressSpace, Tensor
+from sipsim.job import RunRecord
+from sipsim.pe.task import Task
+from sipsim.sip import Sip
+from sipsim.tl.values import Pointer
+from sipsim.tl.words import TL
+
+BACKEND = "ahbm"
+
+
+class ReduceOp:
+    """The reductions by their PyTorch names."""
+
+    SUM = "sum"
+
+
+class Work:
+    """A collective that was started. ``wait`` blocks the host script until it has ended."""
+
+    def __init__(self, launcher: "KernelQueue") -> None:
+        self._queue = launcher
+        self.left = 0
+        self.start_ps = 0
+        self.end_ps: int | None = None
+        self.on_end: Callable[[], None] | None = None
+        self.waiter: Task | None = None
+
+    def is_completed(self) -> bool:
+        """Whether every kernel of it has ended."""
+        return self.end_ps is not None
+
+    def wait(self) -> bool:
+        """Block until it has ended; always True, as in PyTorch."""
+        if not self.is_completed():
+            host = self._queue.host_task()
+            self.waiter = host
+            host.wait("a collective")
+        return True
+
+
+class KernelQueue:
+    """Kernels of one SIP in the order in which the host launched them, one launch at a time."""
+
+    def __init__(self, sip: Sip, space: AddressSpace) -> None:
+        self._sip = sip
+        self._space = space
+        self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._running: Work | None = None
+        self.host: Task | None = None
+
+    def host_task(self) -> Task:
+        """The task of the host script, which is the only one that launches."""
+        assert self.host is not None
+        return self.host
+
+    def launch(self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Run ``kernel(*args, tl)`` on PE 0 of every cube once the launches before it have ended."""
+        self._queued.append((work, kernel, args))
+        if self._running is None:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        self._running = None
+        if not self._queued:
+            return
+        work, kernel, args = self._queued.popleft()
+        self._running = work
+        work.start_ps = self._sip.engine.now_ps
+        work.left = self._sip.plan.system.n_cubes
+        for cube in range(work.left):
+            self._start_on(cube, work, kernel, args)
+
+    def _start_on(self, cube: int, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
+        pe = self._sip.pe(cube, 0)
+        tl = TL(self._sip, pe, self._space.translate)
+
+        def body() -> None:
+            kernel(*args, tl)
+            self._ended(work)
+
+        pe.task = self._sip.spawn(f"cube {cube}, PE 0", body)
+
+    def _ended(self, work: Work) -> None:
+        work.left -= 1
+        if work.left:
+            return
+        engine = self._sip.engine
+        work.end_ps = engine.now_ps
+        if work.on_end is not None:
+            work.on_end()
+        if work.waiter is not None:
+            engine.at(engine.now_ps, work.waiter.resume)
+        self._start_next()
+
+
+class Distributed:
+    """The module-like object ``torch.distributed`` of one rank."""
+
+    ReduceOp = ReduceOp
+
+    def __init__(self, sip: Sip, queue: KernelQueue, evidence_dir: str) -> None:
+        self._sip = sip
+        self._plan = sip.plan
+        self._queue = queue
+        self._evidence_dir = evidence_dir
+        self._initialized = False
+        self.runs: list[RunRecord] = []
+
+    def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
+        """Join the process group of all SIPs; PyTorch's other arguments are accepted and have no meaning here.
+
+        Raises:
+            ValueError: for another backend, or a second call.
+        """
+        if backend != BACKEND:
+            raise ValueError(f"backend {backend!r} is not available; allowed: {BACKEND!r}")
+        if self._initialized:
+            raise ValueError("init_process_group was called twice")
+        self._initialized = True
+
+    def destroy_process_group(self) -> None:
+        """Leave the process group."""
+        self._initialized = False
+
+    def is_initialized(self) -> bool:
+        """Whether this rank is in the process group."""
+        return self._initialized
+
+    def get_rank(self) -> int:
+        """This SIP's number."""
+        return self._sip.sip
+
+    def algorithm_name(self) -> str:
+        """The algorithm that ``ccl.yaml`` chooses."""
+        return self._plan.algorithm.name
+
+    def get_world_size(self) -> int:
+        """The number of SIPs."""
+        return self._plan.system.n_sips
+
+    def all_reduce(self, tensor: Tensor, op: str = ReduceOp.SUM, async_op: bool = False) -> Work | None:
+        """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032).
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: another ``op``, or a tensor that does not lie on every cube.
+        """
+        work = self.start_all_reduce(tensor, op)
+        if self._evidence_dir:
+            self._leave_evidence("in", tensor)
+        work.on_end = lambda: self._note_run(work, tensor, op)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def start_all_reduce(self, tensor: Tensor, op: str = ReduceOp.SUM) -> Work:
+        """Launch the configured algorithm's kernel; nothing is recorded."""
+        if not self._initialized:
+            raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
+        if op != ReduceOp.SUM:
+            raise ValueError(f"op {op!r} is not available; allowed: {ReduceOp.SUM!r}")
+        system = self._plan.system
+        if tensor.dp.num_cubes != system.n_cubes:
+            raise ValueError(
+                f"all_reduce needs a row a cube: the tensor lies on {tensor.dp.num_cubes} of {system.n_cubes} cubes"
+            )
+        algorithm = self._plan.algorithm
+        args = (
+            Pointer(tensor.va, tensor.dtype),
+            *algorithm.kernel_args(system, tensor.elements_per_cube()),
+            self._sip.sip,
+            self._plan.topology_kind,
+            *system.shape,
+        )
+        work = Work(self._queue)
+        self._queue.launch(work, algorithm.kernel, args)
+        return work
+
+    def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:
+        if self._evidence_dir:
+            self._leave_evidence("out", tensor)
+        assert work.end_ps is not None
+        self.runs.append(
+            RunRecord(
+                collective="all_reduce",
+                algorithm=self._plan.algorithm.name,
+                dtype=tensor.dtype.name,
+                op=op,
+                count=tensor.numel(),
+                nbytes=tensor.nbytes,
+                iters=1,
+                start_ps=work.start_ps,
+                end_ps=work.end_ps,
+                wrong=None,
+                first_wrong="",
+            )
+        )
+
+    def _leave_evidence(self, when: str, tensor: Tensor) -> None:
+        path = Path(self._evidence_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
+        np.save(path, tensor.numpy().reshape(self._plan.system.n_cubes, -1))

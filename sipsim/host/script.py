@@ -1,0 +1,146 @@
+"""Loading a host script: a file or module with ``worker(rank, world_size, torch)``, and keeping ranks apart.
+
+Running a script is running code that the user chose; nothing else in a config or on a wire can run code. In
+one process for all SIPs, each rank gets its own copy of the script's modules and its own random states, so that
+``inproc`` and ``local`` cannot differ.
+"""
+
+import importlib.util
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from greenlet import greenlet
+
+from sipsim.errors import ConfigError
+from sipsim.host.dp_policy import DPPolicy
+from sipsim.pe.task import Task
+
+Worker = Callable[[int, int, Any], object]
+MODULE_NAME = "__ahbm_script__"
+
+
+def find_script(script: str, as_module: bool) -> Path:
+    """The file of a script, without running it.
+
+    Raises:
+        ConfigError: when there is none, or it is not Python.
+    """
+    if as_module:
+        try:
+            spec = importlib.util.find_spec(script)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"-m {script}: cannot be found: {error}") from None
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"-m {script}: no such module; check PYTHONPATH and the name")
+        return Path(spec.origin)
+    path = Path(script)
+    if not path.is_file():
+        raise ConfigError(f"{script}: no such file; give the path of a Python script that defines worker()")
+    return path
+
+
+def check_script(path: Path) -> None:
+    """Whether a script compiles and mentions a worker; found before any process starts.
+
+    Raises:
+        ConfigError: with the line of the mistake.
+    """
+    try:
+        code = compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError, UnicodeDecodeError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ConfigError(f"{path}{line}: not valid Python: {getattr(error, 'msg', error)}") from None
+    if "worker" not in code.co_names:
+        raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
+
+
+class HostTask(Task):
+    """A host program's task: its turns run inside its rank's own interpreter state."""
+
+    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, world: "ScriptWorld") -> None:
+        super().__init__(name, body, loop)
+        self._world = world
+
+    def resume(self, value: Any = None) -> None:
+        self._world.enter()
+        try:
+            super().resume(value)
+        finally:
+            self._world.leave()
+
+
+class ScriptWorld:
+    """The interpreter state that one rank's script may change: its modules, ``sys.argv``, random generators.
+
+    The generators start from (seed, rank), so that a script that never seeds is repeatable too.
+    """
+
+    def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int) -> None:
+        self._folder = str(path.resolve().parent)
+        self._path = path
+        self._argv = [str(path), *args]
+        self._modules: dict[str, ModuleType] = {}
+        self._random = random.Random(f"{seed}.{rank}").getstate()
+        self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
+        self._outside: tuple[list[str], list[str], Any, Any] | None = None
+
+    def enter(self) -> None:
+        """Install this rank's state; call before its code runs."""
+        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state())
+        sys.argv, sys.path = self._argv, [self._folder, *sys.path]
+        sys.modules.update(self._modules)
+        random.setstate(self._random)
+        np.random.set_state(self._numpy_random)
+
+    def leave(self) -> None:
+        """Take this rank's state out again; call when its code has given up the thread."""
+        assert self._outside is not None
+        self._random, self._numpy_random = random.getstate(), np.random.get_state()
+        sys.argv, sys.path, outside_random, outside_numpy = self._outside
+        random.setstate(outside_random)
+        np.random.set_state(outside_numpy)
+        self._modules = {name: module for name, module in list(sys.modules.items()) if self._is_ours(name, module)}
+        for name in self._modules:
+            del sys.modules[name]
+
+    def run_worker(self, rank: int, world_size: int, torch: object) -> None:
+        """Load the script and run its ``worker``; ``sys.exit`` without an error is a normal end.
+
+        Raises:
+            ConfigError: when there is no callable ``worker``.
+            RuntimeError: when the script exits with an error.
+        """
+        try:
+            self._load_worker()(rank, world_size, torch)
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                raise RuntimeError(f"the script called sys.exit({leaving.code!r})") from None
+
+    def _load_worker(self) -> Worker:
+        """Run the script's top level; its ``worker``. Call between :meth:`enter` and :meth:`leave`.
+
+        Raises:
+            ConfigError: when it defines no callable ``worker``.
+        """
+        spec = importlib.util.spec_from_file_location(MODULE_NAME, self._path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__.setdefault("DPPolicy", DPPolicy)
+        sys.modules[MODULE_NAME] = module
+        spec.loader.exec_module(module)
+        worker = getattr(module, "worker", None)
+        if not callable(worker):
+            raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
+        found: Worker = worker
+        return found
+
+    def _is_ours(self, name: str, module: ModuleType) -> bool:
+        origin = getattr(module, "__file__", None)
+        installed = "site-packages" in (origin or "")
+        return name == MODULE_NAME or (bool(origin) and not installed and str(origin).startswith(self._folder))

@@ -1,0 +1,82 @@
+"""Test data and its exact check: seeded integers whose every partial sum is exact in the type (DESIGN section 9).
+
+No element is zero, so that a contribution that is dropped shows in every element. The generator is our own
+integer mix (splitmix64, Steele, Lea and Flood, OOPSLA 2014), so that no digest depends on a library's stream.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sipsim.dtypes import DType
+from sipsim.errors import ConfigError
+
+Array = np.ndarray[Any, Any]
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
+
+
+class Wrong(NamedTuple):
+    """The outcome of a comparison: how many elements differ, and the first that does."""
+
+    elements: int
+    first: str
+
+
+NONE_WRONG = Wrong(0, "")
+
+
+def check_contributions(dtype: DType, contributions: int) -> None:
+    """Whether sums of that many contributions can be exact.
+
+    Raises:
+        ConfigError: when even +-1 could leave the exact range; says the remedy.
+    """
+    if dtype.exact_int is not None and contributions > dtype.exact_int:
+        raise ConfigError(
+            f"{contributions} contributions cannot be summed exactly in {dtype}; use --dtype f32 or --dtype i32"
+        )
+
+
+def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
+    """The data of one rank, as int64, ``shape`` = (cubes, elements a cube)."""
+    count = shape[0] * shape[1]
+    state = (seed * _GOLDEN + rank * count * _GOLDEN + _GOLDEN) & _MASK
+    counters = np.arange(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))
+    if dtype.exact_int is None:
+        values = (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(np.int64) | 1
+    else:
+        limit = dtype.exact_int // contributions
+        values = (mixed % np.uint64(2 * limit)).astype(np.int64) - limit
+        values += values >= 0
+    return values.reshape(shape)
+
+
+def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
+    """What every row of every rank must hold after an all-reduce: the sum of all rows of all ranks, in the type."""
+    contributions = ranks * shape[0]
+    total = np.zeros(shape[1], dtype=np.int64)
+    for rank in range(ranks):
+        total += seeded_rows(rank, shape, dtype, seed, contributions).sum(axis=0)
+    return total.astype(dtype.numpy)
+
+
+def compare(got: Array, expected: Array) -> Wrong:
+    """Bit for bit; ``expected`` is broadcast to the shape of ``got``."""
+    wanted = np.broadcast_to(expected, got.shape)
+    bits = np.dtype(f"u{got.dtype.itemsize}")
+    differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(wanted).view(bits)
+    count = int(differs.sum())
+    if not count:
+        return NONE_WRONG
+    index = tuple(int(i) for i in np.argwhere(differs)[0])
+    return Wrong(count, f"first wrong at {list(index)}: expected {wanted[index]}, got {got[index]}")
+
+
+def _splitmix64(state: Array) -> Array:
+    mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: Array = mixed ^ (mixed >> np.uint64(31))
+    return result

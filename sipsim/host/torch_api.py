@@ -1,0 +1,70 @@
+"""The object that host scripts get as ``torch``: the part of PyTorch's surface that the simulated machine has."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from sipsim.dtypes import DTYPES
+from sipsim.host.distributed import Distributed, KernelQueue
+from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of
+from sipsim.sip import Sip
+
+
+class Torch:
+    """One rank's view of its SIP. Tensors that it makes are on the device; host arrays come by ``from_numpy``."""
+
+    float16 = DTYPES["f16"]
+    float32 = DTYPES["f32"]
+    int32 = DTYPES["i32"]
+
+    def __init__(self, sip: Sip, evidence_dir: str = "") -> None:
+        self._sip = sip
+        ipcq_bytes = _hbm_ring_bytes(sip)
+        self._space = AddressSpace(sip.sip, sip.plan.system.capacities["hbm"], ipcq_bytes)
+        self.kernels = KernelQueue(sip, self._space)
+        self.distributed = Distributed(sip, self.kernels, evidence_dir)
+        self.tensors: list[Tensor] = []
+
+    def zeros(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
+        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a row block a cube."""
+        dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
+        policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
+        if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
+            raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
+        if policy.num_cubes > self._sip.plan.system.n_cubes:
+            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {self._sip.plan.system.n_cubes} cubes")
+        tensor = Tensor(self._sip.memory, self._space, dims, dtype_of(dtype), policy)
+        self.tensors.append(tensor)
+        return tensor
+
+    empty = zeros
+
+    def ones(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
+        """A device tensor of ones."""
+        return self.zeros(*shape, dtype=dtype, dp=dp).fill_(1)
+
+    def full(self, shape: tuple[int, ...], value: float, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
+        """A device tensor of one value."""
+        return self.zeros(shape, dtype=dtype, dp=dp).fill_(value)
+
+    def from_numpy(self, array: "np.ndarray[Any, Any]") -> HostTensor:
+        """A host tensor over a NumPy array."""
+        return HostTensor(np.asarray(array))
+
+    def tensors_sha256(self) -> str:
+        """Hash of every tensor's type, shape and bytes, in order of creation."""
+        digest = hashlib.sha256()
+        for tensor in self.tensors:
+            digest.update(f"{tensor.dtype} {tensor.shape}\n".encode())
+            digest.update(tensor.tobytes())
+        return digest.hexdigest()
+
+
+def _hbm_ring_bytes(sip: Sip) -> int:
+    """Bytes at the top of each PE's HBM that receive rings take."""
+    if sip.plan.ipcq.buffer_kind != "hbm":
+        return 0
+    most = max((len(entries) for entries in sip.plan.entries.values()), default=0)
+    return most * sip.plan.ipcq.n_slots * sip.plan.ipcq.slot_size

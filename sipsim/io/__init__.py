@@ -1,0 +1,1 @@
+"""How a SIP reaches other SIPs."""

@@ -1,0 +1,78 @@
+"""What a run does on the system: the built-in collective on seeded data, or a host script. Plain data, no behaviour."""
+
+from typing import Any
+
+import msgspec
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
+
+    ``n_elems``: elements a cube, one run each. ``evidence_dir``: where a script's ranks leave what the launcher
+    checks; empty when nothing is checked.
+    """
+
+    collective: str = "all_reduce"
+    n_elems: tuple[int, ...] = ()
+    dtype: str = "f16"
+    op: str = "sum"
+    iters: int = 1
+    warmup: int = 0
+    seed: int = 0
+    verify: bool = True
+    script: str | None = None
+    as_module: bool = False
+    script_args: tuple[str, ...] = ()
+    evidence_dir: str = ""
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective as one rank saw it. ``wrong`` is None where this rank did not check."""
+
+    collective: str
+    algorithm: str
+    dtype: str
+    op: str
+    count: int
+    nbytes: int
+    iters: int
+    start_ps: int
+    end_ps: int
+    wrong: int | None
+    first_wrong: str
+
+
+class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a SIP tells at its end; ``rank`` fields of the result file, and its runs."""
+
+    rank: int
+    pid: int
+    host: str
+    sim_end_ps: int
+    events: int
+    grants: int
+    packets_sent: int
+    packets_received: int
+    bytes_sent: int
+    tensor_sha256: str
+    oplog_sha256: str
+    wall_s: float
+    cpu_s: float
+    peak_pss_mib: float
+    runs: tuple[RunRecord, ...]
+
+
+def to_bytes(thing: msgspec.Struct) -> bytes:
+    """A struct of this module as JSON."""
+    return msgspec.json.encode(thing)
+
+
+def outcome_from_bytes(blob: bytes) -> RankOutcome:
+    """The reverse of :func:`to_bytes`, checked."""
+    return msgspec.json.decode(blob, type=RankOutcome)
+
+
+def builtins(thing: msgspec.Struct) -> dict[str, Any]:
+    """A struct as a plain dict."""
+    plain: dict[str, Any] = msgspec.to_builtins(thing)
+    return plain

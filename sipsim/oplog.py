@@ -1,0 +1,56 @@
+"""The op log: what every PE did and when, in canonical text, hashed as it grows (ADR-0023 D9.5).
+
+One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines stand in the order of simulation,
+which is the same for every engine and every timing of the mail; the hash is part of the run's digest.
+"""
+
+import hashlib
+from typing import Any
+
+FLUSH_EVERY = 512
+
+
+class OpLog:
+    """Append-only. ``keep`` retains the records for replay and for tests; the hash needs none of them."""
+
+    def __init__(self, keep: bool = False) -> None:
+        self._keep = keep
+        self._hash = hashlib.sha256()
+        self._pending: list[tuple[Any, ...]] = []
+        self.records: list[tuple[Any, ...]] = []
+        self.count = 0
+
+    def append(self, kind: str, start_ps: int, end_ps: int, cube: int, pe: int, *fields: Any) -> None:
+        """Note one operation. ``fields`` are the ones that :data:`FIELDS` names for its kind, in that order."""
+        self._pending.append((kind, start_ps, end_ps, cube, pe, *fields))
+        if len(self._pending) >= FLUSH_EVERY:
+            self._flush()
+
+    def sha256(self) -> str:
+        """Hash of all lines so far."""
+        self._flush()
+        return self._hash.hexdigest()
+
+    def _flush(self) -> None:
+        self._hash.update("".join(line(record) for record in self._pending).encode())
+        self.count += len(self._pending)
+        if self._keep:
+            self.records += self._pending
+        self._pending.clear()
+
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "ipcq_send": ("dir", "dst_addr", "nbytes", "dtype", "shape", "sender_seq"),
+    "ipcq_recv": ("dir", "src_addr", "nbytes", "dtype", "shape", "consumer_seq", "recv_mode"),
+    "dma_read": ("addr", "nbytes", "dtype", "shape"),
+    "dma_write": ("addr", "nbytes", "dtype", "shape"),
+    "math": ("op", "dtype", "shape"),
+}
+"""What each kind of record says after its kind, start, end, cube and PE."""
+
+
+def line(record: tuple[Any, ...]) -> str:
+    """The canonical text of one record."""
+    kind, start, end, cube, pe, *values = record
+    named = " ".join(f"{name}={value}" for name, value in zip(FIELDS[kind], values, strict=True))
+    return f"{kind} {start} {end} {cube} {pe} {named}\n"

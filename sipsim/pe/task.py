@@ -1,0 +1,49 @@
+"""Code that looks blocking, on simulated time: a greenlet that gives up the thread while it waits.
+
+Kernels and host scripts run as tasks. The simulation loop is every task's parent, so an exception in a task
+surfaces there. A task is resumed by the part that it waits for, inside that part's event: no event is spent on
+the switch itself.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import greenlet
+
+
+class TaskFailed(RuntimeError):
+    """An exception in a task's code. ``place`` says where in words; ``__cause__`` is the exception."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} failed")
+        self.place = place
+
+
+class Task:
+    """One run of ``body``. ``waits_for`` says in words what it is blocked on, None while it runs or after its end."""
+
+    def __init__(self, name: str, body: Callable[[], Any], loop: greenlet.greenlet) -> None:
+        self.name = name
+        self.waits_for: object | None = None
+        self.ended = False
+        self._body = body
+        self._loop = loop
+        self._greenlet = greenlet.greenlet(self._run, parent=loop)
+
+    def resume(self, value: Any = None) -> None:
+        """Let the task run until it waits again; from the simulation loop only."""
+        self.waits_for = None
+        self._greenlet.switch(value)
+
+    def wait(self, what: object) -> Any:
+        """Called by the task itself: give up the thread until :meth:`resume`, whose value this returns."""
+        self.waits_for = what
+        return self._loop.switch()
+
+    def _run(self, _value: Any) -> None:
+        try:
+            self._body()
+        except Exception as error:
+            raise TaskFailed(self.name) from error
+        finally:
+            self.ended = True

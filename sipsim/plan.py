@@ -1,0 +1,86 @@
+"""Everything that every process derives from the resolved config before simulated time begins.
+
+The system, the algorithm, the queue pairs of every PE, the channels and their lookahead, and one digest over
+all of it that a SIP's ``Join`` carries.
+"""
+
+import hashlib
+from functools import cached_property
+
+from broker.wire import Channel
+from sipsim import VERSION
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.install import InstallPlan, PePlace, check_rings_disjoint, install
+from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.config.rules import effective_ipcq
+from sipsim.pe.ipcq import IpcqInitEntry
+from sipsim.system import System
+from sipsim.units import ns_to_ps
+
+
+class Plan:
+    """A system with its collective installed.
+
+    Raises:
+        ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.system = System(resolved)
+        name = resolved.ccl.defaults.algorithm
+        self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
+        self.topology_kind = self.algorithm.topology_kind(self.system.topology)
+        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
+        self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
+        self.entries: InstallPlan = install(self.system, self.ipcq, self._places(), self._neighbour_table())
+        check_rings_disjoint(self.entries)
+
+    def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
+        """The queue pairs of one PE; empty for a PE that takes no part."""
+        return self.entries.get(place, [])
+
+    @cached_property
+    def channels(self) -> list[Channel]:
+        """The data channels, one a link, then one credit channel for each ordered pair of SIPs that needs it."""
+        return [*self.system.data_channels(), *self._credit_channels()]
+
+    @cached_property
+    def credit_channel(self) -> dict[tuple[int, int], int]:
+        """Index of the credit channel from one SIP to another."""
+        first = len(self.system.links)
+        return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over config, queue pairs, channels, algorithm source and program version."""
+        text = "\n".join(
+            [
+                VERSION,
+                self.system.canonical_text(),
+                self.algorithm.source_sha256(),
+                *(f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items())),
+                *map(str, self.channels),
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _credit_channels(self) -> list[Channel]:
+        """A credit is on its way for its whole path's latency; the least of a pair of SIPs is its lookahead."""
+        least: dict[tuple[int, int], int] = {}
+        for place, entries in self.entries.items():
+            for entry in entries:
+                if entry.peer.sip != place.sip:
+                    pair = (place.sip, entry.peer.sip)
+                    delay = self.ipcq_overhead_ps + entry.credit_ps
+                    least[pair] = min(least.get(pair, delay), delay)
+        return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least.items())]
+
+    def _places(self) -> list[PePlace]:
+        system = self.system
+        return [PePlace(sip, cube, 0) for sip in range(system.n_sips) for cube in range(system.n_cubes)]
+
+    def _neighbour_table(self) -> NeighbourTable:
+        size = self.system.n_sips * self.system.n_cubes
+        return {rank: self.algorithm.neighbours(rank, size, {}, self.system) for rank in range(size)}

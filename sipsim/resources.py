@@ -1,0 +1,21 @@
+"""What a process costs: CPU time and proportional memory. For reports only; nothing simulated depends on it."""
+
+import time
+from pathlib import Path
+
+_SMAPS = Path("/proc/self/smaps_rollup")
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process so far."""
+    return time.process_time()
+
+
+def pss_mib() -> float:
+    """Proportional share of memory in MiB; 0 where the system does not tell."""
+    try:
+        text = _SMAPS.read_text()
+    except OSError:
+        return 0.0
+    kib = next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return kib / 1024

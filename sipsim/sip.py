@@ -1,0 +1,93 @@
+"""One SIP put together: engine, fabric, memory and the PEs that take part, each made when first used.
+
+It is the ``Model`` of a session. It knows nothing of processes, of the broker's rules, or of the host script.
+"""
+
+from collections.abc import Callable
+
+import greenlet
+
+from broker.wire import Packet
+from sipsim.ccl.install import PePlace
+from sipsim.engine import Engine
+from sipsim.io.carrier import Carrier
+from sipsim.memory import MemoryStore
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node
+from sipsim.oplog import OpLog
+from sipsim.pe.dma import MemoryTiming, PeDma
+from sipsim.pe.ipcq import PeIpcq
+from sipsim.pe.math import PeMath
+from sipsim.pe.task import Task
+from sipsim.plan import Plan
+from sipsim.session import Session
+
+
+class Pe:
+    """A PE that is in use: its parts, and the kernel that runs on it, if any."""
+
+    def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
+        self.cube = cube
+        self.pe = pe
+        self.dma = PeDma(sip, Node("pe", cube, pe))
+        self.math = PeMath(sip.plan.resolved.components.pe_math)
+        entries = sip.plan.entries_of(PePlace(sip.sip, cube, pe))
+        self.ipcq = PeIpcq(
+            (sip.sip, cube, pe), entries, sip.engine, sip.memory, sip.carrier, sip.plan.ipcq_overhead_ps
+        )
+        self.task: Task | None = None
+
+
+class Sip:
+    """The hardware of SIP ``sip`` and the tasks that run on it."""
+
+    def __init__(self, sip: int, plan: Plan, post: Callable[[int, Packet], None], keep_oplog: bool = False) -> None:
+        self.sip = sip
+        self.plan = plan
+        self.graph = plan.system.graph
+        self.engine = Engine()
+        self.session = Session(sip, self.engine, plan.channels, post)
+        self.session.model = self
+        self.fabric = Fabric(self.engine)
+        self.memory = MemoryStore(sip, plan.system.capacities)
+        self.timing = MemoryTiming(plan.resolved.components)
+        self.oplog = OpLog(keep_oplog)
+        self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing)
+        self.loop = greenlet.getcurrent()
+        self.tasks: list[Task] = []
+        self._pes: dict[tuple[int, int], Pe] = {}
+        self._wire_ipcqs()
+
+    def pe(self, cube: int, pe: int) -> Pe:
+        """A PE, made now if it was not in use yet."""
+        key = (cube, pe)
+        if key not in self._pes:
+            self._pes[key] = Pe(self, cube, pe)
+            self.carrier.ipcqs[key] = self._pes[key].ipcq
+        return self._pes[key]
+
+    def pes_in_use(self) -> list[Pe]:
+        """Every PE that was made, in order of cube and PE."""
+        return [self._pes[key] for key in sorted(self._pes)]
+
+    def spawn(self, name: str, body: Callable[[], None]) -> Task:
+        """A task that starts now, after the events that are already due."""
+        task = Task(name, body, self.loop)
+        self.tasks.append(task)
+        self.engine.at(self.engine.now_ps, task.resume)
+        return task
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A packet's last byte arrives over a link, now."""
+        self.carrier.receive(channel, body)
+
+    def waiting(self) -> int:
+        """Tasks that have not ended."""
+        self.tasks = [task for task in self.tasks if not task.ended]
+        return len(self.tasks)
+
+    def _wire_ipcqs(self) -> None:
+        """PEs with queue pairs can be written to before they run anything."""
+        for place, entries in self.plan.entries.items():
+            if place.sip == self.sip and entries:
+                self.pe(place.cube, place.pe)

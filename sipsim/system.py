@@ -1,0 +1,158 @@
+"""The whole system as every process sees it: SIPs, links, channels between them, and routes from end to end.
+
+A description, derived from the resolved config alone; nothing here runs. The simulators of its SIPs and
+where they run are other objects.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from broker.wire import Channel
+from sipsim.address import TcmMap, tcm_map
+from sipsim.config.model import Resolved
+from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.noc.graph import PORTS, Node, Route, SipGraph
+from sipsim.topologies.base import SipLink
+from sipsim.topology import build_links, resolve_shape
+
+
+class FarEnd(NamedTuple):
+    """Where a port's link leads: its channel, and the SIP and port at the other end."""
+
+    channel: int
+    sip: int
+    port: str
+
+
+class System:
+    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        sips = resolved.topology.system.sips
+        self.n_sips = sips.count
+        self.topology = sips.topology
+        self.shape = resolve_shape(sips)
+        self.links: list[SipLink] = build_links(sips)
+        self.link = link_kind(resolved)
+        self.chunk_bytes = resolved.ccl.defaults.vc_chunk_size
+        self.graph = SipGraph(resolved)
+        self.n_pes = resolved.topology.cube.pes
+        self.far_ends = {
+            (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
+            for channel, link in enumerate(self.links)
+        }
+
+    @property
+    def cube_mesh(self) -> tuple[int, int]:
+        """(width, height) of a SIP's cube mesh."""
+        mesh = self.resolved.topology.sip.cube_mesh
+        return mesh.w, mesh.h
+
+    @property
+    def n_cubes(self) -> int:
+        """Cubes of one SIP."""
+        return self.graph.n_cubes
+
+    @cached_property
+    def tcm(self) -> TcmMap:
+        """Regions of every TCM."""
+        return tcm_map(self.resolved.components.tcm_layout)
+
+    @cached_property
+    def capacities(self) -> dict[str, int]:
+        """Bytes of each memory, by space: a TCM, one PE's slice of HBM, a cube's SRAM."""
+        cube = self.resolved.topology.cube
+        return {"tcm": self.tcm.size, "hbm": cube.hbm_MiB_per_pe * 2**20, "sram": cube.sram_MiB * 2**20}
+
+    def data_channels(self) -> list[Channel]:
+        """One channel a directed link, in canonical order, with its lookahead.
+
+        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency
+        and a least chunk later. A packet that only passes through may leave as late as its last byte came,
+        plus the way between two ports; where that is less than a chunk, it is what may be promised.
+        """
+        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), self._least_transit_ps)
+        return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
+
+    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
+        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        if src_sip == dst_sip:
+            return self.graph.route(src, dst)
+        port = first_port or self.next_port(src_sip, dst_sip)
+        far = self.far_ends[src_sip, port]
+        leaving = self.leaving(src, port)
+        return leaving.then(self.end_to_end(far.sip, Node("io", -1, far.port), dst_sip, dst))
+
+    def leaving(self, src: Node, port: str) -> Route:
+        """The route from a node to the far end of a port's link."""
+        key = (src, port)
+        if key not in self._leaving:
+            inside = self.graph.route(src, Node("io", -1, port))
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, self.graph.link_edge(port, self.link)))
+        return self._leaving[key]
+
+    def next_port(self, src_sip: int, dst_sip: int) -> str:
+        """The port by which packets for another SIP leave: fewest hops, E and W before N and S."""
+        hops = self._hops_to(dst_sip)
+        return next(
+            port
+            for port in PORTS
+            if (far := self.far_ends.get((src_sip, port))) is not None and hops[far.sip] == hops[src_sip] - 1
+        )
+
+    def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
+        port = direction.removeprefix("global_")
+        far = self.far_ends.get((src_sip, port))
+        return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
+
+    def describe(self) -> str:
+        """The system in a few words, for people."""
+        sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
+        grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
+        link = self.resolved.topology.system.sips.link
+        return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cubes each"
+
+    def canonical_text(self) -> str:
+        """The resolved system as text, for digests: same text, same system."""
+        return msgspec.json.encode(self.resolved, order="sorted").decode()
+
+    @cached_property
+    def _leaving(self) -> dict[tuple[Node, str], Route]:
+        return {}
+
+    @cached_property
+    def _least_transit_ps(self) -> int:
+        used = sorted({link.src_port for link in self.links})
+        transits = (
+            self.graph.route(Node("io", -1, a), Node("io", -1, b)).head_ps() for a in used for b in used if a != b
+        )
+        return min(transits, default=2**62)
+
+    def _hops_to(self, dst_sip: int) -> list[int]:
+        known = self._hops.get(dst_sip)
+        if known is None:
+            known = [-1] * self.n_sips
+            known[dst_sip], frontier = 0, [dst_sip]
+            while frontier:
+                reached = frontier
+                frontier = []
+                for link in self.links:
+                    if link.dst in reached and known[link.src] < 0:
+                        known[link.src] = known[link.dst] + 1
+                        frontier.append(link.src)
+            self._hops[dst_sip] = known
+        return known
+
+    @cached_property
+    def _hops(self) -> dict[int, list[int]]:
+        return {}
+
+
+def link_kind(resolved: Resolved) -> LinkKind:
+    """The link between SIPs, as an object of its kind."""
+    preset = resolved.links.links[resolved.topology.system.sips.link]
+    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

@@ -1,0 +1,1 @@
+"""The words a kernel may use."""

@@ -1,0 +1,81 @@
+"""What kernel words take and give: typed pointers and tensor handles."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sipsim.dtypes import DTYPES, DType
+from sipsim.errors import KernelError
+
+if TYPE_CHECKING:
+    from sipsim.tl.words import TL
+
+Shape = tuple[int, ...]
+
+
+class Pointer(int):
+    """An address that knows the type of what it points to. Arithmetic is in bytes and keeps the type."""
+
+    dtype: DType
+
+    def __new__(cls, address: int, dtype: DType) -> "Pointer":
+        pointer = super().__new__(cls, address)
+        pointer.dtype = dtype
+        return pointer
+
+    def __add__(self, offset: int) -> "Pointer":
+        return Pointer(int(self) + int(offset), self.dtype)
+
+    __radd__ = __add__
+
+    def __sub__(self, offset: int) -> "Pointer":
+        return Pointer(int(self) - int(offset), self.dtype)
+
+
+class TensorHandle:
+    """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation."""
+
+    __slots__ = ("_tl", "array", "dtype")
+
+    def __init__(self, tl: "TL", array: "np.ndarray[Any, Any]", dtype: DType) -> None:
+        self._tl = tl
+        self.array = array
+        self.dtype = dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Elements in each dimension."""
+        return tuple(self.array.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.array.nbytes)
+
+    def __add__(self, other: "TensorHandle") -> "TensorHandle":
+        return self._tl.add(self, other)
+
+
+def as_dtype(dtype: object) -> DType:
+    """A type from its name (``"f16"``) or itself.
+
+    Raises:
+        KernelError: for anything else, with what is allowed.
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    raise KernelError(f"dtype {dtype!r} is not known; allowed: {', '.join(DTYPES)}")
+
+
+def as_shape(shape: object) -> Shape:
+    """A shape from an int or a sequence of ints, all at least 1.
+
+    Raises:
+        KernelError: for anything else.
+    """
+    dims = (shape,) if isinstance(shape, int) else tuple(shape) if isinstance(shape, tuple | list) else ()
+    if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
+        raise KernelError(f"shape {shape!r} is not a shape; give one or more sizes of at least 1")
+    return dims

@@ -1,0 +1,62 @@
+"""Units at the edge: floats and unit-bearing config values become integers here, once.
+
+Inside the simulator time is an integer number of picoseconds and bandwidth an integer number of
+bytes per second (DESIGN section 3). Nothing that enters the event queue is a float.
+"""
+
+from decimal import ROUND_HALF_EVEN, Decimal
+
+PS_PER_S = 10**12
+PS_PER_NS = 1000
+BYTES_PER_KIB = 1024
+
+
+def _scaled(value: int | float, factor: int) -> int:
+    """``value * factor`` rounded half to even, on the decimal that the user wrote, not on its binary shadow."""
+    return int((Decimal(repr(value)) * factor).to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+def ns_to_ps(nanoseconds: int | float) -> int:
+    """Nanoseconds to integer picoseconds."""
+    return _scaled(nanoseconds, PS_PER_NS)
+
+
+def gbytes_per_s_to_bps(gigabytes_per_s: int | float) -> int:
+    """Gigabytes (1e9 bytes) a second to integer bytes a second."""
+    return _scaled(gigabytes_per_s, 10**9)
+
+
+def drain_ps(nbytes: int, bytes_per_s: int) -> int:
+    """Time to push ``nbytes`` through ``bytes_per_s``: ``ceil(n * 10**12 / B)`` picoseconds."""
+    return -(-nbytes * PS_PER_S // bytes_per_s)
+
+
+def parse_size_bytes(text: str) -> int:
+    """``"64K"``, ``"1M"``, ``"4096"`` to bytes; K, M and G are powers of 1024, as in nccl-tests.
+
+    Raises:
+        ValueError: with what is allowed, when the text is not a size.
+    """
+    stripped = text.strip().upper().removesuffix("B").removesuffix("I")
+    exponent = {"K": 1, "M": 2, "G": 3}.get(stripped[-1:], 0)
+    digits = stripped[:-1] if exponent else stripped
+    if not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{text!r} is not a size; write bytes or a number with K, M or G, such as 64K")
+    return int(digits) * int(BYTES_PER_KIB**exponent)
+
+
+def format_size(nbytes: int) -> str:
+    """The shortest exact spelling that :func:`parse_size_bytes` reads back: ``65536`` is ``"64K"``."""
+    for suffix, exponent in (("G", 3), ("M", 2), ("K", 1)):
+        unit = BYTES_PER_KIB**exponent
+        if nbytes and nbytes % unit == 0:
+            return f"{nbytes // unit}{suffix}"
+    return str(nbytes)
+
+
+def format_time_ps(ps: int) -> str:
+    """A time for people: three or more significant digits in the largest fitting unit."""
+    for unit, scale in (("s", PS_PER_S), ("ms", 10**9), ("us", 10**6), ("ns", PS_PER_NS)):
+        if ps >= scale:
+            return f"{ps / scale:.3f} {unit}"
+    return f"{ps} ps"
