@@ -1,0 +1,71 @@
+"""Ctrl-C, SIGTERM and ``--timeout`` as one question that loops ask: must the run end now, and why?
+
+A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C does
+what Python does without us.
+"""
+
+import contextlib
+import signal
+import socket
+import time
+from types import FrameType, TracebackType
+
+_REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+
+
+class Attention:
+    """Use as a context manager around a run, in the main thread."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._timeout_s = timeout_s
+        self._noted: str | None = None
+        self._previous: dict[int, object] = {}
+        self._wakeup, self._wake = socket.socketpair()
+
+    def __enter__(self) -> "Attention":
+        for end in (self._wakeup, self._wake):
+            end.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for signum in _REASONS:
+            self._previous[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(self._old_fd)
+        self._wakeup.close()
+        self._wake.close()
+
+    @property
+    def fileno(self) -> int:
+        """Readable after a signal, for a poller."""
+        return self._wakeup.fileno()
+
+    def reason(self) -> str | None:
+        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to go on."""
+        with contextlib.suppress(BlockingIOError):
+            self._wakeup.recv(4096)
+        if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
+            self._noted = "timeout"
+        return self._noted
+
+    def seconds_left(self, at_most: float) -> float:
+        """How long a loop may sleep before it must ask again."""
+        if self._deadline is None or self._noted is not None:
+            return at_most
+        return max(0.0, min(at_most, self._deadline - time.monotonic()))
+
+    def words(self, reason: str) -> str:
+        """The reason as a sentence."""
+        return {
+            "timeout": f"--timeout {self._timeout_s:g} s reached" if self._timeout_s else "timeout",
+            "interrupted": "interrupted by Ctrl-C",
+            "terminated": "terminated by a signal",
+        }[reason]
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self._noted is not None and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._noted = self._noted or _REASONS[signal.Signals(signum)]

@@ -1,0 +1,69 @@
+"""``ahbm-launch``: flags in, a run, a table and an exit code out. Each step is a module of its own."""
+
+import os
+
+# Before NumPy is imported: its BLAS would start threads, which a process that forks must not have, and whose
+# number must not be able to change a result.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import sys  # noqa: E402
+
+from launcher import options, prepare, result, table  # noqa: E402
+from launcher.listing import listing  # noqa: E402
+from launcher.outcome import Outcome  # noqa: E402
+from launcher.run import run  # noqa: E402
+from sipsim.errors import AhbmError, ConfigError  # noqa: E402
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code of DESIGN section 8."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        chosen = options.parse(arguments)
+    except options.Usage as usage:
+        print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
+        return usage.exit_code
+    try:
+        return _run(chosen, arguments)
+    except ConfigError as error:
+        print(f"ahbm-launch: {error}", file=sys.stderr)
+        result.write_refusal(chosen, arguments, error)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(chosen: options.Options, arguments: list[str]) -> int:
+    if chosen.list:
+        print(listing(chosen.list, prepare.resolve(chosen)))
+        return 0
+    result.check_writable(chosen)
+    prepared = prepare.prepare(chosen)
+    if chosen.dry_run:
+        print(prepare.describe(prepared))
+        return 0
+    outcome = run(prepared, chosen)
+    document = result.build(prepared, chosen, arguments, outcome)
+    if not chosen.quiet:
+        print(table.render(document, prepared, chosen.verbose), end="")
+    result.write(chosen, document)
+    _tell_failure(outcome)
+    return outcome.exit_code
+
+
+def _tell_failure(outcome: Outcome) -> None:
+    if outcome.error is not None:
+        sys.stdout.flush()
+        kind = "" if outcome.status == "interrupted" else f"{outcome.error.kind}: "
+        print(f"ahbm-launch: {kind}{outcome.error.message}", file=sys.stderr)
+        if outcome.error.detail:
+            print(outcome.error.detail.rstrip("\n"), file=sys.stderr)
+
+
+__all__ = ["AhbmError", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Where the SIPs run. An engine is one module here, with a function registered by name."""
+
+from launcher.engines.base import ENGINES
+
+__all__ = ["ENGINES"]

@@ -1,0 +1,70 @@
+"""All SIPs and the broker in this one process: for debuggers, and for tests that shuffle the mail."""
+
+import time
+
+from broker.hub import Hub
+from broker.mail import PostOffice
+from broker.wire import BROKER, LAUNCHER, Stop, decode_for_broker, decode_for_launcher, encode
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.outcome import Outcome, RunError
+from sipsim.member import Member
+
+
+class InProcess:
+    """A hub and its members over a post office. ``run`` delivers letters until none is left."""
+
+    def __init__(self, request: Request, attention: Attention, office: PostOffice, keep_oplog: bool = False) -> None:
+        plan = request.plan
+        self._request = request
+        self._attention = attention
+        self._office = office
+        self._stopping = False
+        self.outcome = Outcome(plan.system.n_sips)
+        self._hub = Hub(plan.system.n_sips, plan.channels)
+        self.members = [
+            Member(rank, plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog)
+            for rank in range(plan.system.n_sips)
+        ]
+
+    def run(self) -> Outcome:
+        """The whole run."""
+        for member in self.members:
+            member.join()
+        began_s = time.monotonic()
+        self.outcome.startup_s = began_s - self._request.started_s
+        while (delivery := self._office.next()) is not None:
+            to, letter = delivery
+            if to == BROKER:
+                self._to_broker(letter.sender, letter.frame)
+            elif to == LAUNCHER:
+                self.outcome.note(decode_for_launcher(letter.frame))
+            else:
+                self.members[to].handle(letter.frame)
+            self._look_up()
+        self.outcome.simulate_s = time.monotonic() - began_s
+        return self.outcome
+
+    def _to_broker(self, sender: int, frame: bytes) -> None:
+        for to, answer in self._hub.handle(sender, decode_for_broker(frame)):
+            self._office.post(BROKER, to, encode(answer))
+
+    def _look_up(self) -> None:
+        if self._request.progress.due():
+            sync = self._hub.timesync
+            now = min((sync.acts_ps(m.rank) or 0 for m in self.members), default=0)
+            self._request.progress.show(now, sync.grants)
+        reason = self._attention.reason()
+        if reason is not None and not self._stopping:
+            self._stopping = True
+            self.outcome.fail(RunError(reason, None, self._attention.words(reason)))
+            self._office.post(LAUNCHER, BROKER, encode(Stop(reason)))
+
+    def _must_end(self) -> bool:
+        return self._attention.reason() is not None
+
+
+@ENGINES.register("inproc")
+def run_in_process(request: Request, attention: Attention) -> Outcome:
+    """All SIPs in this process, for debugging; same results as ``local``."""
+    return InProcess(request, attention, PostOffice()).run()

@@ -1,0 +1,183 @@
+"""One process for each SIP and one for the broker, on this machine, over sockets in a private folder."""
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import zmq
+
+from broker.process import run_broker
+from broker.wire import BROKER, AskStatus, Lost, Message, Started, Status, Stop, decode_for_launcher, encode
+from broker.zmq_mail import LAUNCHER_NAME, ZmqEnd
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.outcome import Outcome, RunError
+from launcher.server import Ended, Program, Server
+from sipsim.process import run_sip
+
+GRACE_S = 1.0
+LAST_LINES = 20
+BROKER_NAME = "broker"
+
+
+@ENGINES.register("local")
+def run_local(request: Request, attention: Attention) -> Outcome:
+    """One process a SIP, one for the broker, on this machine."""
+    return _LocalRun(request, attention).run()
+
+
+class _LocalRun:
+    def __init__(self, request: Request, attention: Attention) -> None:
+        self._request = request
+        self._attention = attention
+        self._outcome = Outcome(request.plan.system.n_sips)
+        self._living: set[str] = set()
+        self._give_up_s: float | None = None
+        self._began_s: float | None = None
+        self._broker_endpoint = f"ipc://{request.run_dir}/broker"
+        self._log_read: dict[str, int] = {}
+        self._server = Server(self._programs(), request.run_dir)
+        self._end = ZmqEnd(LAUNCHER_NAME, self._broker_endpoint)
+
+    def run(self) -> Outcome:
+        try:
+            self._loop()
+        finally:
+            self._server.kill_all()
+            self._await_ends()
+            self._server.close()
+            self._end.close_now()
+        self._pass_on_output()
+        if not self._outcome.finished:
+            last_words = self._tail(BROKER_NAME)
+            self._outcome.fail(RunError("internal", None, "the broker ended before the run did", last_words))
+        return self._outcome
+
+    def _programs(self) -> dict[str, Program]:
+        request, plan = self._request, self._request.plan
+        names = {BROKER_NAME: partial(run_broker, self._broker_endpoint, plan.system.n_sips, plan.channels)}
+        for rank in range(plan.system.n_sips):
+            endpoint = f"ipc://{request.run_dir}/sip-{rank}"
+            names[_sip(rank)] = partial(run_sip, rank, plan, request.job, self._broker_endpoint, endpoint)
+        self._living = set(names)
+        return dict(names)
+
+    def _loop(self) -> None:
+        self._send(AskStatus())
+        poller = zmq.Poller()
+        for source in (self._end.socket, self._server.fileno(), self._attention.fileno):
+            poller.register(source, zmq.POLLIN)
+        while not self._is_over():
+            poller.poll(int(1000 * self._attention.seconds_left(0.2)) + 1)
+            for frame in self._end.receive_waiting():
+                self._note(decode_for_launcher(frame))
+            for event in self._server.news():
+                if isinstance(event, Ended):
+                    self._note_end(event)
+            self._heed_attention()
+            self._pass_on_output()
+            if self._request.progress.due():
+                self._send(AskStatus())
+
+    def _is_over(self) -> bool:
+        """The broker has finished, or somebody who should answer has had time enough."""
+        if self._outcome.finished:
+            return True
+        return self._give_up_s is not None and time.monotonic() >= self._give_up_s
+
+    def _note(self, message: Message) -> None:
+        now = time.monotonic()
+        if isinstance(message, Started):
+            self._began_s = now
+            self._outcome.startup_s = now - self._request.started_s
+        if isinstance(message, Status):
+            self._request.progress.show(message.now_ps, message.grants)
+        self._outcome.note(message)  # type: ignore[arg-type]
+        if self._outcome.finished and self._began_s is not None:
+            self._outcome.simulate_s = now - self._began_s
+        if self._outcome.error is not None:
+            self._give_up_soon()
+
+    def _note_end(self, event: Ended) -> None:
+        self._living.discard(event.name)
+        answered = event.name == BROKER_NAME or _rank(event.name) in self._outcome.ranks
+        if event.status == 0 and (answered or self._outcome.error is None):
+            # Its last words may still be on their way through the broker.
+            if event.name == BROKER_NAME:
+                self._give_up_soon()
+            return
+        if self._outcome.error is None:
+            self._outcome.fail(self._death(event))
+        if event.name != BROKER_NAME:
+            self._send(Lost(_rank(event.name), _how(event.status)))
+        self._give_up_soon()
+
+    def _death(self, event: Ended) -> RunError:
+        who = "the broker" if event.name == BROKER_NAME else f"rank {_rank(event.name)}"
+        rank = None if event.name == BROKER_NAME else _rank(event.name)
+        return RunError("process_died", rank, f"{who} (pid {event.pid}) {_how(event.status)}", self._tail(event.name))
+
+    def _tail(self, name: str) -> str:
+        lines = self._log_of(name).splitlines()[-LAST_LINES:]
+        return "\n".join(["last lines of its log:", *(f"  | {line}" for line in lines)]) if lines else ""
+
+    def _heed_attention(self) -> None:
+        reason = self._attention.reason()
+        if reason is not None and self._outcome.error is None:
+            self._outcome.fail(RunError(reason, None, self._attention.words(reason)))
+            self._send(Stop(reason))
+            self._give_up_soon()
+
+    def _give_up_soon(self) -> None:
+        if self._give_up_s is None:
+            self._give_up_s = time.monotonic() + GRACE_S
+
+    def _await_ends(self) -> None:
+        while not self._server.gone:
+            self._server.news()
+            with contextlib.suppress(OSError):
+                zmq.select([self._server.fileno()], [], [], 1.0)
+
+    def _send(self, message: Message) -> None:
+        self._end.send(BROKER, encode(message))
+
+    def _log_of(self, name: str) -> str:
+        try:
+            return (Path(self._request.run_dir) / f"{name}.log").read_text(errors="replace")
+        except OSError:
+            return ""
+
+    def _pass_on_output(self) -> None:
+        """What host scripts print, line by line with their rank, on standard error."""
+        if self._request.job.script is None:
+            return
+        for name, line in self._new_lines():
+            print(f"[rank {_rank(name)}] {line}", file=sys.stderr)
+
+    def _new_lines(self) -> Iterator[tuple[str, str]]:
+        for rank in range(self._request.plan.system.n_sips):
+            name = _sip(rank)
+            text = self._log_of(name)
+            end = text.rfind("\n") + 1
+            start = self._log_read.get(name, 0)
+            self._log_read[name] = max(start, end)
+            for line in text[start:end].splitlines():
+                yield name, line
+
+
+def _sip(rank: int) -> str:
+    return f"sip-{rank}"
+
+
+def _rank(name: str) -> int:
+    return int(name.removeprefix("sip-"))
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit code {status}"

@@ -1,0 +1,259 @@
+"""The flags of ``ahbm-launch``, and nothing about what they mean to a run."""
+
+import argparse
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from launcher.engines import ENGINES
+from launcher.listing import LISTS
+from sipsim import VERSION
+from sipsim.dtypes import DTYPES
+from sipsim.units import parse_size_bytes
+
+DEFAULT_BYTES = 64 * 1024
+USAGE_EXIT = 2
+
+
+class Usage(Exception):
+    """Nothing to run: help was asked for (exit code 0), or a flag is wrong (one line, exit code 2)."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, parsed. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty."""
+
+    sips: int | None
+    topology: str | None
+    shape: tuple[int, int] | None
+    link: str | None
+    config: Path | None
+    ccl: Path | None
+    settings: tuple[str, ...]
+    collective: str
+    algorithm: str | None
+    sizes: tuple[int, ...]
+    n_elems: tuple[int, ...]
+    dtype: str
+    op: str
+    iters: int
+    warmup: int
+    seed: int
+    engine: str
+    timeout_s: float | None
+    verify_data: bool
+    json: Path | None
+    csv: Path | None
+    list: str | None
+    dry_run: bool
+    quiet: bool
+    verbose: bool
+    script: str | None
+    as_module: bool
+    script_args: tuple[str, ...]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: "):
+            flag = message.split()[2]
+            known = [s for action in self._actions for s in action.option_strings]
+            near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "see ahbm-launch --help"
+            message = f"unknown flag {flag}; {hint}"
+        raise Usage(f"ahbm-launch: {message}", USAGE_EXIT)
+
+    def print_help(self, file: object = None) -> NoReturn:
+        raise Usage(self.format_help().rstrip(), 0)
+
+
+class _Version(argparse.Action):
+    def __call__(self, *_: object) -> NoReturn:
+        raise Usage(f"ahbm-launch {VERSION}", 0)
+
+
+def parse(argv: list[str]) -> Options:
+    """The command line as options.
+
+    Raises:
+        Usage: for ``--help``, ``--version`` and every mistake.
+    """
+    own, script, as_module, script_args = _split_script(argv)
+    values = _parser().parse_args(own)
+    sizes, n_elems = _sizes(values)
+    return Options(
+        sips=values.sips,
+        topology=values.topology,
+        shape=values.shape,
+        link=values.link,
+        config=values.config,
+        ccl=values.ccl,
+        settings=tuple(values.set),
+        collective=values.collective,
+        algorithm=values.algorithm,
+        sizes=sizes,
+        n_elems=n_elems,
+        dtype=values.dtype,
+        op=values.op,
+        iters=values.iters,
+        warmup=values.warmup,
+        seed=values.seed,
+        engine=values.engine,
+        timeout_s=values.timeout,
+        verify_data=values.verify_data,
+        json=values.json,
+        csv=values.csv,
+        list=values.list,
+        dry_run=values.dry_run,
+        quiet=values.quiet,
+        verbose=values.verbose,
+        script=script,
+        as_module=as_module,
+        script_args=script_args,
+    )
+
+
+def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
+    """Our flags, and what comes after them: ``[--] script.py args`` or ``-m module args``."""
+    takes_value = {s for a in _parser()._actions for s in a.option_strings if a.nargs is None}
+    index = 0
+    while index < len(argv):
+        word = argv[index]
+        if word == "-m":
+            if index + 1 == len(argv):
+                raise Usage("ahbm-launch: -m needs the name of a module", USAGE_EXIT)
+            return argv[:index], argv[index + 1], True, tuple(argv[index + 2 :])
+        if word == "--" or not word.startswith("-"):
+            rest = argv[index + 1 :] if word == "--" else argv[index:]
+            if rest[:1] == ["-m"] and len(rest) > 1:
+                return argv[:index], rest[1], True, tuple(rest[2:])
+            return argv[:index], rest[0] if rest else None, False, tuple(rest[1:])
+        index += 2 if word in takes_value else 1
+    return argv, None, False, ()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ahbm-launch",
+        usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
+        description="Simulate AHBM SIPs, one process each. Without a script it all-reduces seeded data and checks it.",
+        allow_abbrev=False,
+    )
+    _add_system(parser.add_argument_group("the system"))
+    _add_work(parser.add_argument_group("the work"))
+    _add_run(parser.add_argument_group("the run"))
+    _add_output(parser.add_argument_group("the output"))
+    return parser
+
+
+def _add_system(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--sips", type=_Whole("--sips", 1), metavar="N", help="number of SIPs (= ranks = processes)")
+    group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
+    group.add_argument("--shape", type=_shape, metavar="WxH", help="grid of a two-dimensional topology")
+    group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
+    group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
+    group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change one value, by key path")
+
+
+def _add_work(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--collective", default="all_reduce", metavar="NAME", help="what to run without a script")
+    group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
+    group.add_argument("--bytes", type=_list_of(_size), metavar="B[,B...]", help="size of a rank's tensor (64K)")
+    group.add_argument("--n-elem", type=_list_of(_Whole("--n-elem", 1)), metavar="N[,N...]", help="elements a cube")
+    group.add_argument("-b", type=_size, metavar="MIN", help="sweep: smallest size")
+    group.add_argument("-e", type=_size, metavar="MAX", help="sweep: largest size")
+    group.add_argument("-f", type=_Whole("-f", 2), metavar="FACTOR", help="sweep: factor between sizes (2)")
+    group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
+    group.add_argument("--op", choices=["sum"], default="sum", help="reduction (sum)")
+    group.add_argument("-n", "--iters", type=_Whole("--iters", 1), default=1, metavar="N", help="timed iterations (1)")
+    group.add_argument("-w", "--warmup", type=_Whole("--warmup", 0), default=0, metavar="N", help="untimed ones (0)")
+    group.add_argument("--seed", type=_Whole("--seed", 0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument(
+        "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
+    )
+
+
+def _add_run(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
+    group.add_argument("--timeout", type=_seconds, metavar="S", help="stop after S seconds of wall time")
+    group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
+
+
+def _add_output(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the result, schema 1")
+    group.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    group.add_argument("--list", choices=list(LISTS), help="say what there is")
+    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    group.add_argument("-q", "--quiet", action="store_true", help="no table")
+    group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
+
+
+def _sizes(values: argparse.Namespace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sweep = values.b is not None or values.e is not None
+    if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
+        raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
+    if values.n_elem is not None:
+        return (), tuple(values.n_elem)
+    if not sweep:
+        return tuple(values.bytes or (DEFAULT_BYTES,)), ()
+    if values.b is None or values.e is None or values.b > values.e:
+        raise Usage("ahbm-launch: a sweep needs -b MIN and -e MAX, with MIN at most MAX", USAGE_EXIT)
+    sizes, size, factor = [], values.b, values.f or 2
+    while size <= values.e:
+        sizes.append(size)
+        size *= factor
+    return tuple(sizes), ()
+
+
+class _Whole:
+    """Argument type: a whole number of at least ``least``."""
+
+    def __init__(self, flag: str, least: int) -> None:
+        self._least = least
+
+    def __call__(self, text: str) -> int:
+        if not (text.lstrip("-").isascii() and text.lstrip("-").isdigit()) or int(text) < self._least:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {self._least}")
+        return int(text)
+
+
+def _list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
+    def parse_list(text: str) -> list[int]:
+        return [item(part) for part in text.split(",")]
+
+    return parse_list
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 byte")
+    return size
+
+
+def _shape(text: str) -> tuple[int, int]:
+    width, cross, height = text.lower().partition("x")
+    if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")
+    return int(width), int(height)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return seconds

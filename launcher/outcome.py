@@ -1,0 +1,88 @@
+"""What came of a run: collected from the broker's messages and from how the processes ended. Pure.
+
+First cause first: the first failure that is told is the error of the run, and what follows from it is not.
+"""
+
+from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, ToLauncher
+from sipsim.ccl.diagnostics import explain_deadlock
+from sipsim.errors import ERROR_KINDS
+from sipsim.job import RankOutcome, outcome_from_bytes
+
+INTERRUPTIONS = ("timeout", "interrupted", "terminated")
+
+
+class RunError:
+    """Why a run failed. ``detail`` is more lines for people."""
+
+    def __init__(self, kind: str, rank: int | None, message: str, detail: str = "") -> None:
+        self.kind = kind
+        self.rank = rank
+        self.message = message
+        self.detail = detail
+
+
+class Outcome:
+    """Everything that is known of a run so far."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.ranks: dict[int, RankOutcome] = {}
+        self.cut_short = False
+        self.error: RunError | None = None
+        self.sync: Finished | None = None
+        self.now_ps = 0
+        self.startup_s = 0.0
+        self.simulate_s = 0.0
+        self.total_s = 0.0
+
+    def note(self, message: ToLauncher) -> None:
+        """Take one message of the broker."""
+        match message:
+            case RankResult():
+                self.ranks[message.rank] = outcome_from_bytes(message.blob)
+                self.cut_short = self.cut_short or message.partial
+            case RankFailed():
+                self.fail(RunError(message.kind, message.rank, message.message, message.detail))
+            case Deadlock():
+                line, report = explain_deadlock(list(message.dumps))
+                self.fail(RunError("IpcqDeadlock", None, line, report))
+            case Finished():
+                self.sync = message
+            case Status():
+                self.now_ps = message.now_ps
+            case Started():
+                pass
+
+    def fail(self, error: RunError) -> None:
+        """Note a failure; only the first one counts."""
+        if self.error is None:
+            self.error = error
+
+    def note_wrong(self) -> None:
+        """A run that ended well with wrong numbers is a failure of its own."""
+        for rank, outcome in sorted(self.ranks.items()):
+            for run in outcome.runs:
+                if run.wrong:
+                    self.fail(RunError("wrong_numbers", rank, f"rank {rank}: {run.wrong} wrong; {run.first_wrong}"))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the broker has said its last word."""
+        return self.sync is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has answered."""
+        return len(self.ranks) == self._size
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``failed`` or ``interrupted``."""
+        if self.error is None:
+            return "ok"
+        return "interrupted" if self.error.kind in INTERRUPTIONS else "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """Of DESIGN section 8."""
+        return 0 if self.error is None else ERROR_KINDS[self.error.kind]

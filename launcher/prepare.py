@@ -1,0 +1,107 @@
+"""From options to a plan and a job, everything checked; nothing is started here."""
+
+from typing import NamedTuple
+
+from launcher.listing import COLLECTIVES
+from launcher.options import Options
+from sipsim.config.load import load
+from sipsim.config.model import Resolved
+from sipsim.config.override import Override, parse_set
+from sipsim.dtypes import DTYPES
+from sipsim.errors import ConfigError
+from sipsim.host.script import check_script, find_script
+from sipsim.host.seeded import check_contributions
+from sipsim.job import Job
+from sipsim.plan import Plan
+from sipsim.registry import unknown_name
+from sipsim.units import format_size
+
+
+class Prepared(NamedTuple):
+    """What is simulated (``plan``), what it does (``job``), and by which engine."""
+
+    plan: Plan
+    job: Job
+    engine: str
+
+
+def resolve(options: Options) -> Resolved:
+    """The config files with every flag applied.
+
+    Raises:
+        ConfigError: one line with the file or flag, the key path, the value and what is allowed.
+    """
+    overrides = [parse_set(setting) for setting in options.settings]
+    flags = (
+        ("--sips", "system.sips.count", options.sips),
+        ("--topology", "system.sips.topology", options.topology),
+        ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
+        ("--link", "system.sips.link", options.link),
+        ("--algorithm", "defaults.algorithm", options.algorithm),
+    )
+    overrides += [Override(path, value, f"{flag} {_said(value)}") for flag, path, value in flags if value is not None]
+    return load(options.config, options.ccl, overrides)
+
+
+def prepare(options: Options) -> Prepared:
+    """A plan and a job that can run.
+
+    Raises:
+        ConfigError: for everything that could be known to fail before it starts.
+    """
+    resolved = resolve(options)
+    plan = Plan(resolved)
+    if options.script is not None:
+        check_script(find_script(options.script, options.as_module))
+    elif options.collective not in COLLECTIVES:
+        raise ConfigError(f"--collective: {unknown_name('collective', options.collective, COLLECTIVES)}")
+    return Prepared(plan, _job(options, plan), options.engine)
+
+
+def describe(prepared: Prepared) -> str:
+    """What ``--dry-run`` says."""
+    system, job = prepared.plan.system, prepared.job
+    what = job.script or f"{job.collective} of {', '.join(str(n) for n in job.n_elems)} elements a cube, {job.dtype}"
+    return (
+        f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
+        f"engine {prepared.engine}; plan {prepared.plan.digest[:16]}"
+    )
+
+
+def _job(options: Options, plan: Plan) -> Job:
+    if options.script is not None:
+        return Job(
+            script=options.script,
+            as_module=options.as_module,
+            script_args=options.script_args,
+            verify=options.verify_data,
+            seed=options.seed,
+        )
+    if options.verify_data:
+        check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
+    return Job(
+        collective=options.collective,
+        n_elems=options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes),
+        dtype=options.dtype,
+        op=options.op,
+        iters=options.iters,
+        warmup=options.warmup,
+        seed=options.seed,
+        verify=options.verify_data,
+    )
+
+
+def _elements(size: int, dtype: str, plan: Plan) -> int:
+    """Elements a cube of a tensor of ``size`` bytes."""
+    row = plan.system.n_cubes * DTYPES[dtype].itemsize
+    if size % row:
+        near = max(size // row, 1) * row
+        raise ConfigError(
+            f"--bytes {format_size(size)}: {size} bytes are no whole number of {dtype} elements on each of "
+            f"{plan.system.n_cubes} cubes; use a multiple of {row}, such as {format_size(near)}"
+        )
+    return size // row
+
+
+def _said(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)

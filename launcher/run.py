@@ -1,0 +1,64 @@
+"""A prepared run from start to end: a private folder, an engine, the check of a script's results, the clean-up."""
+
+import os
+import shutil
+import tempfile
+import time
+
+import msgspec
+
+from launcher.attention import Attention
+from launcher.engines import ENGINES
+from launcher.engines.base import Request
+from launcher.evidence import check_evidence
+from launcher.options import Options
+from launcher.outcome import Outcome
+from launcher.prepare import Prepared
+from launcher.progress import Progress
+from sipsim.errors import ConfigError
+
+LONGEST_SOCKET_PATH = 100
+
+
+def run(prepared: Prepared, options: Options) -> Outcome:
+    """Run it; whatever happens is in the outcome, and nothing is left behind."""
+    started_s = process_start_s()
+    run_dir = _private_folder()
+    progress = Progress(options.quiet)
+    try:
+        job = prepared.job
+        if job.script is not None and job.verify:
+            job = msgspec.structs.replace(job, evidence_dir=run_dir)
+        request = Request(prepared.plan, job, run_dir, started_s, progress)
+        with Attention(options.timeout_s) as attention:
+            outcome = ENGINES.get(prepared.engine)(request, attention)
+        if job.evidence_dir:
+            check_evidence(outcome, prepared.plan, job.evidence_dir)
+        outcome.note_wrong()
+        outcome.total_s = time.monotonic() - started_s
+        return outcome
+    finally:
+        progress.close()
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def process_start_s() -> float:
+    """When this process started, on the monotonic clock, interpreter start included; now, where that is not told."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            ticks = int(stat.read().rpartition(b")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        age_s = 0.0
+    return time.monotonic() - age_s
+
+
+def _private_folder() -> str:
+    try:
+        folder = tempfile.mkdtemp(prefix="ahbm-")
+    except OSError as error:
+        raise ConfigError(f"no temporary folder can be made: {error}; set TMPDIR to one that can") from None
+    if len(folder) > LONGEST_SOCKET_PATH - len("/broker"):
+        os.rmdir(folder)
+        raise ConfigError(f"{folder}: too long for socket names; set TMPDIR to a shorter path")
+    return folder
