@@ -8,12 +8,13 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import sys  # noqa: E402
+import traceback  # noqa: E402
 
 from launcher import options, prepare, result, table  # noqa: E402
 from launcher.listing import listing  # noqa: E402
 from launcher.outcome import Outcome  # noqa: E402
 from launcher.run import run  # noqa: E402
-from sipsim.errors import AhbmError, ConfigError  # noqa: E402
+from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,10 +31,18 @@ def main(argv: list[str] | None = None) -> int:
         print(f"ahbm-launch: {error}", file=sys.stderr)
         result.write_refusal(chosen, arguments, error)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("ahbm-launch: interrupted twice, stopped at once", file=sys.stderr)
+        return ERROR_KINDS["interrupted"]
     except BrokenPipeError:
         # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:
+        # Not exit code 1, which says that numbers were wrong.
+        traceback.print_exc()
+        print("ahbm-launch: internal: this is a bug in ahbm-launch", file=sys.stderr)
+        return ERROR_KINDS["internal"]
 
 
 def _run(chosen: options.Options, arguments: list[str]) -> int:
@@ -47,9 +56,9 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         return 0
     outcome = run(prepared, chosen)
     document = result.build(prepared, chosen, arguments, outcome)
+    result.write(chosen, document)
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="")
-    result.write(chosen, document)
     _tell_failure(outcome)
     return outcome.exit_code
 
@@ -62,8 +71,6 @@ def _tell_failure(outcome: Outcome) -> None:
         if outcome.error.detail:
             print(outcome.error.detail.rstrip("\n"), file=sys.stderr)
 
-
-__all__ = ["AhbmError", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,5 +1,7 @@
 """From options to a plan and a job, everything checked; nothing is started here."""
 
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 from launcher.listing import COLLECTIVES
@@ -50,6 +52,7 @@ def prepare(options: Options) -> Prepared:
         ConfigError: for everything that could be known to fail before it starts.
     """
     resolved = resolve(options)
+    _let_import_from(Path.cwd(), *([options.ccl.resolve().parent] if options.ccl else []))
     plan = Plan(resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
@@ -101,6 +104,11 @@ def _elements(size: int, dtype: str, plan: Plan) -> int:
             f"{plan.system.n_cubes} cubes; use a multiple of {row}, such as {format_size(near)}"
         )
     return size // row
+
+
+def _let_import_from(*folders: Path) -> None:
+    """An algorithm's module may lie here or beside the file that names it; what is installed comes first."""
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
 def _said(value: object) -> str:

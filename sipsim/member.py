@@ -37,7 +37,7 @@ from sipsim.host.torch_api import Torch
 from sipsim.job import Job, RankOutcome, to_bytes
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
-from sipsim.resources import cpu_seconds, pss_mib
+from sipsim.resources import cpu_seconds
 from sipsim.sip import Sip
 
 
@@ -62,7 +62,6 @@ class Member:
         self._endpoint = endpoint
         self._interrupted = interrupted
         self._started_s = time.perf_counter()
-        self._peak_pss_mib = 0.0
         self.sip = Sip(rank, plan, lambda dst, packet: mail.send(dst, encode(packet)), keep_oplog)
         self.torch = Torch(self.sip, job.evidence_dir)
         self._world = _script_world(job, rank)
@@ -144,7 +143,7 @@ class Member:
 
     def _outcome(self) -> RankOutcome:
         sip = self.sip
-        self._peak_pss_mib = max(self._peak_pss_mib, pss_mib())
+        self.torch.distributed.memory.look()
         return RankOutcome(
             rank=self.rank,
             pid=os.getpid(),
@@ -159,7 +158,7 @@ class Member:
             oplog_sha256=sip.oplog.sha256(),
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
-            peak_pss_mib=self._peak_pss_mib,
+            peak_pss_mib=self.torch.distributed.memory.mib,
             runs=tuple(self.torch.distributed.runs),
         )
 

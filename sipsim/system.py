@@ -4,6 +4,7 @@ A description, derived from the resolved config alone; nothing here runs. The si
 where they run are other objects.
 """
 
+from collections import deque
 from functools import cached_property
 from typing import NamedTuple
 
@@ -136,16 +137,22 @@ class System:
         known = self._hops.get(dst_sip)
         if known is None:
             known = [-1] * self.n_sips
-            known[dst_sip], frontier = 0, [dst_sip]
-            while frontier:
-                reached = frontier
-                frontier = []
-                for link in self.links:
-                    if link.dst in reached and known[link.src] < 0:
-                        known[link.src] = known[link.dst] + 1
-                        frontier.append(link.src)
+            known[dst_sip], queue = 0, deque([dst_sip])
+            while queue:
+                here = queue.popleft()
+                for source in self._sources_of[here]:
+                    if known[source] < 0:
+                        known[source] = known[here] + 1
+                        queue.append(source)
             self._hops[dst_sip] = known
         return known
+
+    @cached_property
+    def _sources_of(self) -> list[list[int]]:
+        sources: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for link in self.links:
+            sources[link.dst].append(link.src)
+        return sources
 
     @cached_property
     def _hops(self) -> dict[int, list[int]]:

@@ -71,13 +71,14 @@ def build_links(sips: Sips) -> list[SipLink]:
 
 
 def _check_connected(sips: Sips, links: list[SipLink]) -> None:
+    onward: dict[int, list[int]] = {}
+    for link in links:
+        onward.setdefault(link.src, []).append(link.dst)
     reached, frontier = {0}, [0]
     while frontier:
-        here = frontier.pop()
-        for link in links:
-            if link.src == here and link.dst not in reached:
-                reached.add(link.dst)
-                frontier.append(link.dst)
+        new = set(onward.get(frontier.pop(), ())) - reached
+        reached |= new
+        frontier += new
     missing = sorted(set(range(sips.count)) - reached)
     if missing:
         raise ConfigError(f"system.sips: no path of links from SIP 0 to SIP {missing[0]}; join all SIPs")

@@ -35,7 +35,7 @@ class _LocalRun:
         self._request = request
         self._attention = attention
         self._outcome = Outcome(request.plan.system.n_sips)
-        self._living: set[str] = set()
+        self._silent: dict[str, tuple[float, Ended]] = {}
         self._give_up_s: float | None = None
         self._began_s: float | None = None
         self._broker_endpoint = f"ipc://{request.run_dir}/broker"
@@ -63,7 +63,6 @@ class _LocalRun:
         for rank in range(plan.system.n_sips):
             endpoint = f"ipc://{request.run_dir}/sip-{rank}"
             names[_sip(rank)] = partial(run_sip, rank, plan, request.job, self._broker_endpoint, endpoint)
-        self._living = set(names)
         return dict(names)
 
     def _loop(self) -> None:
@@ -78,6 +77,9 @@ class _LocalRun:
             for event in self._server.news():
                 if isinstance(event, Ended):
                     self._note_end(event)
+            self._note_silence()
+            if self._server.gone and not self._outcome.finished:
+                self._note_server_gone()
             self._heed_attention()
             self._pass_on_output()
             if self._request.progress.due():
@@ -103,23 +105,33 @@ class _LocalRun:
             self._give_up_soon()
 
     def _note_end(self, event: Ended) -> None:
-        self._living.discard(event.name)
-        answered = event.name == BROKER_NAME or _rank(event.name) in self._outcome.ranks
-        if event.status == 0 and (answered or self._outcome.error is None):
+        if event.status == 0:
             # Its last words may still be on their way through the broker.
-            if event.name == BROKER_NAME:
-                self._give_up_soon()
-            return
-        if self._outcome.error is None:
-            self._outcome.fail(self._death(event))
-        if event.name != BROKER_NAME:
-            self._send(Lost(_rank(event.name), _how(event.status)))
-        self._give_up_soon()
+            self._silent[event.name] = (time.monotonic() + GRACE_S, event)
+        else:
+            self._note_death(event)
 
-    def _death(self, event: Ended) -> RunError:
+    def _note_silence(self) -> None:
+        """Who ended without a word, however cleanly, has left the run."""
+        for name, (until_s, event) in list(self._silent.items()):
+            answered = name != BROKER_NAME and _rank(name) in self._outcome.ranks
+            if answered or time.monotonic() >= until_s:
+                del self._silent[name]
+                if not answered:
+                    self._note_death(event)
+
+    def _note_death(self, event: Ended) -> None:
         who = "the broker" if event.name == BROKER_NAME else f"rank {_rank(event.name)}"
         rank = None if event.name == BROKER_NAME else _rank(event.name)
-        return RunError("process_died", rank, f"{who} (pid {event.pid}) {_how(event.status)}", self._tail(event.name))
+        message = f"{who} (pid {event.pid}) {_how(event.status)}"
+        self._outcome.fail(RunError("process_died", rank, message, self._tail(event.name)))
+        if rank is not None:
+            self._send(Lost(rank, _how(event.status)))
+        self._give_up_soon()
+
+    def _note_server_gone(self) -> None:
+        self._outcome.fail(RunError("process_died", None, "the server that starts the processes is gone"))
+        self._give_up_s = time.monotonic()
 
     def _tail(self, name: str) -> str:
         lines = self._log_of(name).splitlines()[-LAST_LINES:]
@@ -180,4 +192,4 @@ def _rank(name: str) -> int:
 def _how(status: int) -> str:
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with exit code {status}"
+    return f"ended with exit code {status}" + ("" if status else " before the run was over")

@@ -28,9 +28,9 @@ class Algorithm:
         self.entry = entry
         self._where = f"algorithms.{name}.module = {entry.module}"
         self._module = self._load()
-        self.kernel: Callable[..., None] = self._hook("kernel")
-        self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args")
-        self._topologies: dict[str, int] = self._hook("TOPO_NAME_TO_KIND")
+        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
+        self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
+        self._topologies: dict[str, int] = self._hook("TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints")
         self.reference: Callable[..., Any] | None = getattr(self._module, "reference", None)
 
     def topology_kind(self, topology: str) -> int:
@@ -55,8 +55,12 @@ class Algorithm:
         hook = getattr(self._module, "neighbors", None)
         if hook is None:
             return built_in
-        answer = _call_with_optional(hook, (rank, world_size, built_in), system)
-        return built_in if answer is None else dict(answer)
+        try:
+            answer = _call_with_optional(hook, (rank, world_size, built_in), system)
+            return built_in if answer is None else dict(answer)
+        except Exception as error:
+            what = f"neighbors(rank={rank}) raised {type(error).__name__}: {error}"
+            raise ConfigError(f"{self._where}: {what}") from None
 
     def source_sha256(self) -> str:
         """Hash of the module's source; every SIP must run the same."""
@@ -66,15 +70,28 @@ class Algorithm:
     def _load(self) -> ModuleType:
         try:
             if self.entry.module.endswith(".py"):
-                return load_file(Path(self.entry.module), f"_ahbm_algorithm_{self.name}")
+                return load_file(_on_path(self.entry.module), f"_ahbm_algorithm_{self.name}")
             return importlib.import_module(self.entry.module)
         except Exception as error:
             raise ConfigError(f"{self._where}: cannot be imported: {type(error).__name__}: {error}") from None
 
-    def _hook(self, name: str) -> Any:
+    def _hook(self, name: str, fits: Callable[[Any], bool], what: str) -> Any:
         if not hasattr(self._module, name):
             raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0032 D7)")
-        return getattr(self._module, name)
+        hook = getattr(self._module, name)
+        if not fits(hook):
+            raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
+        return hook
+
+
+def _on_path(file: str) -> Path:
+    """A relative ``.py`` file may lie here or in any folder that modules are imported from."""
+    candidates = [Path(folder, file) for folder in ("", *sys.path)]
+    return next((path for path in candidates if path.is_file()), Path(file))
+
+
+def _is_mapping(thing: Any) -> bool:
+    return isinstance(thing, dict) and all(isinstance(k, str) and isinstance(v, int) for k, v in thing.items())
 
 
 def load_file(path: Path, name: str) -> ModuleType:

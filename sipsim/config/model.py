@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-Count = Annotated[int, Meta(ge=1, le=4096)]
-Index = Annotated[int, Meta(ge=0, le=4095)]
+Count = Annotated[int, Meta(ge=1, le=2048)]
+Index = Annotated[int, Meta(ge=0, le=2047)]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**40)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e12)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
@@ -53,6 +53,8 @@ class Sips(Section, frozen=True):
 
 
 class SystemSection(Section, frozen=True):
+    """``system``: the SIPs."""
+
     sips: Sips
 
 
@@ -66,6 +68,8 @@ class SipPorts(Section, frozen=True):
 
 
 class SipSection(Section, frozen=True):
+    """``sip``: the cubes of one SIP, and where its ports are."""
+
     cube_mesh: Mesh
     cube_gap_mm: NonNegative
     ports: SipPorts
@@ -84,6 +88,8 @@ class CubeNoc(Section, frozen=True):
 
 
 class CubeSection(Section, frozen=True):
+    """``cube``: what one cube has; HBM is counted per PE, SRAM per cube."""
+
     pes: Annotated[int, Meta(ge=1, le=64)]
     noc: CubeNoc
     hbm_MiB_per_pe: Annotated[int, Meta(ge=1, le=16384)]
@@ -102,6 +108,8 @@ class TopologyFile(Section, frozen=True):
 
 
 class Wire(Section, frozen=True):
+    """``wire``: delay of any wire, per millimetre."""
+
     ns_per_mm: NonNegative
 
 
@@ -137,6 +145,8 @@ class TcmLayout(Section, frozen=True):
 
 
 class PeDma(Section, frozen=True):
+    """``pe_dma``: as a node, and the sizes of its read commands and write acknowledgements."""
+
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
     command_bytes: PositiveInt
@@ -144,10 +154,14 @@ class PeDma(Section, frozen=True):
 
 
 class PeIpcq(Section, frozen=True):
+    """``pe_ipcq``: what it adds to a send and to a credit."""
+
     overhead_ns: NonNegative
 
 
 class PeMath(Section, frozen=True):
+    """``pe_math``: start-up of an element-wise operation, and bandwidth over its result."""
+
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
 
@@ -185,6 +199,8 @@ class IpcqKnobs(Section, frozen=True):
 
 
 class CclDefaults(IpcqKnobs, frozen=True):
+    """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
+
     algorithm: str
     world_size: Count | None = None
 

@@ -7,6 +7,7 @@ settings of one algorithm. Nothing here reads a file.
 
 from collections.abc import Callable
 
+from sipsim.address import CUBE_BITS
 from sipsim.config.check import convert_part
 from sipsim.config.document import Document, Path, Problem, dotted, shown
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
@@ -126,6 +127,15 @@ def sips_can_be_joined(resolved: Resolved) -> Problem | None:
     return None
 
 
+def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
+    """A physical address names the cube in ``CUBE_BITS``."""
+    mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
+    if mesh.w * mesh.h <= most:
+        return None
+    path = ("sip", "cube_mesh")
+    return Problem((path,), f"sip.cube_mesh = {mesh.w}x{mesh.h}: must have at most {most} cubes, as addresses do")
+
+
 def ports_sit_on_cubes(resolved: Resolved) -> Problem | None:
     """Each IO port sits on a cube of the mesh."""
     sip = resolved.topology.sip
@@ -215,6 +225,7 @@ RULES: tuple[Rule, ...] = (
     link_params_fit_kind,
     custom_links_are_used,
     sips_can_be_joined,
+    cubes_fit_addresses,
     ports_sit_on_cubes,
     every_pe_has_a_router,
     known_algorithm,

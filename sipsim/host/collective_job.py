@@ -44,7 +44,7 @@ class CollectiveJob:
                 first_ps = work.start_ps if first_ps is None else first_ps
                 last_ps = work.end_ps or 0
             wrong = _worse(wrong, self._check(tensor, n_elem))
-        dist.runs.append(self._record(tensor, first_ps or 0, last_ps, wrong))
+        dist.record(self._record(tensor, first_ps or 0, last_ps, wrong))
 
     def _check(self, tensor: Tensor, n_elem: int) -> Wrong:
         if not self._job.verify:

@@ -15,6 +15,7 @@ import numpy as np
 from sipsim.host.tensor import AddressSpace, Tensor
 from sipsim.job import RunRecord
 from sipsim.pe.task import Task
+from sipsim.resources import PeakMemory
 from sipsim.sip import Sip
 from sipsim.tl.values import Pointer
 from sipsim.tl.words import TL
@@ -119,6 +120,7 @@ class Distributed:
         self._evidence_dir = evidence_dir
         self._initialized = False
         self.runs: list[RunRecord] = []
+        self.memory = PeakMemory()
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
         """Join the process group of all SIPs; PyTorch's other arguments are accepted and have no meaning here.
@@ -191,11 +193,16 @@ class Distributed:
         self._queue.launch(work, algorithm.kernel, args)
         return work
 
+    def record(self, run: RunRecord) -> None:
+        """Add a completed collective to what this rank tells; memory is at its largest about now."""
+        self.memory.look()
+        self.runs.append(run)
+
     def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:
         if self._evidence_dir:
             self._leave_evidence("out", tensor)
         assert work.end_ps is not None
-        self.runs.append(
+        self.record(
             RunRecord(
                 collective="all_reduce",
                 algorithm=self._plan.algorithm.name,

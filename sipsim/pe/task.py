@@ -43,7 +43,7 @@ class Task:
     def _run(self, _value: Any) -> None:
         try:
             self._body()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TaskFailed(self.name) from error
         finally:
             self.ended = True
