@@ -135,6 +135,8 @@ class Hub:
         if sender not in self._owing:
             return []
         self._owing.discard(sender)
+        if self.phase is not Phase.ENDING:
+            raise ProtocolError(f"SIP {sender} gave its result before it was asked to")
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
     def _fail(self, sender: int, failed: Failed) -> Out:

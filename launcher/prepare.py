@@ -13,6 +13,7 @@ from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.script import check_script, find_script
 from sipsim.host.seeded import check_contributions
+from sipsim.host.tensor import aligned
 from sipsim.job import Job
 from sipsim.plan import Plan
 from sipsim.registry import unknown_name
@@ -82,9 +83,11 @@ def _job(options: Options, plan: Plan) -> Job:
         )
     if options.verify_data:
         check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
+    n_elems = options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes)
+    _check_room(n_elems, options.dtype, plan)
     return Job(
         collective=options.collective,
-        n_elems=options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes),
+        n_elems=n_elems,
         dtype=options.dtype,
         op=options.op,
         iters=options.iters,
@@ -104,6 +107,16 @@ def _elements(size: int, dtype: str, plan: Plan) -> int:
             f"{plan.system.n_cubes} cubes; use a multiple of {row}, such as {format_size(near)}"
         )
     return size // row
+
+
+def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
+    """All sizes of a run lie in HBM together."""
+    needed = sum(aligned(n_elem * DTYPES[dtype].itemsize) for n_elem in n_elems)
+    if needed > plan.hbm_room_bytes:
+        raise ConfigError(
+            f"the tensors take {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
+            f"use smaller sizes or raise cube.hbm_MiB_per_pe"
+        )
 
 
 def _let_import_from(*folders: Path) -> None:

@@ -42,6 +42,15 @@ class Plan:
         return self.entries.get(place, [])
 
     @cached_property
+    def hbm_room_bytes(self) -> int:
+        """Bytes of each PE's HBM that tensors may take: all below the receive rings, where those lie there."""
+        room = self.system.capacities["hbm"]
+        if self.ipcq.buffer_kind != "hbm":
+            return room
+        most = max((len(entries) for entries in self.entries.values()), default=0)
+        return room - most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
     def channels(self) -> list[Channel]:
         """The data channels, one a link, then one credit channel for each ordered pair of SIPs that needs it."""
         return [*self.system.data_channels(), *self._credit_channels()]

@@ -13,6 +13,7 @@ import msgspec
 from broker.wire import Channel
 from sipsim.address import TcmMap, tcm_map
 from sipsim.config.model import Resolved
+from sipsim.config.rules import effective_ipcq
 from sipsim.links.base import LINK_KINDS, LinkKind
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.topologies.base import SipLink
@@ -38,7 +39,7 @@ class System:
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
         self.link = link_kind(resolved)
-        self.chunk_bytes = resolved.ccl.defaults.vc_chunk_size
+        self.chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
         self.graph = SipGraph(resolved)
         self.n_pes = resolved.topology.cube.pes
         self.far_ends = {

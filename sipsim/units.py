@@ -4,11 +4,16 @@ Inside the simulator time is an integer number of picoseconds and bandwidth an i
 bytes per second (DESIGN section 3). Nothing that enters the event queue is a float.
 """
 
+import re
 from decimal import ROUND_HALF_EVEN, Decimal
 
 PS_PER_S = 10**12
 PS_PER_NS = 1000
 BYTES_PER_KIB = 1024
+
+
+_SIZE = re.compile(r"([0-9]{1,18})(?:([kmg])i?)?b?", re.ASCII | re.IGNORECASE)
+_EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3}
 
 
 def _scaled(value: int | float, factor: int) -> int:
@@ -37,12 +42,10 @@ def parse_size_bytes(text: str) -> int:
     Raises:
         ValueError: with what is allowed, when the text is not a size.
     """
-    stripped = text.strip().upper().removesuffix("B").removesuffix("I")
-    exponent = {"K": 1, "M": 2, "G": 3}.get(stripped[-1:], 0)
-    digits = stripped[:-1] if exponent else stripped
-    if not (digits.isascii() and digits.isdigit()):
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
         raise ValueError(f"{text!r} is not a size; write bytes or a number with K, M or G, such as 64K")
-    return int(digits) * int(BYTES_PER_KIB**exponent)
+    return int(found[1]) * int(BYTES_PER_KIB ** _EXPONENT[(found[2] or "").upper()])
 
 
 def format_size(nbytes: int) -> str:

@@ -29,9 +29,9 @@ class Segment(NamedTuple):
 class AddressSpace:
     """The virtual addresses of one SIP's tensors, and the HBM that they take. Nothing is ever freed."""
 
-    def __init__(self, sip: int, hbm_bytes: int, reserved_bytes: int) -> None:
+    def __init__(self, sip: int, room_bytes: int) -> None:
         self._sip = sip
-        self._room = hbm_bytes - reserved_bytes
+        self._room = room_bytes
         self._next_va = VIRTUAL_BIT
         self._next_offset: dict[int, int] = {}
         self._segments: list[Segment] = []
@@ -50,7 +50,7 @@ class AddressSpace:
                     f"a tensor of {nbytes_each} bytes a cube does not fit cube {cube}: {self._room - offset} bytes of "
                     f"its HBM are left; use a smaller size or raise cube.hbm_MiB_per_pe"
                 )
-            self._next_offset[cube] = offset + -(-nbytes_each // ALIGN_BYTES) * ALIGN_BYTES
+            self._next_offset[cube] = offset + aligned(nbytes_each)
             pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
             made.append(Segment(self._next_va, nbytes_each, pa))
             self._next_va += nbytes_each
@@ -72,6 +72,11 @@ class AddressSpace:
             if address + nbytes <= segment.va + segment.nbytes:
                 return segment.pa + (address - segment.va)
         raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
+
+
+def aligned(nbytes: int) -> int:
+    """What an allocation of ``nbytes`` takes."""
+    return -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 class HostTensor:

@@ -21,8 +21,7 @@ class Torch:
 
     def __init__(self, sip: Sip, evidence_dir: str = "") -> None:
         self._sip = sip
-        ipcq_bytes = _hbm_ring_bytes(sip)
-        self._space = AddressSpace(sip.sip, sip.plan.system.capacities["hbm"], ipcq_bytes)
+        self._space = AddressSpace(sip.sip, sip.plan.hbm_room_bytes)
         self.kernels = KernelQueue(sip, self._space)
         self.distributed = Distributed(sip, self.kernels, evidence_dir)
         self.tensors: list[Tensor] = []
@@ -60,11 +59,3 @@ class Torch:
             digest.update(f"{tensor.dtype} {tensor.shape}\n".encode())
             digest.update(tensor.tobytes())
         return digest.hexdigest()
-
-
-def _hbm_ring_bytes(sip: Sip) -> int:
-    """Bytes at the top of each PE's HBM that receive rings take."""
-    if sip.plan.ipcq.buffer_kind != "hbm":
-        return 0
-    most = max((len(entries) for entries in sip.plan.entries.values()), default=0)
-    return most * sip.plan.ipcq.n_slots * sip.plan.ipcq.slot_size

@@ -207,6 +207,7 @@ def _displace(lane: Lane, now: Ps, agenda: Agenda) -> None:
     claim = lane.claims.pop()
     lane.free_ps, lane.gaps = claim.free_before_ps, claim.gaps_before
     mover = claim.transfer
+    assert mover.done is not None, "a transfer whose end has been told cannot be displaced"
     _put_off(mover, claim.hop, claim.head_ps, claim.tail_ps, now, agenda)
     last, mover.planned = mover.planned, claim.hop
     for hop in range(claim.hop + 1, last):
