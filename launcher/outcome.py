@@ -59,11 +59,11 @@ class Outcome:
             self.error = error
 
     def note_wrong(self) -> None:
-        """A run that ended well with wrong numbers is a failure of its own."""
-        for rank, outcome in sorted(self.ranks.items()):
-            for run in outcome.runs:
-                if run.wrong:
-                    self.fail(RunError("wrong_numbers", rank, f"rank {rank}: {run.wrong} wrong; {run.first_wrong}"))
+        """A run that ended well with wrong numbers is a failure of its own; every rank that has some is told."""
+        wrong = [(rank, run) for rank, told in sorted(self.ranks.items()) for run in told.runs if run.wrong]
+        if wrong:
+            message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
+            self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     @property
     def finished(self) -> bool:

@@ -169,4 +169,5 @@ class Member:
 def _script_world(job: Job, rank: int) -> ScriptWorld | None:
     if job.script is None:
         return None
-    return ScriptWorld(find_script(job.script, job.as_module), job.script_args, job.seed, rank)
+    package = job.script.rpartition(".")[0] if job.as_module else ""
+    return ScriptWorld(find_script(job.script, job.as_module), job.script_args, job.seed, rank, package)

@@ -37,6 +37,7 @@ class Work:
         self.left = 0
         self.start_ps = 0
         self.end_ps: int | None = None
+        self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
 
@@ -81,6 +82,8 @@ class KernelQueue:
         work, kernel, args = self._queued.popleft()
         self._running = work
         work.start_ps = self._sip.engine.now_ps
+        if work.on_start is not None:
+            work.on_start()
         work.left = self._sip.plan.system.n_cubes
         for cube in range(work.left):
             self._start_on(cube, work, kernel, args)
@@ -161,10 +164,12 @@ class Distributed:
             RuntimeError: before ``init_process_group``.
             ValueError: another ``op``, or a tensor that does not lie on every cube.
         """
-        work = self.start_all_reduce(tensor, op)
+        work = Work(self._queue)
         if self._evidence_dir:
-            self._leave_evidence("in", tensor)
+            # Not now: a collective that was launched before may still write to the tensor.
+            work.on_start = lambda: self._leave_evidence("in", tensor)
         work.on_end = lambda: self._note_run(work, tensor, op)
+        self._launch(work, tensor, op)
         if async_op:
             return work
         work.wait()
@@ -172,6 +177,11 @@ class Distributed:
 
     def start_all_reduce(self, tensor: Tensor, op: str = ReduceOp.SUM) -> Work:
         """Launch the configured algorithm's kernel; nothing is recorded."""
+        work = Work(self._queue)
+        self._launch(work, tensor, op)
+        return work
+
+    def _launch(self, work: Work, tensor: Tensor, op: str) -> None:
         if not self._initialized:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
         if op != ReduceOp.SUM:
@@ -189,9 +199,7 @@ class Distributed:
             self._plan.topology_kind,
             *system.shape,
         )
-        work = Work(self._queue)
         self._queue.launch(work, algorithm.kernel, args)
-        return work
 
     def record(self, run: RunRecord) -> None:
         """Add a completed collective to what this rank tells; memory is at its largest about now."""

@@ -8,6 +8,7 @@ one process for all SIPs, each rank gets its own copy of the script's modules an
 import importlib.util
 import random
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,8 @@ from sipsim.pe.task import Task
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
+SHARED_PACKAGES = ("broker", "sipsim", "launcher", "__main__")
+INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 def find_script(script: str, as_module: bool) -> Path:
@@ -80,19 +83,21 @@ class ScriptWorld:
     The generators start from (seed, rank), so that a script that never seeds is repeatable too.
     """
 
-    def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int) -> None:
-        self._folder = str(path.resolve().parent)
+    def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int, package: str = "") -> None:
+        self._folder = path.resolve().parent
         self._path = path
+        self._name = f"{package}.{MODULE_NAME}" if package else MODULE_NAME
         self._argv = [str(path), *args]
+        self._sys_path = [str(self._folder), *sys.path]
         self._modules: dict[str, ModuleType] = {}
         self._random = random.Random(f"{seed}.{rank}").getstate()
         self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
-        self._outside: tuple[list[str], list[str], Any, Any] | None = None
+        self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
 
     def enter(self) -> None:
         """Install this rank's state; call before its code runs."""
-        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state())
-        sys.argv, sys.path = self._argv, [self._folder, *sys.path]
+        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
+        sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
         random.setstate(self._random)
         np.random.set_state(self._numpy_random)
@@ -101,10 +106,12 @@ class ScriptWorld:
         """Take this rank's state out again; call when its code has given up the thread."""
         assert self._outside is not None
         self._random, self._numpy_random = random.getstate(), np.random.get_state()
-        sys.argv, sys.path, outside_random, outside_numpy = self._outside
+        self._argv, self._sys_path = sys.argv, sys.path
+        sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
         random.setstate(outside_random)
         np.random.set_state(outside_numpy)
-        self._modules = {name: module for name, module in list(sys.modules.items()) if self._is_ours(name, module)}
+        loaded = list(sys.modules.items())
+        self._modules = {name: mod for name, mod in loaded if self._is_ours(name, mod, name not in outside_modules)}
         for name in self._modules:
             del sys.modules[name]
 
@@ -127,12 +134,12 @@ class ScriptWorld:
         Raises:
             ConfigError: when it defines no callable ``worker``.
         """
-        spec = importlib.util.spec_from_file_location(MODULE_NAME, self._path)
+        spec = importlib.util.spec_from_file_location(self._name, self._path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         module.__dict__.setdefault("DPPolicy", DPPolicy)
-        sys.modules[MODULE_NAME] = module
+        sys.modules[self._name] = module
         spec.loader.exec_module(module)
         worker = getattr(module, "worker", None)
         if not callable(worker):
@@ -140,7 +147,11 @@ class ScriptWorld:
         found: Worker = worker
         return found
 
-    def _is_ours(self, name: str, module: ModuleType) -> bool:
-        origin = getattr(module, "__file__", None)
-        installed = "site-packages" in (origin or "")
-        return name == MODULE_NAME or (bool(origin) and not installed and str(origin).startswith(self._folder))
+    def _is_ours(self, name: str, module: ModuleType, is_new: bool) -> bool:
+        """Modules beside the script, and others that this rank loaded, unless they are installed."""
+        if name == self._name:
+            return True
+        origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+        if not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED):
+            return False
+        return is_new or Path(origin).is_relative_to(self._folder)
