@@ -63,15 +63,18 @@ class Hop(NamedTuple):
 
 
 class Transfer:
-    """A train on its way. ``lead_ps``: its event fires that much before its tail is through (negative: after)."""
+    """A train on its way. ``lead_ps``: its event fires that much before its tail is through (negative: after).
+
+    ``claimed`` has a bit for each hop with a claim; ``restart`` is the hop to plan again from, with head and tail.
+    """
 
     __slots__ = (
+        "claimed",
         "done",
         "fire_ps",
         "head_ps",
         "hops",
         "lead_ps",
-        "planned",
         "restart",
         "scheduled_ps",
         "seq",
@@ -83,7 +86,7 @@ class Transfer:
         self.hops = hops
         self.lead_ps = lead_ps
         self.done: Done | None = done
-        self.planned = 0
+        self.claimed = 0
         self.restart: tuple[int, Ps, Ps] | None = None
         self.head_ps: Ps = 0
         self.tail_ps: Ps = 0
@@ -146,7 +149,7 @@ class Fabric:
                     claims.clear()
             claims.append(Claim(key, transfer.seq, transfer, index, head, tail, lane.free_ps, lane.gaps))
             end = _claim(lane, head, tail, drain)
-            transfer.planned = index + 1
+            transfer.claimed |= 1 << index
             head += end - max(head + drain, tail) + onward
             tail = end + onward
         self._arrive(transfer, head, tail)
@@ -157,9 +160,11 @@ class Fabric:
         _put_off(transfer, index, head, tail, now, agenda)
         while agenda:
             key, seq, hop, mover = heappop(agenda)
-            if mover.restart is None or mover.restart[0] != hop:
+            if mover.restart is None:
                 continue
-            _, head, tail = mover.restart
+            at, head, tail = mover.restart
+            if (at, max(head, now)) != (hop, key):
+                continue  # it was put off again since, to an earlier hop or a later time
             mover.restart = None
             lane, drain, onward = mover.hops[hop]
             while lane.claims and lane.claims[-1][:2] > (key, seq):
@@ -167,11 +172,11 @@ class Fabric:
             _prune(lane, now)
             lane.claims.append(Claim(key, seq, mover, hop, head, tail, lane.free_ps, lane.gaps))
             end = _claim(lane, head, tail, drain)
-            mover.planned = hop + 1
+            mover.claimed |= 1 << hop
             head += end - max(head + drain, tail) + onward
             tail = end + onward
-            if mover.planned < len(mover.hops):
-                _put_off(mover, mover.planned, head, tail, now, agenda)
+            if hop + 1 < len(mover.hops):
+                _put_off(mover, hop + 1, head, tail, now, agenda)
             else:
                 self._arrive(mover, head, tail)
 
@@ -203,19 +208,26 @@ def _put_off(mover: Transfer, hop: int, head: Ps, tail: Ps, now: Ps, agenda: Age
 
 
 def _displace(lane: Lane, now: Ps, agenda: Agenda) -> None:
-    """Take back the newest claim of an edge, and all that its transfer claims further on; it is planned again."""
+    """Take back the newest claim of an edge and all that rests on it, further on and of others; plan it again."""
+    undone = [_take_back(lane, now, agenda)]
+    while undone:
+        mover, hop = undone.pop()
+        for later in range(hop + 1, len(mover.hops)):
+            # What others have claimed behind it goes too; among them may be further claims of its own.
+            while mover.claimed >> later & 1:
+                undone.append(_take_back(mover.hops[later].lane, now, agenda))
+
+
+def _take_back(lane: Lane, now: Ps, agenda: Agenda) -> tuple[Transfer, int]:
+    """Undo the newest claim of an edge; its transfer is planned again from the earliest hop that was undone."""
     claim = lane.claims.pop()
     lane.free_ps, lane.gaps = claim.free_before_ps, claim.gaps_before
     mover = claim.transfer
     assert mover.done is not None, "a transfer whose end has been told cannot be displaced"
-    _put_off(mover, claim.hop, claim.head_ps, claim.tail_ps, now, agenda)
-    last, mover.planned = mover.planned, claim.hop
-    for hop in range(claim.hop + 1, last):
-        onward = mover.hops[hop].lane
-        while onward.claims[-1].transfer is not mover:
-            _displace(onward, now, agenda)
-        own = onward.claims.pop()
-        onward.free_ps, onward.gaps = own.free_before_ps, own.gaps_before
+    mover.claimed &= ~(1 << claim.hop)
+    if mover.restart is None or claim.hop < mover.restart[0]:
+        _put_off(mover, claim.hop, claim.head_ps, claim.tail_ps, now, agenda)
+    return mover, claim.hop
 
 
 def _prune(lane: Lane, now: Ps) -> None:
