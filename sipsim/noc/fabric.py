@@ -4,7 +4,7 @@ A transfer is a train of bytes with a head and a tail. Each edge serves heads in
 reach it, whoever started first, and is claimed for the time that the transfer's bytes need there. A train
 that a slower edge feeds claims its time at the end, just before its tail; what stays free before it is a
 *gap* that later heads may use, so an edge never idles while it has traffic and never carries more than its
-bandwidth. A train that has to wait moves as a whole: head and tail shift by the wait.
+bandwidth. A head leaves when it finds the edge free for the first time, so nothing overtakes on a route.
 
 When a transfer starts, its way over all edges is planned at once, and one event is scheduled at its end: no
 event a hop. A transfer that starts later may still reach an edge first; then the claims behind it are
@@ -147,11 +147,13 @@ class Fabric:
                     return
                 if newest <= now:
                     claims.clear()
+                elif len(claims) >= _PRUNE_AT:
+                    _prune(lane, now)
+                    claims = lane.claims
             claims.append(Claim(key, transfer.seq, transfer, index, head, tail, lane.free_ps, lane.gaps))
-            end = _claim(lane, head, tail, drain)
+            start, end = _claim(lane, head, tail, drain)
             transfer.claimed |= 1 << index
-            head += end - max(head + drain, tail) + onward
-            tail = end + onward
+            head, tail = start + onward, end + onward
         self._arrive(transfer, head, tail)
 
     def _replan(self, transfer: Transfer, index: int, head: Ps, tail: Ps, now: Ps) -> None:
@@ -169,12 +171,12 @@ class Fabric:
             lane, drain, onward = mover.hops[hop]
             while lane.claims and lane.claims[-1][:2] > (key, seq):
                 _displace(lane, now, agenda)
-            _prune(lane, now)
+            if len(lane.claims) >= _PRUNE_AT:
+                _prune(lane, now)
             lane.claims.append(Claim(key, seq, mover, hop, head, tail, lane.free_ps, lane.gaps))
-            end = _claim(lane, head, tail, drain)
+            start, end = _claim(lane, head, tail, drain)
             mover.claimed |= 1 << hop
-            head += end - max(head + drain, tail) + onward
-            tail = end + onward
+            head, tail = start + onward, end + onward
             if hop + 1 < len(mover.hops):
                 _put_off(mover, hop + 1, head, tail, now, agenda)
             else:
@@ -232,12 +234,11 @@ def _take_back(lane: Lane, now: Ps, agenda: Agenda) -> tuple[Transfer, int]:
 
 def _prune(lane: Lane, now: Ps) -> None:
     """Forget claims that cannot be displaced any more: their heads have reached the edge."""
-    if len(lane.claims) >= _PRUNE_AT:
-        lane.claims = [c for c in lane.claims if c.key_ps > now]
+    lane.claims = [c for c in lane.claims if c.key_ps > now]
 
 
-def _claim(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> Ps:
-    """Claim ``drain`` of the edge's time for a train; when its tail is through."""
+def _claim(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> tuple[Ps, Ps]:
+    """Claim ``drain`` of the edge's time for a train; when its head leaves, and when its tail is through."""
     if lane.gaps:
         return _claim_among_gaps(lane, head, tail, drain)
     start = lane.free_ps if lane.free_ps > head else head
@@ -246,10 +247,10 @@ def _claim(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> Ps:
         lane.gaps = ((start, tail - drain),)
         end = tail
     lane.free_ps = end
-    return end
+    return start, end
 
 
-def _claim_among_gaps(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> Ps:
+def _claim_among_gaps(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> tuple[Ps, Ps]:
     """The general case: take the latest free time before the earliest possible end; what is left stays a gap."""
     spans = [(max(start, head), stop) for start, stop in lane.gaps if stop > head]
     spans.append((max(lane.free_ps, head), _FOREVER))
@@ -266,7 +267,7 @@ def _claim_among_gaps(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> Ps:
                 kept.append((start, start + usable - taken))
     lane.gaps = tuple(reversed(kept))
     lane.free_ps = max(lane.free_ps, end)
-    return end
+    return spans[0][0], end
 
 
 def _earliest_end(spans: list[tuple[Ps, Ps]], tail: Ps, drain: Ps) -> Ps:
