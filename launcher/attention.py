@@ -13,6 +13,13 @@ from types import FrameType, TracebackType
 _REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 
+INSIST_AFTER_S = 1.0
+
+
+class StopNow(BaseException):
+    """The run must end and nobody asked for too long: raised wherever the main thread is."""
+
+
 class Attention:
     """Use as a context manager around a run, in the main thread."""
 
@@ -21,6 +28,7 @@ class Attention:
         self._timeout_s = timeout_s
         self._noted: str | None = None
         self._previous: dict[int, object] = {}
+        self._insists = False
         self._wakeup, self._wake = socket.socketpair()
 
     def __enter__(self) -> "Attention":
@@ -32,11 +40,20 @@ class Attention:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._insists:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
         signal.set_wakeup_fd(self._old_fd)
         self._wakeup.close()
         self._wake.close()
+
+    def insist(self) -> None:
+        """From now on interrupt code that does not ask: an engine that runs a user's code in this process needs it."""
+        self._insists = True
+        self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
+        if self._deadline is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(self._deadline - time.monotonic(), 0) + INSIST_AFTER_S)
 
     @property
     def fileno(self) -> int:
@@ -69,3 +86,9 @@ class Attention:
         if self._noted is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self._noted = self._noted or _REASONS[signal.Signals(signum)]
+        if self._insists:
+            signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_S)
+
+    def _alarm(self, signum: int, frame: FrameType | None) -> None:
+        if self.reason() is not None:
+            raise StopNow

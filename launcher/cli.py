@@ -24,20 +24,18 @@ def main(argv: list[str] | None = None) -> int:
         chosen = options.parse(arguments)
     except options.Usage as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
+        if usage.exit_code:
+            result.write_refusal(options.json_file(arguments), arguments, usage.text.removeprefix("ahbm-launch: "))
         return usage.exit_code
     try:
         return _run(chosen, arguments)
     except ConfigError as error:
         print(f"ahbm-launch: {error}", file=sys.stderr)
-        result.write_refusal(chosen, arguments, error)
+        result.write_refusal(chosen.json, arguments, str(error), chosen)
         return error.exit_code
     except KeyboardInterrupt:
         print("ahbm-launch: interrupted twice, stopped at once", file=sys.stderr)
         return ERROR_KINDS["interrupted"]
-    except BrokenPipeError:
-        # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception:
         # Not exit code 1, which says that numbers were wrong.
         traceback.print_exc()
@@ -56,16 +54,27 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         return 0
     outcome = run(prepared, chosen)
     document = result.build(prepared, chosen, arguments, outcome)
-    result.write(chosen, document)
     if not chosen.quiet:
-        print(table.render(document, prepared, chosen.verbose), end="")
+        _print_table(table.render(document, prepared, chosen.verbose))
     _tell_failure(outcome)
+    try:
+        result.write(chosen, document)
+    except OSError as error:
+        print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
+        return outcome.exit_code or ERROR_KINDS["internal"]
     return outcome.exit_code
+
+
+def _print_table(text: str) -> None:
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell_failure(outcome: Outcome) -> None:
     if outcome.error is not None:
-        sys.stdout.flush()
         kind = "" if outcome.status == "interrupted" else f"{outcome.error.kind}: "
         print(f"ahbm-launch: {kind}{outcome.error.message}", file=sys.stderr)
         if outcome.error.detail:

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from launcher.outcome import Outcome
+from launcher.outcome import Outcome, RunError
 from sipsim.host.seeded import Wrong, compare
 from sipsim.job import RankOutcome, RunRecord
 from sipsim.plan import Plan
@@ -19,7 +19,12 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
     ranks = range(plan.system.n_sips)
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
         inputs = [_load(folder, index, rank, "in") for rank in ranks]
-        expected = reference(inputs, plan.system)
+        try:
+            expected = reference(inputs, plan.system)
+        except Exception as error:
+            said = f"algorithm {plan.algorithm.name}: its reference() raised {type(error).__name__}: {error}"
+            outcome.fail(RunError("exception", None, said))
+            return
         for rank in ranks:
             wrong = compare(_load(folder, index, rank, "out"), expected[rank])
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)

@@ -120,6 +120,17 @@ def parse(argv: list[str]) -> Options:
     )
 
 
+def json_file(argv: list[str]) -> Path | None:
+    """The file that ``--json`` names on a command line that :func:`parse` refuses."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--json", type=Path)
+    try:
+        found: Path | None = finder.parse_known_args(_split_script(argv)[0])[0].json
+    except (argparse.ArgumentError, Usage):
+        return None
+    return found
+
+
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
     """Our flags, and what comes after them: ``[--] script.py args`` or ``-m module args``."""
     takes_value = {s for a in _parser()._actions for s in a.option_strings if a.nargs is None}
@@ -197,7 +208,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
 
 
 def _sizes(values: argparse.Namespace) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    sweep = values.b is not None or values.e is not None
+    sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
         raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
     if values.n_elem is not None:

@@ -1,5 +1,6 @@
 """The result file, schema 1 of DESIGN section 10, and the digest of what was simulated."""
 
+import contextlib
 import csv
 import hashlib
 import json
@@ -138,28 +139,33 @@ def write(options: Options, document: Document) -> None:
         _write_csv(options.csv, document["runs"])
 
 
-def write_refusal(options: Options, argv: list[str], error: ConfigError) -> None:
-    """A result file for a run that never started, where one was asked for and can be written."""
-    if options.json is None or not options.json.parent.is_dir() or options.json.is_dir():
+def write_refusal(path: Path | None, argv: list[str], message: str, options: Options | None = None) -> None:
+    """A result file for a run that never started, where one was asked for and can be written.
+
+    Without ``options`` the command line itself was not understood.
+    """
+    if path is None or path.is_dir():
         return
     document = {
         "schema": SCHEMA,
         "version": VERSION,
         "argv": argv,
-        "seed": options.seed,
+        "seed": options.seed if options else None,
         "digest": None,
         "config": None,
-        "engine": options.engine,
-        "sips": options.sips,
-        "topology": options.topology,
+        "engine": options.engine if options else None,
+        "sips": options.sips if options else None,
+        "topology": options.topology if options else None,
         "runs": [],
         "ranks": [],
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
         "status": "failed",
-        "error": {"kind": error.kind, "rank": None, "message": str(error)},
+        "error": {"kind": ConfigError.kind, "rank": None, "message": message},
     }
-    _replace(options.json, json.dumps(document, indent=1) + "\n")
+    # The refusal has been told already; that it cannot be written is no second one.
+    with contextlib.suppress(OSError):
+        _replace(path, json.dumps(document, indent=1) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:
@@ -168,8 +174,11 @@ def _replace(path: Path, text: str) -> None:
         path.write_text(text)
         return
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text)
-    os.replace(beside, path)
+    try:
+        beside.write_text(text)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _write_csv(path: Path, runs: list[Document]) -> None:

@@ -23,23 +23,23 @@ LONGEST_SOCKET_PATH = 100
 def run(prepared: Prepared, options: Options) -> Outcome:
     """Run it; whatever happens is in the outcome, and nothing is left behind."""
     started_s = process_start_s()
-    run_dir = _private_folder()
     progress = Progress(options.quiet)
-    try:
-        job = prepared.job
-        if job.script is not None and job.verify:
-            job = msgspec.structs.replace(job, evidence_dir=run_dir)
-        request = Request(prepared.plan, job, run_dir, started_s, progress)
-        with Attention(options.timeout_s) as attention:
+    with Attention(options.timeout_s) as attention:
+        run_dir = _private_folder()
+        try:
+            job = prepared.job
+            if job.script is not None and job.verify:
+                job = msgspec.structs.replace(job, evidence_dir=run_dir)
+            request = Request(prepared.plan, job, run_dir, started_s, progress)
             outcome = ENGINES.get(prepared.engine)(request, attention)
-        if job.evidence_dir:
-            check_evidence(outcome, prepared.plan, job.evidence_dir)
-        outcome.note_wrong()
-        outcome.total_s = time.monotonic() - started_s
-        return outcome
-    finally:
-        progress.close()
-        shutil.rmtree(run_dir, ignore_errors=True)
+            if job.evidence_dir:
+                check_evidence(outcome, prepared.plan, job.evidence_dir)
+        finally:
+            progress.close()
+            shutil.rmtree(run_dir, ignore_errors=True)
+    outcome.note_wrong()
+    outcome.total_s = time.monotonic() - started_s
+    return outcome
 
 
 def process_start_s() -> float:

@@ -1,8 +1,8 @@
 """The preloaded server: a fork of the launcher that starts the processes of a run and tells how each one ends.
 
 It is forked when everything is imported and before any thread or socket exists, so its children start in
-milliseconds and share its memory. If the launcher dies, however it dies, the server kills its children; if the
-server dies, the kernel does.
+milliseconds and share its memory. If the launcher dies, however it dies, the server kills its children and removes
+their folder; if the server dies, the kernel kills them.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -49,11 +50,10 @@ class Server:
         sys.stderr.flush()
         gc.collect()
         gc.freeze()
-        launcher_pid = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            _as_child(launcher_pid, lambda: _serve(theirs, programs, log_dir))
+            _as_child(lambda: _serve(theirs, programs, log_dir))
         gc.unfreeze()
         theirs.close()
         ours.setblocking(False)
@@ -72,6 +72,9 @@ class Server:
                 data = self._socket.recv(65536)
             except BlockingIOError:
                 break
+            except ConnectionResetError:
+                # It ended on its own when a ``KILL`` was on its way to it.
+                data = b""
             if not data:
                 self._gone = True
                 break
@@ -100,11 +103,10 @@ def _news_from(fields: list[object]) -> Started | Ended:
     return Started(*values) if kind == "started" else Ended(*values)  # type: ignore[arg-type]
 
 
-def _as_child(parent_pid: int, program: Program) -> None:
-    """Become a process of its own that dies with its parent; never returns."""
+def _as_child(program: Program) -> None:
+    """Become a process of its own; never returns."""
     status = EXIT_UNCAUGHT
     try:
-        _die_with(parent_pid)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -134,19 +136,23 @@ def _serve(control: socket.socket, programs: dict[str, Program], log_dir: str) -
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     living: dict[int, str] = {}
+    launcher_is_gone = False
     for name, program in programs.items():
         pid = _start(program, Path(log_dir) / f"{name}.log", (control, woken, wake))
         living[pid] = name
         _tell(control, ["started", name, pid])
     while living:
         ready, _, _ = select.select([control, woken], [], [])
-        if control in ready and control.recv(16) in (b"", KILL):
+        if control in ready:
+            launcher_is_gone = not control.recv(16)
             for pid in living:
                 os.kill(pid, signal.SIGKILL)
         if woken in ready:
             woken.recv(4096)
         for pid, status in _reap(living):
             _tell(control, ["ended", living.pop(pid), pid, status])
+    if launcher_is_gone:
+        shutil.rmtree(log_dir, ignore_errors=True)
     return 0
 
 
@@ -156,8 +162,9 @@ def _start(program: Program, log: Path, not_theirs: tuple[socket.socket, ...]) -
     if pid == 0:
         for end in not_theirs:
             end.close()
+        _die_with(server_pid)
         _redirect(log)
-        _as_child(server_pid, program)
+        _as_child(program)
     return pid
 
 

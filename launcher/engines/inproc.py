@@ -5,7 +5,7 @@ import time
 from broker.hub import Hub
 from broker.mail import PostOffice
 from broker.wire import BROKER, LAUNCHER, Stop, decode_for_broker, decode_for_launcher, encode
-from launcher.attention import Attention
+from launcher.attention import Attention, StopNow
 from launcher.engines.base import ENGINES, Request
 from launcher.outcome import Outcome, RunError
 from sipsim.member import Member
@@ -28,11 +28,20 @@ class InProcess:
         ]
 
     def run(self) -> Outcome:
-        """The whole run."""
+        """The whole run; when a user's code has to be interrupted, what is known by then."""
         for member in self.members:
             member.join()
         began_s = time.monotonic()
         self.outcome.startup_s = began_s - self._request.started_s
+        try:
+            self._deliver_all()
+        except StopNow:
+            reason = self._attention.reason() or "interrupted"
+            self.outcome.fail(RunError(reason, None, self._attention.words(reason)))
+        self.outcome.simulate_s = time.monotonic() - began_s
+        return self.outcome
+
+    def _deliver_all(self) -> None:
         while (delivery := self._office.next()) is not None:
             to, letter = delivery
             if to == BROKER:
@@ -42,8 +51,6 @@ class InProcess:
             else:
                 self.members[to].handle(letter.frame)
             self._look_up()
-        self.outcome.simulate_s = time.monotonic() - began_s
-        return self.outcome
 
     def _to_broker(self, sender: int, frame: bytes) -> None:
         for to, answer in self._hub.handle(sender, decode_for_broker(frame)):
@@ -67,4 +74,5 @@ class InProcess:
 @ENGINES.register("inproc")
 def run_in_process(request: Request, attention: Attention) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
+    attention.insist()
     return InProcess(request, attention, PostOffice()).run()

@@ -35,6 +35,7 @@ class _LocalRun:
         self._request = request
         self._attention = attention
         self._outcome = Outcome(request.plan.system.n_sips)
+        self._living: set[str] = set()
         self._silent: dict[str, tuple[float, Ended]] = {}
         self._give_up_s: float | None = None
         self._began_s: float | None = None
@@ -51,7 +52,7 @@ class _LocalRun:
             self._await_ends()
             self._server.close()
             self._end.close_now()
-        self._pass_on_output()
+        self._pass_on_output(to_the_end=True)
         if not self._outcome.finished:
             last_words = self._tail(BROKER_NAME)
             self._outcome.fail(RunError("internal", None, "the broker ended before the run did", last_words))
@@ -63,6 +64,7 @@ class _LocalRun:
         for rank in range(plan.system.n_sips):
             endpoint = f"ipc://{request.run_dir}/sip-{rank}"
             names[_sip(rank)] = partial(run_sip, rank, plan, request.job, self._broker_endpoint, endpoint)
+        self._living = set(names)
         return dict(names)
 
     def _loop(self) -> None:
@@ -78,7 +80,8 @@ class _LocalRun:
                 if isinstance(event, Ended):
                     self._note_end(event)
             self._note_silence()
-            if self._server.gone and not self._outcome.finished:
+            if self._server.gone and self._server.fileno() in poller:
+                poller.unregister(self._server.fileno())
                 self._note_server_gone()
             self._heed_attention()
             self._pass_on_output()
@@ -105,6 +108,7 @@ class _LocalRun:
             self._give_up_soon()
 
     def _note_end(self, event: Ended) -> None:
+        self._living.discard(event.name)
         if event.status == 0:
             # Its last words may still be on their way through the broker.
             self._silent[event.name] = (time.monotonic() + GRACE_S, event)
@@ -130,11 +134,14 @@ class _LocalRun:
         self._give_up_soon()
 
     def _note_server_gone(self) -> None:
+        """It ends when all its processes have; the broker's last words may still be on their way then."""
+        if not self._living:
+            return
         self._outcome.fail(RunError("process_died", None, "the server that starts the processes is gone"))
         self._give_up_s = time.monotonic()
 
     def _tail(self, name: str) -> str:
-        lines = self._log_of(name).splitlines()[-LAST_LINES:]
+        lines = self._log_of(name).decode(errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join(["last lines of its log:", *(f"  | {line}" for line in lines)]) if lines else ""
 
     def _heed_attention(self) -> None:
@@ -157,27 +164,29 @@ class _LocalRun:
     def _send(self, message: Message) -> None:
         self._end.send(BROKER, encode(message))
 
-    def _log_of(self, name: str) -> str:
+    def _log_of(self, name: str, start: int = 0) -> bytes:
         try:
-            return (Path(self._request.run_dir) / f"{name}.log").read_text(errors="replace")
+            with (Path(self._request.run_dir) / f"{name}.log").open("rb") as log:
+                log.seek(start)
+                return log.read()
         except OSError:
-            return ""
+            return b""
 
-    def _pass_on_output(self) -> None:
-        """What host scripts print, line by line with their rank, on standard error."""
+    def _pass_on_output(self, to_the_end: bool = False) -> None:
+        """What host scripts print, by lines, with their rank, on standard error; at the end, an unended line too."""
         if self._request.job.script is None:
             return
-        for name, line in self._new_lines():
+        for name, line in self._new_lines(to_the_end):
             print(f"[rank {_rank(name)}] {line}", file=sys.stderr)
 
-    def _new_lines(self) -> Iterator[tuple[str, str]]:
+    def _new_lines(self, to_the_end: bool) -> Iterator[tuple[str, str]]:
         for rank in range(self._request.plan.system.n_sips):
             name = _sip(rank)
-            text = self._log_of(name)
-            end = text.rfind("\n") + 1
             start = self._log_read.get(name, 0)
-            self._log_read[name] = max(start, end)
-            for line in text[start:end].splitlines():
+            new = self._log_of(name, start)
+            whole = new if to_the_end else new[: new.rfind(b"\n") + 1]
+            self._log_read[name] = start + len(whole)
+            for line in whole.decode(errors="replace").splitlines():
                 yield name, line
 
 
@@ -191,5 +200,6 @@ def _rank(name: str) -> int:
 
 def _how(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        known = {s.value: s.name for s in signal.Signals}
+        return f"was killed by {known.get(-status, f'signal {-status}')}"
     return f"ended with exit code {status}" + ("" if status else " before the run was over")
