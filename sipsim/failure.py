@@ -9,6 +9,8 @@ from sipsim.errors import AhbmError
 from sipsim.pe.task import TaskFailed
 from sipsim.units import format_time_ps
 
+LONGEST_MESSAGE = 4096
+LONGEST_DETAIL = 65536
 _OURS = tuple(str(Path(__file__).resolve().parent.parent / package) for package in ("sipsim", "broker", "launcher"))
 
 
@@ -30,9 +32,16 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
         return Failure(cause.kind, f"{cause} ({place}, {when})", "")
     if isinstance(cause, LostPacket):
         return Failure("lost_packet", f"{cause} ({place}, {when})", "")
-    what = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    said = _sendable(str(cause), LONGEST_MESSAGE)
+    what = f"{type(cause).__name__}: {said}" if said else type(cause).__name__
     kind = "exception" if isinstance(error, TaskFailed) else "internal"
-    return Failure(kind, f"{what} ({place}, {when})", _traceback(cause))
+    return Failure(kind, f"{what} ({place}, {when})", _sendable(_traceback(cause), LONGEST_DETAIL))
+
+
+def _sendable(text: str, longest: int) -> str:
+    """Text that any encoding can carry, cut where somebody's exception tells a novel."""
+    clean = text.encode("utf-8", "backslashreplace").decode()
+    return clean if len(clean) <= longest else f"{clean[:longest]} ... ({len(clean)} characters)"
 
 
 def _traceback(error: BaseException) -> str:

@@ -40,13 +40,13 @@ class OpLog:
 
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "ipcq_send": ("dir", "dst_addr", "nbytes", "dtype", "shape", "sender_seq"),
-    "ipcq_recv": ("dir", "src_addr", "nbytes", "dtype", "shape", "consumer_seq", "recv_mode"),
+    "ipcq.send": ("src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq"),
+    "ipcq.recv": ("recv_mode", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "consumer_seq"),
     "dma_read": ("addr", "nbytes", "dtype", "shape"),
     "dma_write": ("addr", "nbytes", "dtype", "shape"),
     "math": ("op", "dtype", "shape"),
 }
-"""What each kind of record says after its kind, start, end, cube and PE."""
+"""What each kind of record says after its kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
 
 
 def line(record: tuple[Any, ...]) -> str:

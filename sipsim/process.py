@@ -15,8 +15,9 @@ def run_sip(rank: int, plan: Plan, job: Job, broker_endpoint: str, endpoint: str
     letters: deque[bytes] = deque()
 
     def abort_has_come() -> bool:
-        letters.extend(mail.receive_waiting())
-        return any(isinstance(decode_for_sip(frame), Abort) for frame in letters)
+        new = list(mail.receive_waiting())
+        letters.extend(new)
+        return any(isinstance(decode_for_sip(frame), Abort) for frame in new)
 
     member = Member(rank, plan, job, mail, endpoint, abort_has_come)
     member.join()

@@ -119,8 +119,23 @@ class System:
         return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cubes each"
 
     def canonical_text(self) -> str:
-        """The resolved system as text, for digests: same text, same system."""
-        return msgspec.json.encode(self.resolved, order="sorted").decode()
+        """What is simulated, as text, for digests: the same system gives the same text, however it was written.
+
+        Shape and port places are filled in; of the links only the one in use counts, without its name and
+        source; of the algorithms only the one that runs, with its effective queue settings.
+        """
+        resolved, algorithm = self.resolved, self.resolved.ccl.defaults.algorithm
+        topology = msgspec.to_builtins(resolved.topology)
+        topology["system"]["sips"].update(shape=self.shape, link=None)
+        topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
+        entry = resolved.ccl.algorithms[algorithm]
+        view = {
+            "topology": topology,
+            "components": resolved.components,
+            "link": [type(self.link).__name__, self.link],
+            "algorithm": [algorithm, entry.module, effective_ipcq(resolved, algorithm)],
+        }
+        return msgspec.json.encode(view, order="sorted").decode()
 
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str], Route]:

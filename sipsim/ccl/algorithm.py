@@ -4,6 +4,7 @@ A module is named by its import path or by the path of a ``.py`` file, and expor
 ``TOPO_NAME_TO_KIND`` and, where it needs them, ``neighbors`` and ``reference``.
 """
 
+import copy
 import hashlib
 import importlib
 import importlib.util
@@ -16,6 +17,7 @@ from typing import Any
 
 from sipsim.ccl.neighbours import NeighbourMap
 from sipsim.config.model import AlgorithmEntry
+from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.system import System
 
@@ -27,7 +29,18 @@ class Algorithm:
         self.name = name
         self.entry = entry
         self._where = f"algorithms.{name}.module = {entry.module}"
-        self._module = self._load()
+        self._adopt(self._load())
+
+    def private_copy(self, rank: int) -> "Algorithm":
+        """The same algorithm from a fresh run of its module, so that SIPs in one process share none of its state."""
+        twin = copy.copy(self)
+        path = self._module.__file__
+        if path is not None:
+            twin._adopt(load_file(Path(path), f"{self._module.__name__}__rank{rank}"))
+        return twin
+
+    def _adopt(self, module: ModuleType) -> None:
+        self._module = module
         self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
         self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
         self._topologies: dict[str, int] = self._hook("TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints")
@@ -57,10 +70,14 @@ class Algorithm:
             return built_in
         try:
             answer = _call_with_optional(hook, (rank, world_size, built_in), system)
-            return built_in if answer is None else dict(answer)
-        except Exception as error:
+            ours = built_in if answer is None else dict(answer)
+        except (Exception, SystemExit) as error:
             what = f"neighbors(rank={rank}) raised {type(error).__name__}: {error}"
-            raise ConfigError(f"{self._where}: {what}") from None
+            raise ConfigError(one_line(f"{self._where}: {what}")) from None
+        if not _is_mapping(ours):
+            what = f"neighbors(rank={rank}) must return a dict of direction names to ranks, or None"
+            raise ConfigError(one_line(f"{self._where}: {what}, not {answer!r}"))
+        return ours
 
     def source_sha256(self) -> str:
         """Hash of the module's source; every SIP must run the same."""
@@ -72,8 +89,9 @@ class Algorithm:
             if self.entry.module.endswith(".py"):
                 return load_file(_on_path(self.entry.module), f"_ahbm_algorithm_{self.name}")
             return importlib.import_module(self.entry.module)
-        except Exception as error:
-            raise ConfigError(f"{self._where}: cannot be imported: {type(error).__name__}: {error}") from None
+        except (Exception, SystemExit) as error:
+            what = f"cannot be imported: {type(error).__name__}: {error}"
+            raise ConfigError(one_line(f"{self._where}: {what}")) from None
 
     def _hook(self, name: str, fits: Callable[[Any], bool], what: str) -> Any:
         if not hasattr(self._module, name):

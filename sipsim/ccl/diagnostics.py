@@ -80,7 +80,8 @@ def explain_deadlock(blobs: list[bytes]) -> tuple[str, str]:
     """(one line, the whole report) from the dumps of all SIPs."""
     dumps = [msgspec.json.decode(blob, type=SipDump) for blob in blobs]
     queues = {(q.place, q.direction): q for d in dumps for q in d.queues}
-    waits = [_wait_of(task, queues) for d in dumps for task in d.tasks if task.op]
+    rings = {(q.place, q.rx_base_pa): q for q in queues.values()}
+    waits = [_wait_of(task, queues, rings) for d in dumps for task in d.tasks if task.op]
     cycle = find_cycle(waits)
     now_ps = max(d.now_ps for d in dumps)
     roots = cycle or find_roots(waits)
@@ -88,6 +89,7 @@ def explain_deadlock(blobs: list[bytes]) -> tuple[str, str]:
     headline = f"{len(waits)} PEs wait and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
     lines = [_say_wait(wait) for wait in [*roots, *(wait for wait in waits if wait not in roots)]]
     lines += [f"  rank {t.place[0]}: {t.name} waits for {t.waits_for}" for d in dumps for t in d.tasks if not t.op]
+    lines += [f"  rank {d.rank}: its script has ended" for d in dumps if not d.tasks]
     return headline, "\n".join(lines)
 
 
@@ -129,10 +131,11 @@ def _queue_state(place: Place, queue: QueuePair) -> QueueState:
     )
 
 
-def _wait_of(task: TaskState, queues: dict[tuple[Place, str], QueueState]) -> Wait:
+def _wait_of(
+    task: TaskState, queues: dict[tuple[Place, str], QueueState], rings: dict[tuple[Place, int], QueueState]
+) -> Wait:
     mine = queues[task.place, task.direction]
-    theirs = next((q for q in queues.values() if q.place == mine.peer and q.rx_base_pa == mine.tx_base_pa), None)
-    return Wait(task, mine, theirs)
+    return Wait(task, mine, rings.get((mine.peer, mine.tx_base_pa)))
 
 
 def _name(place: Place) -> str:

@@ -62,7 +62,19 @@ def pair_rings(table: NeighbourTable) -> RingMap:
                 )
             pairs[Ring(rank, direction)] = ring
             writer[ring] = Ring(rank, direction)
+    _check_mutual(pairs, writer)
     return pairs
+
+
+def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
+    """I3 of ADR-0023: a direction that both sends and receives does both with the same peer; credits rely on it."""
+    for ring, far in pairs.items():
+        sender = writer.get(ring)
+        if sender is not None and sender.rank != far.rank:
+            raise ConfigError(
+                f"I3: rank {ring.rank} sends {ring.direction} to rank {far.rank}, but receives there from rank "
+                f"{sender.rank}; make neighbours mutual, or use another direction name"
+            )
 
 
 def install(system: System, knobs: IpcqKnobs, rank_to_pe: list[PePlace], table: NeighbourTable) -> InstallPlan:

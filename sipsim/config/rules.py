@@ -171,6 +171,17 @@ def known_algorithm(resolved: Resolved) -> Problem | None:
     return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
 
 
+def wiring_is_the_algorithms_own(resolved: Resolved) -> Problem | None:
+    """An algorithm wires its own neighbours; there are no built-in tables to name."""
+    name = resolved.ccl.defaults.algorithm
+    topology = resolved.ccl.algorithms[name].topology
+    if topology == "none":
+        return None
+    path = ("algorithms", name, "topology")
+    what = "must be none; the module's neighbors() does the wiring"
+    return Problem((path,), f"{dotted(path)} = {shown(topology)}: {what}")
+
+
 def world_size_is_one_rank_a_sip(resolved: Resolved) -> Problem | None:
     """A rank is a SIP, so a configured world size is the number of SIPs."""
     name, sips = resolved.ccl.defaults.algorithm, resolved.topology.system.sips.count
@@ -229,6 +240,7 @@ RULES: tuple[Rule, ...] = (
     ports_sit_on_cubes,
     every_pe_has_a_router,
     known_algorithm,
+    wiring_is_the_algorithms_own,
     world_size_is_one_rank_a_sip,
     root_cube_is_south_east,
     rings_fit_their_memory,

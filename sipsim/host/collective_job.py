@@ -35,6 +35,7 @@ class CollectiveJob:
         data = HostTensor(seeded_rows(self._rank, shape, self._dtype, job.seed, contributions))
         dp = DPPolicy(num_cubes=self._n_cubes)
         tensor = self._torch.zeros(shape, dtype=self._dtype, dp=dp)
+        expected = expected_row(self._world_size, shape, self._dtype, job.seed) if job.verify else None
         first_ps, last_ps, wrong = None, 0, NONE_WRONG
         for iteration in range(job.warmup + job.iters):
             tensor.copy_(data)
@@ -43,14 +44,9 @@ class CollectiveJob:
             if iteration >= job.warmup:
                 first_ps = work.start_ps if first_ps is None else first_ps
                 last_ps = work.end_ps or 0
-            wrong = _worse(wrong, self._check(tensor, n_elem))
+            if expected is not None:
+                wrong = _worse(wrong, compare(tensor.numpy(), expected))
         dist.record(self._record(tensor, first_ps or 0, last_ps, wrong))
-
-    def _check(self, tensor: Tensor, n_elem: int) -> Wrong:
-        if not self._job.verify:
-            return NONE_WRONG
-        shape = (self._n_cubes, n_elem)
-        return compare(tensor.numpy(), expected_row(self._world_size, shape, self._dtype, self._job.seed))
 
     def _record(self, tensor: Tensor, start_ps: int, end_ps: int, wrong: Wrong) -> RunRecord:
         job = self._job

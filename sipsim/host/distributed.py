@@ -121,6 +121,7 @@ class Distributed:
         self._plan = sip.plan
         self._queue = queue
         self._evidence_dir = evidence_dir
+        self._algorithm = sip.plan.algorithm.private_copy(sip.sip)
         self._initialized = False
         self.runs: list[RunRecord] = []
         self.memory = PeakMemory()
@@ -151,7 +152,7 @@ class Distributed:
 
     def algorithm_name(self) -> str:
         """The algorithm that ``ccl.yaml`` chooses."""
-        return self._plan.algorithm.name
+        return self._algorithm.name
 
     def get_world_size(self) -> int:
         """The number of SIPs."""
@@ -191,7 +192,7 @@ class Distributed:
             raise ValueError(
                 f"all_reduce needs a row a cube: the tensor lies on {tensor.dp.num_cubes} of {system.n_cubes} cubes"
             )
-        algorithm = self._plan.algorithm
+        algorithm = self._algorithm
         args = (
             Pointer(tensor.va, tensor.dtype),
             *algorithm.kernel_args(system, tensor.elements_per_cube()),
@@ -213,7 +214,7 @@ class Distributed:
         self.record(
             RunRecord(
                 collective="all_reduce",
-                algorithm=self._plan.algorithm.name,
+                algorithm=self.algorithm_name(),
                 dtype=tensor.dtype.name,
                 op=op,
                 count=tensor.numel(),

@@ -35,8 +35,8 @@ class Carrier:
         src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
         delay = self._plan.ipcq_overhead_ps
         if peer.sip == self._sip:
-            route = self._system.graph.route(src, Node("pe", peer.cube, peer.pe))
-            self._deliver(route, token, peer.cube, peer.pe, peer.buffer_kind, delay_ps=delay)
+            route = self._system.graph.route(src, self._landing(peer.cube, peer.pe))
+            self._deliver(route, token, peer.cube, peer.pe, delay_ps=delay)
             return
         port = self._system.port_towards(self._sip, peer.sip, queue.direction)
         self._send_on(src, port, DataPacket(peer.sip, peer.cube, peer.pe, 0, token), delay_ps=delay)
@@ -62,19 +62,22 @@ class Carrier:
         if packet.dst_sip != self._sip:
             self._send_on(port, self._system.next_port(self._sip, packet.dst_sip), packet, span_ps=packet.span_ps)
             return
-        route = self._system.graph.route(port, Node("pe", packet.dst_cube, packet.dst_pe))
-        kind = self._plan.ipcq.buffer_kind
-        self._deliver(route, packet.token, packet.dst_cube, packet.dst_pe, kind, span_ps=packet.span_ps)
+        route = self._system.graph.route(port, self._landing(packet.dst_cube, packet.dst_pe))
+        self._deliver(route, packet.token, packet.dst_cube, packet.dst_pe, span_ps=packet.span_ps)
+
+    def _landing(self, cube: int, pe: int) -> Node:
+        """Where a message to a PE's ring ends: at the memory that the rings are in; a TCM is the PE's own."""
+        return self._system.graph.memory_node(cube, pe, self._plan.ipcq.buffer_kind)
 
     def _deliver(
-        self, route: Route, token: IpcqDmaToken, cube: int, pe: int, kind: str, delay_ps: int = 0, span_ps: int = 0
+        self, route: Route, token: IpcqDmaToken, cube: int, pe: int, delay_ps: int = 0, span_ps: int = 0
     ) -> None:
         ipcq = self.ipcqs[cube, pe]
         self._fabric.start(
             route,
             len(token.data),
             lambda _head, _tail: ipcq.arrive(token),
-            lead_ps=-self._write_ps[kind],
+            lead_ps=-self._write_ps[self._plan.ipcq.buffer_kind],
             delay_ps=delay_ps,
             span_ps=span_ps,
         )

@@ -94,9 +94,13 @@ class SipGraph:
 
     def node_of(self, address: PhysAddr) -> Node:
         """The node that a transfer to ``address`` ends at."""
-        if address.space == "tcm":
-            return Node("pe", address.cube, address.pe)
-        return Node(address.space, address.cube, address.pe if address.space == "hbm" else 0)
+        return self.memory_node(address.cube, address.pe, address.space)
+
+    def memory_node(self, cube: int, pe: int, space: str) -> Node:
+        """The node of a PE's TCM (the PE itself), of its slice of HBM, or of its cube's SRAM."""
+        if space == "tcm":
+            return Node("pe", cube, pe)
+        return Node(space, cube, pe if space == "hbm" else 0)
 
     def port_cube(self, port: str) -> int:
         """The cube that an IO port sits on: as configured, or the middle of that side."""

@@ -134,7 +134,7 @@ class QueuePair:
 
 
 class Received(NamedTuple):
-    """A message taken from its slot. ``slot_pa`` is where it was; ``data`` was latched before the credit left."""
+    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left."""
 
     slot_pa: int
     consumer_seq: int
@@ -208,10 +208,11 @@ class PeIpcq:
         while queue.is_empty:
             queue.receiver = task
             task.wait(Waiting("recv", queue))
-        slot_pa, seq = queue.next_rx_slot_pa(), queue.my_tail
-        message = queue.messages.pop(seq)
-        received = Received(slot_pa, seq, self._memory.read(slot_pa, message.nbytes), message)
+        slot_pa = queue.next_rx_slot_pa()
+        message = queue.messages.pop(queue.my_tail)
+        data = self._memory.read(slot_pa, message.nbytes)
         queue.my_tail += 1
+        received = Received(slot_pa, queue.my_tail, data, message)
         self._return_credit(task, queue)
         return received
 

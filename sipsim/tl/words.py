@@ -106,9 +106,9 @@ class TL:
         """
         snapshot, message = self._source(src, src_addr, shape, dtype)
         slot_pa, seq = self._pe.ipcq.send(self._task(), dir, snapshot, message)
-        self._log(
-            "ipcq_send", self._engine.now_ps, dir, slot_pa, message.nbytes, message.dtype, _text(message.shape), seq
-        )
+        here, peer, space = self._ends(dir)
+        what = (message.nbytes, dir, message.dtype, _text(message.shape))
+        self._log("ipcq.send", self._engine.now_ps, here, peer, space, slot_pa, *what, seq)
 
     def recv(self, dir: str, shape: int | Shape, dtype: object) -> TensorHandle:
         """The next message from a direction, as ``shape`` elements; blocks until it is here and its slot is returned.
@@ -122,9 +122,16 @@ class TL:
         received = self._pe.ipcq.receive(self._task(), dir)
         self._check_match(dir, received.message, kind, dims)
         nbytes = received.message.nbytes
-        seq = received.consumer_seq
-        self._log("ipcq_recv", start, dir, received.slot_pa, nbytes, kind.name, _text(dims), seq, "return_slot")
+        here, peer, space = self._ends(dir)
+        what = (nbytes, dir, kind.name, _text(dims))
+        self._log("ipcq.recv", start, "return_slot", peer, here, space, received.slot_pa, *what, received.consumer_seq)
         return TensorHandle(self, np.frombuffer(received.data, kind.numpy).reshape(dims), kind)
+
+    def _ends(self, direction: str) -> tuple[str, str, str]:
+        """This PE, its peer in a direction, and the memory that their rings lie in, as the op log names them."""
+        peer = self._pe.ipcq.queue(direction, sending=False).peer
+        here = f"{self._sip.sip}.{self._pe.cube}.{self._pe.pe}"
+        return here, f"{peer.sip}.{peer.cube}.{peer.pe}", peer.buffer_kind
 
     def _source(
         self, src: TensorHandle | None, src_addr: int | None, shape: int | Shape | None, dtype: object
