@@ -1,0 +1,299 @@
+"""Random systems through the real hub, sessions and engines, under the worst mail and grants that are legal.
+
+Not a test, and not how a run is driven in production. Every message travels as bytes, in a shuffled order; grants
+are cut short; participants dawdle, run a few events at a time, stand still in host code, take packets early or late,
+and promise silence. ``Parts`` is where a test puts a planted bug.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from random_systems import NEVER_SENDS_PS, Automaton, Outcome, System
+
+from broker.hub import Hub, Phase
+from broker.mail import ShuffledPostOffice
+from broker.wire import (
+    BROKER,
+    LAUNCHER,
+    PROTOCOL,
+    Abort,
+    AskDump,
+    Deadlock,
+    Dump,
+    End,
+    Finished,
+    Grant,
+    Join,
+    Message,
+    Packet,
+    RankFailed,
+    RankResult,
+    Report,
+    Result,
+    Start,
+    decode_for_broker,
+    decode_for_launcher,
+    decode_for_sip,
+    encode,
+)
+from sipsim.engine import Engine
+from sipsim.session import Session
+
+MOST_STEPS = 6_000
+"""The longest of the systems needs 1,408."""
+
+
+class Caught(AssertionError):
+    """Something that must never be seen from outside: a stall, an idle grant, an early end, a failed rank."""
+
+
+class PacedEngine(Engine):
+    """The real engine, stepped a few events at a time, and standing still while host code runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pace = 1
+        self.host_code: Callable[[], None] | None = None
+
+    def run_before(self, horizon_ps: int | None, most_events: int) -> bool:
+        for _ in range(min(self.pace, most_events)):
+            if self.host_code is not None:
+                return False
+            if super().run_before(horizon_ps, 1):
+                return self.host_code is None
+        return False
+
+
+class _Inside:
+    """The world of a device inside a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._engine = session.engine
+        self.at = self._engine.at
+        self.emit = session.emit
+
+    def now_ps(self) -> int:
+        return self._engine.now_ps
+
+    def host(self, action: Callable[[], None]) -> None:
+        assert isinstance(self._engine, PacedEngine)
+        assert self._engine.host_code is None
+        self._engine.host_code = action
+
+
+class Participant:
+    """One SIP's process: mail in, and one thing at a turn when its patience ends."""
+
+    def __init__(self, rank: int, system: System, office: ShuffledPostOffice, parts: "Parts") -> None:
+        self.rank = rank
+        self._rng = random.Random(system.seed * 8 + rank)
+        self._office = office
+        self.engine = parts.engine()
+        self.engine.pace = self._rng.choice((1, 2, 3, 50))
+        self.session = parts.session(rank, self.engine, system.channels, self._post_packet)
+        self.device = Automaton(rank, system, _Inside(self.session))
+        self.session.model = self.device
+        self._slow = self._rng.choice(((0,), (0, 0, 0, 3), (0, 2, 9), (0, 0, 30)))
+        self._eager = self._rng.choice((0.0, 0.3, 1.0))
+        self._promises = self._rng.choice((0.0, 0.5, 1.0))
+        self._inbox: dict[int, deque[Packet]] = {}
+        self._taken: dict[int, int] = {}
+        self._patience = 0
+        self._need: tuple[tuple[int, int], ...] | None = None
+        self._runs = False
+        self.owes_first_report = False
+        self.ended: Message | None = None
+
+    def send(self, message: Message) -> None:
+        self._office.post(self.rank, BROKER, encode(message))
+
+    def mail_name(self, packet: Packet) -> int:
+        """Whose letters keep their order: all of one SIP's."""
+        return packet.src
+
+    def _post_packet(self, dst: int, packet: Packet) -> None:
+        self._office.post(self.mail_name(packet), dst, encode(packet))
+
+    def deliver(self, frame: bytes) -> None:
+        message = decode_for_sip(frame)
+        match message:
+            case Packet():
+                self._inbox.setdefault(message.src, deque()).append(message)
+                if self._rng.random() < self._eager:
+                    self._take(message.src, None)
+            case Grant():
+                self.session.grant(message)
+                self._need = message.need
+                self._dawdle()
+            case Start():
+                self.owes_first_report = True
+                self._dawdle()
+            case AskDump():
+                self.ended = message
+                self.send(Dump(b"dump of %d" % self.rank))
+            case End() | Abort():
+                self.ended = self.ended or message
+                self.send(Result(b"result of %d" % self.rank, isinstance(message, Abort)))
+            case _:
+                raise Caught(f"SIP {self.rank} was sent {message}")
+
+    def turn(self) -> bool:
+        """Do the next thing if there is one and patience is at its end; whether there is one."""
+        if not (self.owes_first_report or self._runs or self.engine.host_code or self._need is not None):
+            return False
+        if self._patience:
+            self._patience -= 1
+            return True
+        return self._act()
+
+    def _act(self) -> bool:
+        if self.owes_first_report:
+            self.owes_first_report = False
+            self.device.begin()
+            self.send(self.promising(self.session.report()))
+        elif self.engine.host_code:
+            self.finish_host_code()
+        elif self._runs:
+            self._advance()
+        else:
+            return self._begin_if_ready()
+        return True
+
+    def finish_host_code(self) -> None:
+        action, self.engine.host_code = self.engine.host_code, None
+        assert action is not None
+        action()
+
+    def _advance(self) -> None:
+        report = self.session.advance()
+        self._dawdle()
+        if report is not None:
+            self._runs = False
+            self.send(self.promising(report))
+
+    def _begin_if_ready(self) -> bool:
+        assert self._need is not None
+        for source, count in self._need:
+            self._take(source, count)
+        if not self.session.is_ready():
+            return False
+        self._need = None
+        self.session.begin()
+        self._runs = True
+        self._dawdle()
+        return True
+
+    def promising(self, report: Report) -> Report:
+        """Sometimes with a promise, and sometimes a smaller one than it could make."""
+        if self._rng.random() >= self._promises:
+            return report
+        less_ps = self._rng.choice((0, 0, 0, 1, 5, NEVER_SENDS_PS))
+        return replace(report, promise_ps=max(0, self.device.promise_ps() - less_ps))
+
+    def _take(self, source: int, count: int | None) -> None:
+        inbox = self._inbox.get(source)
+        while inbox and (count is None or self._taken.get(source, 0) < count):
+            self._taken[source] = self._taken.get(source, 0) + 1
+            self.session.take(inbox.popleft())
+
+    def _dawdle(self) -> None:
+        self._patience = self._rng.choice(self._slow)
+
+
+class Parts(NamedTuple):
+    """What a run is made of; ``tamper`` may change the hub before the run."""
+
+    session: type[Session] = Session
+    engine: type[PacedEngine] = PacedEngine
+    participant: type[Participant] = Participant
+    tamper: Callable[[Hub, System], None] = lambda _hub, _system: None
+
+
+class _Run:
+    def __init__(self, system: System, parts: Parts) -> None:
+        self._rng = random.Random(system.seed + 7)
+        self._chop = self._rng.choice((0.0, 0.4, 0.9))
+        self.hub = Hub(system.size, system.channels)
+        parts.tamper(self.hub, system)
+        self._office = ShuffledPostOffice(system.seed)
+        self.participants = [parts.participant(rank, system, self._office, parts) for rank in range(system.size)]
+        self.told: list[Any] = []
+
+    def play(self) -> None:
+        for p in self.participants:
+            p.send(Join(PROTOCOL, p.rank, len(self.participants), "v", "plan", 1, "here", f"inproc://{p.rank}"))
+        for _ in range(MOST_STEPS):
+            delivered = self._deliver()
+            acted = [p.turn() for p in self.participants]
+            if self.hub.phase is Phase.DONE:
+                return
+            if not delivered and not any(acted):
+                raise Caught("stall: no letter is left and nobody has anything to do")
+        raise Caught("the run does not come to an end")
+
+    def _deliver(self) -> bool:
+        found = self._office.next()
+        if found is None:
+            return False
+        to, letter = found
+        if to != BROKER:
+            self.participants[to].deliver(letter.frame)
+            return True
+        for destination, message in self.hub.handle(letter.sender, decode_for_broker(letter.frame)):
+            self._forward(destination, message)
+        return True
+
+    def _forward(self, to: int, message: Message) -> None:
+        if to == LAUNCHER:
+            told = decode_for_launcher(encode(message))
+            if isinstance(told, RankFailed):
+                raise Caught(f"SIP {told.rank} failed: {told.message}")
+            self.told.append(told)
+        elif isinstance(message, Grant):
+            self._office.post(BROKER, to, encode(self._chopped(to, message)))
+        else:
+            self._office.post(BROKER, to, encode(message))
+
+    def _chopped(self, to: int, grant: Grant) -> Grant:
+        start_ps, horizon_ps = self.hub.timesync.acts_ps(to), grant.horizon_ps
+        assert start_ps is not None
+        if horizon_ps is not None and horizon_ps <= start_ps:
+            raise Caught(f"SIP {to} acts at {start_ps} ps and was granted {horizon_ps} ps: nothing to run")
+        if self._rng.random() >= self._chop:
+            return grant
+        room_ps = 30 if horizon_ps is None else min(30, horizon_ps - start_ps)
+        return Grant(start_ps + self._rng.randint(1, room_ps), grant.need)
+
+
+def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 - immutable
+    """What does happen; checks how the run ends as well.
+
+    Raises:
+        Caught: when the run stalls, ends in the wrong way, or breaks a rule that can be seen from outside.
+    """
+    run = _Run(system, parts)
+    run.play()
+    devices = [p.device for p in run.participants]
+    waiting = [d.waiting() for d in devices]
+    _check_the_end(run, waiting)
+    return Outcome([d.trace for d in devices], waiting)
+
+
+def _check_the_end(run: _Run, waiting: list[int]) -> None:
+    size = len(run.participants)
+    deadlocked = any(waiting)
+    for p in run.participants:
+        if not isinstance(p.ended, AskDump if deadlocked else End):
+            raise Caught(f"waiting {waiting}, but SIP {p.rank} was sent {p.ended}")
+        if p.owes_first_report or p.engine.host_code:
+            raise Caught(f"the run ended while SIP {p.rank} was in host code")
+    results = {RankResult(rank, b"result of %d" % rank, deadlocked) for rank in range(size)}
+    dumps = Deadlock(tuple(b"dump of %d" % rank for rank in range(size)))
+    if {t for t in run.told if isinstance(t, RankResult)} != results or (dumps in run.told) != deadlocked:
+        raise Caught(f"the launcher was told {run.told}")
+    if not isinstance(run.told[-1], Finished) or run.told[-1].grants != sum(p.session.grants for p in run.participants):
+        raise Caught(f"the totals {run.told[-1]} do not add up")

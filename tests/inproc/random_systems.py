@@ -1,0 +1,278 @@
+"""Random systems of SIPs that make ties, the device that each SIP simulates, and a plain single-queue reference.
+
+Not a test. ``random_runs`` plays the same systems through the real broker and sessions; the two share the
+``Automaton`` and nothing else.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from broker.wire import Channel
+
+SYSTEMS = 1000
+NEVER_SENDS_PS = 2**40
+LOCAL_ORIGIN = -1
+BITS = 2**64 - 1
+
+
+class Habits(NamedTuple):
+    """How one SIP's device behaves; chances are out of eight unless named otherwise."""
+
+    starts_ps: tuple[int, ...]
+    budget: int
+    channels: tuple[int, ...]
+    local: int
+    serve: int
+    send: int
+    far_ps: int
+    gap_ps: int
+    hush: int
+    host_of_32: int
+    may_wait: bool
+
+
+class System(NamedTuple):
+    """Everything that decides the result; timing of mail, grants and participants is not in it."""
+
+    seed: int
+    channels: list[Channel]
+    habits: list[Habits]
+
+    @property
+    def size(self) -> int:
+        return len(self.habits)
+
+
+class Outcome(NamedTuple):
+    """Per SIP the handled (t, origin, payload), where origin is a channel or LOCAL_ORIGIN, and who waits at the end."""
+
+    traces: list[list[tuple[int, int, int]]]
+    waiting: list[int]
+
+
+# --- making systems -------------------------------------------------------------------------------------------
+
+
+def random_system(seed: int) -> System:
+    """A small system with few distinct times and delays, so that nearly everything ties with something."""
+    rng = random.Random(seed)
+    size = rng.choice((2, 2, 3, 3, 4, 5, 6))
+    channels = _random_channels(rng, size)
+    idle = {rank for rank in range(size) if rng.random() < 0.25}
+    if len(idle) == size or not any(c.src not in idle for c in channels):
+        idle = set()
+    habits = [_random_habits(rng, rank, channels, rank in idle) for rank in range(size)]
+    return System(seed, channels, habits)
+
+
+def _random_channels(rng: random.Random, size: int) -> list[Channel]:
+    channels = []
+    delays = rng.choice(((1, 2, 3), (2, 2, 3), (1, 4, 9), (3, 5, 20), (2, 30, 3)))
+    for src, dst in _random_pairs(rng, size):
+        equal = rng.choice(delays)
+        same = rng.random() < 0.4
+        channels += [
+            Channel(src, dst, equal if same else rng.choice(delays), f"{src}>{dst}.{lane}")
+            for lane in range(rng.choice((1, 1, 2, 2, 2, 3)))
+        ]
+    rng.shuffle(channels)
+    return channels
+
+
+def _random_pairs(rng: random.Random, size: int) -> list[tuple[int, int]]:
+    ranks = rng.sample(range(size), size)
+    chain = list(itertools.pairwise(ranks))
+    every = [(a, b) for a in range(size) for b in range(size) if a != b]
+    pairs = {
+        "chain": lambda: chain,
+        "ring": lambda: [*chain, (ranks[-1], ranks[0])],
+        "both ways": lambda: [*chain, *((b, a) for a, b in chain)],
+        "into one": lambda: [(a, ranks[0]) for a in ranks[1:]] + ([(ranks[0], ranks[1])] if rng.random() < 0.6 else []),
+        "some": lambda: rng.sample(every, rng.randint(1, min(len(every), 2 * size))),
+    }
+    return pairs[rng.choice(("chain", "ring", "ring", "both ways", "into one", "into one", "some"))]()
+
+
+def _random_habits(rng: random.Random, rank: int, channels: list[Channel], idle: bool) -> Habits:
+    return Habits(
+        starts_ps=() if idle else tuple(rng.randrange(rng.choice((1, 3, 30))) for _ in range(rng.randint(1, 3))),
+        budget=rng.randint(6, 22),
+        channels=tuple(i for i, c in enumerate(channels) if c.src == rank),
+        local=rng.randint(1, 6),
+        serve=rng.choice((0, 2, 4)),
+        send=rng.randint(2, 7),
+        far_ps=rng.choice((0, 0, 12, 60)),
+        gap_ps=rng.choice((4, 25, 90)),
+        hush=rng.choice((0, 0, 3, 6)),
+        host_of_32=rng.choice((0, 0, 2, 6)),
+        may_wait=rng.random() < 0.15,
+    )
+
+
+# --- the simulated device -------------------------------------------------------------------------------------
+
+
+class World(Protocol):
+    """What a device sees of the simulator around it."""
+
+    def now_ps(self) -> int: ...
+    def at(self, time_ps: int, action: Callable[[], None]) -> None: ...
+    def emit(self, channel: int, arrival_ps: int, body: bytes) -> None: ...
+    def host(self, action: Callable[[], None]) -> None: ...
+
+
+class Automaton:
+    """A device whose every decision is a hash of all that it has handled, in order.
+
+    Links and local rivals share one server, so a swapped tie moves later times as well. An event may be *hushed*:
+    neither it nor what follows from it sends before a time; that is what honest promises are made of.
+    """
+
+    def __init__(self, rank: int, system: System, world: World) -> None:
+        self.habits = system.habits[rank]
+        self.trace: list[tuple[int, int, int]] = []
+        self._channels = system.channels
+        self._world = world
+        self._state = (system.seed * 64 + rank + 1) * 0x9E3779B97F4A7C15 & BITS
+        self._server_free_ps = 0
+        self._created = 0
+        self._first_send_ps: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """What the host script does first, at time zero."""
+        for time_ps in self.habits.starts_ps:
+            self._later(time_ps, self._draw(50), 0)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        self._handle(channel, int.from_bytes(body, "big"), 0)
+
+    def waiting(self) -> int:
+        return int(self.habits.may_wait and (self._state >> 20) % 2)
+
+    def promise_ps(self) -> int:
+        """It sends nothing before this unless something arrives; known from its local events only."""
+        return min(self._first_send_ps.values(), default=NEVER_SENDS_PS)
+
+    def _draw(self, sides: int) -> int:
+        self._mix(0)
+        return (self._state >> 33) % sides
+
+    def _mix(self, value: int) -> None:
+        self._state = ((self._state ^ value) * 6364136223846793005 + 1442695040888963407) & BITS
+
+    def _later(self, time_ps: int, payload: int, hush_ps: int) -> None:
+        ticket = self._created
+        self._created += 1
+        self._first_send_ps[ticket] = max(time_ps, hush_ps)
+
+        def fire() -> None:
+            del self._first_send_ps[ticket]
+            self._handle(LOCAL_ORIGIN, payload, hush_ps)
+
+        self._world.at(time_ps, fire)
+
+    def _handle(self, origin: int, payload: int, hush_ps: int) -> None:
+        self._mix(payload * 64 + origin + 1)
+        self.trace.append((self._world.now_ps(), origin, payload))
+        if len(self.trace) > self.habits.budget:
+            return
+        if self._draw(32) < self.habits.host_of_32:
+            self._world.host(lambda: self._act(hush_ps))
+        else:
+            self._act(hush_ps)
+
+    def _act(self, hush_ps: int) -> None:
+        now_ps, habits, draw = self._world.now_ps(), self.habits, self._draw
+        if draw(8) < habits.local:
+            gap_ps = (0, 0, 1, 1, 2, 2, 3, habits.gap_ps)[draw(8)]
+            self._later(now_ps + gap_ps, draw(50), self._hushed(now_ps, hush_ps))
+        if draw(8) < habits.serve:
+            self._server_free_ps = max(self._server_free_ps, now_ps) + 1 + draw(2)
+            self._later(self._server_free_ps, draw(50), hush_ps)
+        if now_ps < hush_ps or not habits.channels:
+            return
+        for _ in range(3):
+            if draw(8) < habits.send:
+                self._send(now_ps)
+
+    def _hushed(self, now_ps: int, hush_ps: int) -> int:
+        if self._draw(8) >= self.habits.hush:
+            return hush_ps
+        return max(hush_ps, (now_ps + 3, now_ps + 15, now_ps + 60, NEVER_SENDS_PS)[self._draw(4)])
+
+    def _send(self, now_ps: int) -> None:
+        channel = self.habits.channels[self._draw(len(self.habits.channels))]
+        late_ps = (0, 0, 0, 0, 1, 1, 2, self._draw(self.habits.far_ps + 1))[self._draw(8)]
+        arrival_ps = now_ps + self._channels[channel].delay_ps + late_ps
+        self._world.emit(channel, arrival_ps, self._draw(50).to_bytes(2, "big"))
+
+
+# --- the reference --------------------------------------------------------------------------------------------
+
+
+class _OneQueue:
+    """All SIPs in one heap. At equal t arrivals come first, by (source, channel, number), then locals by creation."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.now_ps = 0
+        self._heap: list[tuple[tuple[int, ...], Callable[[], None]]] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.devices = [Automaton(rank, system, _Place(rank, self)) for rank in range(system.size)]
+
+    def local(self, rank: int, time_ps: int, created: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, ((time_ps, rank, 1, created), action))
+
+    def packet(self, channel: int, arrival_ps: int, body: bytes) -> None:
+        src, dst = self.system.channels[channel][:2]
+        number = self._numbers.get((src, dst), 0)
+        self._numbers[src, dst] = number + 1
+        receive = self.devices[dst].receive
+        heapq.heappush(self._heap, ((arrival_ps, dst, 0, src, channel, number), lambda: receive(channel, body)))
+
+    def play(self) -> None:
+        for device in self.devices:
+            device.begin()
+        while self._heap:
+            key, action = heapq.heappop(self._heap)
+            self.now_ps = key[0]
+            action()
+
+
+class _Place:
+    def __init__(self, rank: int, queue: _OneQueue) -> None:
+        self._rank = rank
+        self._queue = queue
+        self._created = 0
+
+    def now_ps(self) -> int:
+        return self._queue.now_ps
+
+    def at(self, time_ps: int, action: Callable[[], None]) -> None:
+        self._queue.local(self._rank, time_ps, self._created, action)
+        self._created += 1
+
+    def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
+        self._queue.packet(channel, arrival_ps, body)
+
+    def host(self, action: Callable[[], None]) -> None:
+        action()
+
+
+def reference(system: System) -> Outcome:
+    """What must happen."""
+    queue = _OneQueue(system)
+    queue.play()
+    return Outcome([d.trace for d in queue.devices], [d.waiting() for d in queue.devices])
+
+
+def first_difference(got: Outcome, expected: Outcome) -> str | None:
+    """The first thing that went differently, in words, or None."""
+    for rank, (mine, right) in enumerate(zip(got.traces, expected.traces, strict=True)):
+        if mine != right:
+            at = next(i for i, (a, b) in enumerate(itertools.zip_longest(mine, right)) if a != b)
+            return f"SIP {rank}, event {at}: {mine[at : at + 2]}, must be {right[at : at + 2]}"
+    return None if got.waiting == expected.waiting else f"waiting {got.waiting}, must be {expected.waiting}"

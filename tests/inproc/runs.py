@@ -1,0 +1,101 @@
+"""Whole runs in this process: a command line, a post office of the test's choice, and everything that came of it.
+
+What ``launcher.run`` does around an engine, without its signals, terminal and clock.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from broker.mail import PostOffice
+from launcher import options, prepare, result
+from launcher.engines.base import Request
+from launcher.engines.inproc import InProcess
+from launcher.evidence import check_evidence
+from launcher.outcome import Outcome
+from launcher.prepare import Prepared
+from launcher.progress import Progress
+from sipsim.dtypes import DTYPES
+from sipsim.host.seeded import seeded_rows
+from sipsim.member import Member
+
+
+class Undisturbed:
+    """Attention that nothing ever asks for: no signal, no timeout."""
+
+    def reason(self) -> None:
+        return None
+
+
+class Run(NamedTuple):
+    """A run that is over: its result document, and the members as they were left."""
+
+    prepared: Prepared
+    outcome: Outcome
+    document: dict[str, Any]
+    members: list[Member]
+
+    def tensor(self, rank: int, index: int = -1) -> "np.ndarray[Any, Any]":
+        """What a rank's tensor holds at the end; the last one that was made, unless another is named."""
+        return self.members[rank].torch.tensors[index].numpy()
+
+    def results(self) -> list[tuple[str, str, int]]:
+        """What must not depend on the mail: each rank's tensors, op log and end time."""
+        ranks = [self.outcome.ranks[rank] for rank in sorted(self.outcome.ranks)]
+        return [(told.tensor_sha256, told.oplog_sha256, told.sim_end_ps) for told in ranks]
+
+
+def run(*argv: object, office: PostOffice | None = None, keep_oplog: bool = False) -> Run:
+    """Run a command line of ``ahbm-launch``.
+
+    Raises:
+        ConfigError: when it would be refused.
+    """
+    words = [str(word) for word in argv]
+    chosen = options.parse(words)
+    prepared = prepare.prepare(chosen)
+    with tempfile.TemporaryDirectory() as run_dir:
+        job = prepared.job
+        if job.script is not None and job.verify:
+            job = msgspec.structs.replace(job, evidence_dir=run_dir)
+        request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
+        engine = InProcess(request, Undisturbed(), office or PostOffice(), keep_oplog)
+        outcome = engine.run()
+        if job.evidence_dir:
+            check_evidence(outcome, prepared.plan, job.evidence_dir)
+        outcome.note_wrong()
+    return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members)
+
+
+def sums_of(done: Run) -> "np.ndarray[Any, Any]":
+    """One row as the all-reduce of the seeded data must leave it: whole-number sums, wrapped where the type wraps."""
+    job, system = done.prepared.job, done.prepared.plan.system
+    dtype = DTYPES[job.dtype]
+    shape = (system.n_cubes, job.n_elems[-1])
+    contributions = system.n_sips * system.n_cubes
+    total = np.zeros(shape[1], np.int64)
+    for rank in range(system.n_sips):
+        for row in seeded_rows(rank, shape, dtype, job.seed, contributions):
+            total += row
+    return total.astype(dtype.numpy)
+
+
+def ccl_file(folder: Path, source: str, name: str = "mine", **keys: object) -> list[str]:
+    """Write an algorithm module and the ccl file that names it; the flags that choose it."""
+    module = folder / f"{name}.py"
+    module.write_text(source)
+    entry = {"module": str(module), "topology": "none", **keys}
+    lines = ["algorithms:", f"  {name}:", *(f"    {key}: {value}" for key, value in entry.items())]
+    file = folder / f"{name}.yaml"
+    file.write_text("\n".join(lines) + "\n")
+    return ["--ccl", str(file), "--algorithm", name]
+
+
+def script_file(folder: Path, source: str, name: str = "script.py") -> str:
+    """Write a host script; its path."""
+    path = folder / name
+    path.write_text(source)
+    return str(path)

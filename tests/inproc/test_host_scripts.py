@@ -1,0 +1,497 @@
+"""Host scripts and kernels of users: the documented shape, the errors of the API, hangs explained.
+
+Most run with every SIP in this process; a few compare that with a process for each, and are marked so. Seen to
+fail with these bugs planted: script modules shared between ranks, random states shared between ranks, the input of
+a collective noted at its launch instead of at its start, a traceback with our frames in it, a deadlock blamed on
+the first waiter instead of the rank that did not come.
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from launch import launched
+from runs import Run, ccl_file, run, script_file
+
+from broker.mail import ShuffledPostOffice
+from sipsim.errors import ConfigError
+from sipsim.host.script import ScriptWorld
+
+SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+RING = ("--sips", 4, *SMALL)
+
+DOCUMENTED = """
+import numpy as np
+
+n_elem = 8
+init = np.arange(16 * n_elem, dtype=np.float16).reshape(16, n_elem) % 5
+
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group(backend="ahbm")
+    dp = DPPolicy(cube="row_wise", pe="replicate", num_cubes=16, num_pes=1)
+    tensor = torch.zeros((16, n_elem), dtype="f16", dp=dp)
+    tensor.copy_(torch.from_numpy(init))
+    dist.all_reduce(tensor, op="sum")
+"""
+
+
+def run_worker(folder: Path, body: str, *flags: object, top: str = "", args: tuple[object, ...] = ()) -> Run:
+    """Run a script whose worker has joined the process group and does ``body``."""
+    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
+    source = "\n    ".join(["def worker(rank, world_size, torch):", *lines])
+    return run(*(flags or RING), script_file(folder, f"{top}\n{source}\n"), *args)
+
+
+def failure(done: Run) -> tuple[int, str, str]:
+    """(exit code, kind, line) of a run that failed."""
+    assert done.outcome.error is not None
+    assert done.document["status"] == "failed"
+    assert done.document["digest"] is None
+    assert "\n" not in done.outcome.error.message
+    return done.outcome.exit_code, done.outcome.error.kind, done.outcome.error.message
+
+
+class TestShape:
+    @pytest.mark.parametrize("sips", [1, 2, 4])
+    def test_the_documented_script(self, tmp_path, sips):
+        done = run("--sips", sips, script_file(tmp_path, DOCUMENTED))
+        (told,) = done.document["runs"]
+        assert (told["wrong"], told["checked"], told["count"], told["dtype"]) == (0, True, 128, "f16")
+        init = np.arange(128).reshape(16, 8) % 5
+        for rank in range(sips):
+            np.testing.assert_array_equal(done.tensor(rank), np.tile(sips * init.sum(axis=0), (16, 1)))
+
+    def test_arguments(self, tmp_path):
+        source = "import sys\ndef worker(rank, world_size, torch):\n    print(rank, sys.argv[1:])\n    assert {}"
+        path = script_file(tmp_path, source.format("sys.argv == [__file__, '--bytes', '-q', 'x y', '--']"))
+        done = run(*RING, "--", path, "--bytes", "-q", "x y", "--")
+        assert done.outcome.error is None
+        assert done.document["argv"][-4:] == ["--bytes", "-q", "x y", "--"]
+
+    def test_a_module_of_a_package(self, tmp_path, monkeypatch):
+        """It may import its siblings relatively, as under ``python -m``."""
+        package = tmp_path / "mypackage"
+        package.mkdir()
+        (package / "__init__.py").write_text("BASE = 40\n")
+        (package / "part.py").write_text("from . import BASE\nANSWER = BASE + 2\n")
+        source = "import sys\nfrom .part import ANSWER\ndef worker(rank, world_size, torch):\n    {}"
+        (package / "job.py").write_text(source.format("assert (ANSWER, sys.argv[1:]) == (42, ['7'])"))
+        monkeypatch.syspath_prepend(tmp_path)
+        done = run(*RING, "-m", "mypackage.job", 7)
+        assert done.outcome.error is None, done.outcome.error.message
+        # Found by the launcher, before any rank ran; the ranks took theirs with them.
+        sys.modules.pop("mypackage", None)
+        assert not [name for name in sys.modules if name.startswith("mypackage")]
+
+    @pytest.mark.parametrize("words", [("-m",), ("-m", "no.such.module"), ("nowhere.py",)], ids=" ".join)
+    def test_no_such_script(self, words):
+        from launcher.options import Usage
+
+        with pytest.raises((ConfigError, Usage)) as caught:
+            run(*RING, *words)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("source", "line"),
+        [
+            ("def work(rank):\n    pass\n", "defines no worker; a host script defines worker(rank, world_size, torch)"),
+            ("def worker(:\n", "not valid Python: invalid syntax"),
+            ("", "defines no worker"),
+        ],
+    )
+    def test_no_worker(self, tmp_path, source, line):
+        with pytest.raises(ConfigError) as caught:
+            run(*RING, script_file(tmp_path, source))
+        assert line in str(caught.value)
+
+    @pytest.mark.parametrize("how", ["sys.exit(0)", "sys.exit()", "return", "raise SystemExit"])
+    def test_a_normal_end(self, tmp_path, how):
+        done = run_worker(tmp_path, f"dist.all_reduce(torch.ones(4, 8))\n{how}", top="import sys")
+        assert (done.outcome.exit_code, len(done.document["runs"])) == (0, 1)
+
+    @pytest.mark.parametrize("code", ["3", "'no licence'"])
+    def test_an_exit_with_an_error(self, tmp_path, code):
+        done = run_worker(tmp_path, f"sys.exit({code})", top="import sys")
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind) == (5, "exception")
+        assert f"sys.exit({code})" in line
+
+    def test_it_can_import_what_lies_beside_it_even_later(self, tmp_path):
+        script_file(tmp_path, "VALUE = 5\n", "beside_early.py")
+        (tmp_path / "more").mkdir()
+        script_file(tmp_path / "more", "VALUE = 6\n", "beside_late.py")
+        top = f"import sys\nimport beside_early\nsys.path.append({str(tmp_path / 'more')!r})"
+        body = "dist.all_reduce(torch.ones(4, 8))\nimport beside_late\nassert beside_late.VALUE == 6"
+        done = run_worker(tmp_path, body, top=top)
+        assert done.outcome.error is None, done.outcome.error.message
+        assert str(tmp_path / "more") not in sys.path
+        assert not {"beside_early", "beside_late", "__ahbm_script__"} & set(sys.modules)
+
+
+class TestCollectives:
+    def test_several(self, tmp_path):
+        body = """
+a, b = torch.full((4, 8), rank + 1, dtype="i32"), torch.ones((8, 4), dtype="f16")
+dist.all_reduce(a)
+dist.all_reduce(b)
+dist.all_reduce(a)
+"""
+        done = run_worker(tmp_path, body)
+        assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)] * 3
+        assert [each["dtype"] for each in done.document["runs"]] == ["i32", "f16", "i32"]
+        assert (done.tensor(1, 0) == (1 + 2 + 3 + 4) * 4 * 16).all()
+        # A block of two rows a cube: the rows at one place in their blocks are summed.
+        assert (done.tensor(1, 1) == 16).all()
+
+    def test_started_and_waited_for_later(self, tmp_path):
+        body = """
+a, b = torch.full((4, 8), rank + 1, dtype="i32"), torch.ones((4, 8), dtype="i32")
+works = [dist.all_reduce(each, async_op=True) for each in (a, b, a)]
+assert [work.is_completed() for work in works] == [False] * 3
+assert works[1].wait() is True
+assert [work.is_completed() for work in works] == [True, True, False]
+works[2].wait()
+works[0].wait()
+"""
+        done = run_worker(tmp_path, body)
+        assert done.outcome.error is None, done.outcome.error.message
+        assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)] * 3
+        assert (done.tensor(3, 0) == 10 * 4 * 16).all()
+        assert (done.tensor(3, 1) == 16).all()
+
+    def test_one_that_nobody_waits_for_still_ends(self, tmp_path):
+        done = run_worker(tmp_path, "dist.all_reduce(torch.ones(4, 8), async_op=True)")
+        assert (done.outcome.exit_code, done.document["runs"][0]["wrong"]) == (0, 0)
+
+    def test_without_an_answer_it_returns_none(self, tmp_path):
+        done = run_worker(tmp_path, "assert dist.all_reduce(torch.ones(4, 8)) is None")
+        assert done.outcome.error is None
+
+    def test_the_process_group(self, tmp_path):
+        body = """
+assert (dist.get_rank(), dist.get_world_size(), dist.is_initialized()) == (rank, 4, True) == (rank, world_size, True)
+dist.destroy_process_group()
+assert not dist.is_initialized()
+dist.init_process_group(backend="ahbm", world_size=4, rank=rank, init_method="env://")
+"""
+        assert run_worker(tmp_path, body).outcome.error is None
+
+
+class TestErrorsOfTheApi:
+    @pytest.mark.parametrize(
+        ("body", "line"),
+        [
+            ("dist.init_process_group()", "ValueError: init_process_group was called twice"),
+            (
+                "dist.destroy_process_group(); dist.all_reduce(torch.ones(4, 8))",
+                "RuntimeError: call torch.distributed.init_process_group(backend='ahbm') first",
+            ),
+            (
+                "dist.destroy_process_group(); dist.init_process_group(backend='nccl')",
+                "ValueError: backend 'nccl' is not available; allowed: 'ahbm'",
+            ),
+            (
+                "dist.all_reduce(torch.ones(4, 8), op='max')",
+                "ValueError: op 'max' is not available; allowed: 'sum'",
+            ),
+            (
+                "dist.all_reduce(torch.ones((2, 8), dp=DPPolicy(num_cubes=2)))",
+                "ValueError: all_reduce needs a row a cube: the tensor lies on 2 of 4 cubes",
+            ),
+            ("torch.ones(6, 8)", "ValueError: a tensor of shape (6, 8) has 6 rows, which 4 cubes cannot share equally"),
+            ("torch.zeros(0, 8)", "ValueError: shape (0, 8) is not a shape; give one or more sizes of at least 1"),
+            ("torch.zeros(16, 8, dp=DPPolicy())", "ValueError: DPPolicy num_cubes=16: a SIP has 4 cubes"),
+            ("torch.zeros(4, 8, dtype='f64')", "TypeError: dtype 'f64' is not available; allowed: f16, f32, i32"),
+            ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: replicate"),
+            (
+                "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",
+                "ValueError: cannot copy a tensor of shape (4, 4) into one of (4, 8)",
+            ),
+        ],
+    )
+    def test_each_is_an_exception_that_says_what_is_allowed(self, tmp_path, body, line):
+        exit_code, kind, told = failure(run_worker(tmp_path, body))
+        assert (exit_code, kind) == (5, "exception")
+        assert told.startswith(line)
+        assert "(rank 0, host script, at 0 ps)" in told
+
+    def test_a_tensor_that_does_not_fit(self, tmp_path):
+        exit_code, kind, line = failure(run_worker(tmp_path, "torch.zeros(4, 2**30, dtype='f32')"))
+        assert (exit_code, kind) == (3, "MemoryAccessError")
+        assert "use a smaller size or raise cube.hbm_MiB_per_pe" in line
+
+
+class TestExceptions:
+    BODY = """
+dist.all_reduce(torch.ones(4, 8))
+if rank == 2:
+    inner({})
+dist.all_reduce(torch.ones(4, 8))
+"""
+    TOP = "def inner(key):\n    return {'a': 1}[key]\n"
+
+    def test_a_traceback_of_the_users_frames_only(self, tmp_path):
+        done = run_worker(tmp_path, self.BODY.format("'b'"), top=self.TOP)
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind, done.outcome.error.rank) == (5, "exception", 2)
+        time = done.outcome.ranks[2].sim_end_ps
+        assert time > 0
+        assert line.startswith("KeyError: 'b' (rank 2, host script, at ")
+        assert line.endswith(f" {time / 1000:.3f} ns)")
+        lines = done.outcome.error.detail.splitlines()
+        files = [line.split('"')[1] for line in lines if line.startswith("  File")]
+        assert files == [str(tmp_path / "script.py")] * 2
+        assert lines[0] == "Traceback (most recent call last):"
+        assert lines[-1] == "KeyError: 'b'"
+        assert [line.strip() for line in lines if "inner" in line or "return" in line][-1] == "return {'a': 1}[key]"
+
+    def test_at_the_top_of_the_script(self, tmp_path):
+        source = "import no_such_thing\ndef worker(rank, world_size, torch):\n    pass\n"
+        done = run(*RING, script_file(tmp_path, source))
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind) == (5, "exception")
+        assert line.startswith("ModuleNotFoundError: No module named 'no_such_thing'")
+        assert f'"{tmp_path / "script.py"}", line 1' in done.outcome.error.detail
+        assert "/sipsim/" not in done.outcome.error.detail
+
+    def test_in_a_kernel(self, tmp_path):
+        done = run(*RING, *ccl_file(tmp_path, kernel("if at == (1, 3):\n        tl.load(t_ptr, 1)\n        1 / 0")))
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind) == (5, "exception")
+        assert line.startswith("ZeroDivisionError: division by zero (rank 1, cube 3, PE 0, at ")
+        assert line.endswith("ns)")
+        files = [line.split('"')[1] for line in done.outcome.error.detail.splitlines() if line.startswith("  File")]
+        assert files == [str(tmp_path / "mine.py")]
+
+    def test_the_first_of_two_ranks_that_fail_is_told(self, tmp_path):
+        body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
+        assert "ZeroDivisionError: division by zero (rank 3," in failure(run_worker(tmp_path, body))[2]
+        for seed in range(5):
+            done = run(*RING, tmp_path / "script.py", office=ShuffledPostOffice(seed))
+            assert "ZeroDivisionError: division by zero (rank 3," in failure(done)[2]
+
+    def test_what_a_rank_has_done_before_is_told(self, tmp_path):
+        done = run_worker(tmp_path, self.BODY.format("'b'"), top=self.TOP)
+        assert done.outcome.complete
+        assert [len(done.outcome.ranks[rank].runs) for rank in range(4)] == [1] * 4
+        assert [each["wrong"] for each in done.document["runs"]] == [0]
+
+
+# --- ranks are kept apart ---------------------------------------------------------------------------------------
+
+STATEFUL = """
+import random
+import numpy as np
+import stateful_helper
+
+COUNT = 0
+
+def count():
+    global COUNT
+    COUNT += 1
+    return COUNT
+
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group(backend="ahbm")
+    seen = []
+    for turn in range(3):
+        tensor = torch.zeros((4, 5), dtype="f32")
+        mine = [count(), stateful_helper.count(), random.random(), np.random.rand(), random.randint(0, 9)]
+        tensor.copy_(torch.from_numpy(np.tile(mine, (4, 1))))
+        before = tensor.numpy()
+        dist.all_reduce(tensor)
+        import stateful_late
+        assert stateful_late.count() == turn + 1, "its module is another rank's"
+        seen.append(mine)
+    assert [mine[0] for mine in seen] == [1, 2, 3]
+    assert [mine[1] for mine in seen] == [1, 2, 3]
+    torch.zeros((4, 15), dtype="f32").copy_(torch.from_numpy(np.tile(np.ravel(seen), (4, 1))))
+"""
+COUNTER = "STATE = []\n\ndef count():\n    STATE.append(0)\n    return len(STATE)\n"
+
+
+def stateful(folder: Path) -> str:
+    for name in ("stateful_helper.py", "stateful_late.py"):
+        script_file(folder, COUNTER, name)
+    return script_file(folder, STATEFUL)
+
+
+class TestRanksAreKeptApart:
+    def test_modules_and_random_states(self, tmp_path):
+        done = run(*RING, stateful(tmp_path))
+        assert done.outcome.error is None, done.outcome.error.message
+        rows = [done.tensor(rank)[0].tolist() for rank in range(4)]
+        drawn = [value for row in rows for turn in range(3) for value in row[5 * turn + 2 : 5 * turn + 4]]
+        assert len(set(drawn)) == 4 * 3 * 2
+        assert not [name for name in sys.modules if name.startswith("stateful")]
+
+    def test_their_random_numbers_are_not_the_callers(self, tmp_path):
+        import random
+
+        random.seed(5)
+        np.random.seed(5)
+        first = run(*RING, stateful(tmp_path))
+        assert (random.random(), np.random.rand()) == (random.Random(5).random(), np.random.RandomState(5).rand())
+        assert run(*RING, stateful(tmp_path)).results() == first.results()
+
+    def test_the_seed_changes_them(self, tmp_path):
+        assert run(*RING, stateful(tmp_path)).results() != run(*RING, "--seed", 1, stateful(tmp_path)).results()
+
+    def test_the_order_of_the_mail_does_not(self, tmp_path):
+        plain = run(*RING, stateful(tmp_path)).results()
+        for seed in range(5):
+            assert run(*RING, stateful(tmp_path), office=ShuffledPostOffice(seed)).results() == plain
+
+    @pytest.mark.processes
+    def test_as_with_a_process_for_each(self, tmp_path):
+        digests = [launched(*RING, "--engine", engine, stateful(tmp_path)).digest for engine in ("inproc", "local")]
+        assert digests[0] == digests[1] == run(*RING, stateful(tmp_path)).document["digest"]
+
+    def test_a_folder_beside_is_not_the_scripts(self, tmp_path, monkeypatch):
+        """``/a/b`` is no part of ``/a/bc``."""
+        other = ModuleType("other_beside")
+        other.__file__ = f"{tmp_path}-more/other_beside.py"
+        monkeypatch.setitem(sys.modules, "other_beside", other)
+        assert run_worker(tmp_path, "pass").outcome.error is None
+        assert sys.modules["other_beside"] is other
+
+    def test_our_own_packages_are_shared_wherever_the_script_lies(self, tmp_path, monkeypatch):
+        """A script at the root of a checkout has them in its folder."""
+        import sipsim.host.script
+
+        world = ScriptWorld(Path(sipsim.__file__).parents[1] / "script.py", (), 0, 0)
+        world.enter()
+        world.leave()
+        assert sys.modules["sipsim.host.script"] is sipsim.host.script
+        assert "__main__" in sys.modules
+
+
+# --- kernels that cannot go on ----------------------------------------------------------------------------------
+
+
+def kernel(body: str) -> str:
+    """An algorithm module whose kernel does ``body``; ``at`` is (rank, cube)."""
+    return f"""
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+
+def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
+    at = tl.program_id(2), tl.program_id(1)
+    {body}
+"""
+
+
+class TestKernelsThatBreakARule:
+    def test_a_direction_that_is_not_installed(self, tmp_path):
+        flags = ccl_file(tmp_path, kernel("value = tl.load(t_ptr + at[1] * 16, 8)\n    tl.send('global_N', value)"))
+        done = run(*RING, *flags, "--n-elem", 8, "--no-verify-data")
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqInvalidDirection", 0)
+        assert line.startswith("direction 'global_N' is not installed; installed: E, S, global_E, global_W (rank 0, ")
+        assert "(rank 0, cube 0, PE 0, at " in line
+        assert done.outcome.error.detail == ""
+
+    def test_a_send_larger_than_a_slot(self, tmp_path):
+        body = "if at == (2, 1):\n        tl.send('W', src_addr=t_ptr + 4096 * at[1], shape=2048)"
+        flags = ccl_file(tmp_path, kernel(body), slot_size=4095)
+        done = run(*RING, *flags, "--n-elem", 2048, "--no-verify-data")
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqMessageTooLarge", 2)
+        assert line == (
+            "a send of 4096 bytes W does not fit a slot of 4095; send it in chunks, or raise slot_size "
+            "(rank 2, cube 1, PE 0, at 0 ps)"
+        )
+
+    def test_a_recv_of_another_size(self, tmp_path):
+        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f16')"
+        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8))
+        assert (exit_code, kind) == (3, "IpcqTypeMismatch")
+        assert line.startswith("recv global_W expects f16[4] (8 bytes), but the message is f16[8] (16 bytes)")
+
+    def test_a_recv_of_another_type_is_seen_under_strict_validation(self, tmp_path):
+        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f32')"
+        loose = run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8, "--no-verify-data")
+        assert loose.outcome.exit_code == 0
+        strict = ccl_file(tmp_path, kernel(body), strict_validation="true")
+        assert failure(run(*RING, *strict, "--n-elem", 8))[:2] == (3, "IpcqTypeMismatch")
+
+    def test_an_address_outside_the_tensor(self, tmp_path):
+        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel("tl.load(t_ptr, 9)")), "--n-elem", 8))
+        assert (exit_code, kind) == (3, "MemoryAccessError")
+        assert "are not within one shard of a tensor (rank 0, cube 0, PE 0, at 0 ps)" in line
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_rank_that_failed_is_told_and_not_those_that_only_stop(self, tmp_path, seed):
+        flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
+        done = run(*RING, *flags, "--no-verify-data", office=ShuffledPostOffice(seed))
+        assert (done.outcome.error.kind, done.outcome.error.rank) == ("MemoryAccessError", 3)
+
+
+class TestDeadlocks:
+    SKIPS = "if rank != 2:\n    dist.all_reduce(torch.ones(4, 8))"
+
+    def test_a_rank_that_does_not_come(self, tmp_path):
+        done = run_worker(tmp_path, self.SKIPS)
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind) == (3, "IpcqDeadlock")
+        assert line.endswith(
+            "missing: a send by rank 2 cube 3 PE 0, which waits for nothing, to rank 3 cube 3 PE 0 (its recv global_W)"
+        )
+        assert "PEs wait and nothing can happen any more, at " in line
+        report = done.outcome.error.detail
+        assert report.splitlines()[0] == "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0"
+        for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
+            assert name in report.splitlines()[1]
+            assert name in report.splitlines()[2]
+        assert report.splitlines()[2].startswith("    there: ")
+        for rank in (0, 1, 3):
+            assert f"  rank {rank}: host script waits for a collective" in report
+        assert "  rank 2: its script has ended" in report
+
+    def test_every_waiting_pe_is_told_once(self, tmp_path):
+        done = run_worker(tmp_path, self.SKIPS)
+        waiting = [line for line in done.outcome.error.detail.splitlines() if " waits in " in line]
+        assert len(waiting) == len(set(waiting)) == int(done.outcome.error.message.split()[0]) == 3 * 4
+
+    def test_a_circle_of_receivers(self, tmp_path):
+        """Everybody receives from the W before they send to the E."""
+        body = "tl.recv('global_W', 8, 'f16')\n    tl.send('global_E', src_addr=t_ptr, shape=1)"
+        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
+        assert (exit_code, kind) == (3, "IpcqDeadlock")
+        ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
+        assert line.endswith("a circle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
+
+    def test_a_circle_of_senders(self, tmp_path):
+        """Full rings: everybody sends and nobody receives."""
+        body = "for _ in range(3):\n        tl.send('global_E', src_addr=t_ptr + 64 * at[1], shape=8)"
+        flags = ccl_file(tmp_path, kernel(body), n_slots=2)
+        exit_code, kind, line = failure(run(*RING, *flags, "--n-elem", 32, "--no-verify-data"))
+        assert (exit_code, kind) == (3, "IpcqDeadlock")
+        assert "a circle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
+
+    def test_within_one_sip(self, tmp_path):
+        body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"
+        _, kind, line = failure(run("--sips", 1, *SMALL, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
+        assert kind == "IpcqDeadlock"
+        assert line.startswith("1 PEs wait")
+        assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
+
+    def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):
+        """Both ranks of a pair wait in different collectives: the second of one has no partner."""
+        body = "dist.all_reduce(torch.ones(4, 8))\nif rank == 1:\n    dist.all_reduce(torch.ones(4, 8))"
+        done = run_worker(tmp_path, body, "--sips", 2, *SMALL)
+        exit_code, kind, line = failure(done)
+        assert (exit_code, kind) == (3, "IpcqDeadlock")
+        assert "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0" in line
+        assert [each["wrong"] for each in done.document["runs"]] == [0]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_explanation_does_not_depend_on_the_mail(self, tmp_path, seed):
+        plain = run_worker(tmp_path, self.SKIPS)
+        path = str(tmp_path / "script.py")
+        shuffled = run(*RING, path, office=ShuffledPostOffice(seed))
+        assert shuffled.outcome.error.message == plain.outcome.error.message
+        assert shuffled.outcome.error.detail == plain.outcome.error.detail

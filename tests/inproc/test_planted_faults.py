@@ -1,0 +1,287 @@
+"""Wrong numbers are found and told: kernels with one small fault each, every SIP in this process.
+
+Each fault is small enough for a tolerance to hide it: one SIP of 16 left out of a sum, one cube of 64, the last
+bit of one element. Seen to fail with these bugs planted: ``compare`` with a relative tolerance of 1 %, ``compare``
+by value instead of by bits, an expectation that is made from the result, a job that checks its last iteration
+only, and only the first rank told.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import Run, ccl_file, run, script_file
+
+from sipsim.dtypes import DTYPES
+from sipsim.host.seeded import compare, seeded_rows
+
+SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+N_ELEM = 6
+
+REAL = """
+import numpy as np
+from sipsim.ccl.algorithms import intercube_allreduce as real
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors, reference
+from sipsim.tl.values import TensorHandle
+
+def kernel(*args):
+    faulty(*args[:2], args[5], args[-1], args)
+
+def put(tl, ptr, array):
+    tl.store(ptr, TensorHandle(tl, np.ascontiguousarray(array), ptr.dtype))
+
+def shard(tl, t_ptr, n_elem):
+    return t_ptr + tl.program_id(1) * n_elem * t_ptr.dtype.itemsize
+"""
+
+DROPPED_SIP = """
+def faulty(t_ptr, n_elem, rank, tl, args):
+    if rank == 2:
+        put(tl, shard(tl, t_ptr, n_elem), np.zeros(n_elem, t_ptr.dtype.numpy))
+    real.kernel(*args)
+"""
+
+DROPPED_CUBE = """
+def faulty(t_ptr, n_elem, rank, tl, args):
+    if rank == 2 and tl.program_id(1) == 1:
+        put(tl, shard(tl, t_ptr, n_elem), np.zeros(n_elem, t_ptr.dtype.numpy))
+    real.kernel(*args)
+"""
+
+CHANGED_ELEMENT = """
+def faulty(t_ptr, n_elem, rank, tl, args):
+    real.kernel(*args)
+    if rank == 2 and tl.program_id(1) == 1:
+        values = tl.load(shard(tl, t_ptr, n_elem), n_elem).array.copy()
+        values.view(f"u{values.itemsize}")[4] ^= 1
+        put(tl, shard(tl, t_ptr, n_elem), values)
+"""
+
+STALE_RANK = """
+def faulty(t_ptr, n_elem, rank, tl, args):
+    before = tl.load(shard(tl, t_ptr, n_elem), n_elem)
+    real.kernel(*args)
+    if rank == 2:
+        tl.store(shard(tl, t_ptr, n_elem), before)
+"""
+
+STALE_SECOND_TIME = """
+from collections import Counter
+LAUNCHES = Counter()
+
+def faulty(t_ptr, n_elem, rank, tl, args):
+    LAUNCHES[rank, tl.program_id(1)] += 1
+    if LAUNCHES[rank, tl.program_id(1)] != 2:
+        real.kernel(*args)
+"""
+
+SIZES = {4: ("--sips", 4, "--topology", "torus_2d"), 16: ("--sips", 16, "--topology", "torus_2d")}
+TOLD = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
+
+
+def run_faulty(folder: Path, fault: str, *flags: object) -> Run:
+    return run(*ccl_file(folder, REAL + fault), *SMALL, "--n-elem", N_ELEM, *flags)
+
+
+def assert_told(done: Run, ranks: list[int], elements: int, first: list[int]) -> None:
+    """Exit code 1, and for each of ``ranks`` the count, the first wrong index, and the two values there."""
+    assert (done.outcome.exit_code, done.document["status"]) == (1, "failed")
+    error = done.outcome.error
+    assert (error.kind, error.rank) == ("wrong_numbers", ranks[0])
+    lines = [error.message, *error.detail.splitlines()]
+    told = [TOLD.fullmatch(line.strip()) for line in lines]
+    assert all(told), lines
+    assert [int(found[1]) for found in told] == ranks
+    for found in told:
+        assert (int(found[2]), [int(found[3]), int(found[4])]) == (elements, first)
+        got = done.tensor(int(found[1]))[tuple(first)]
+        assert found[6] == f"{got}"
+        assert found[5] != found[6]
+    assert done.document["error"]["message"] == error.message
+    assert sum(each["wrong"] for each in done.document["runs"]) == elements * len(ranks)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
+@pytest.mark.parametrize("sips", SIZES)
+class TestEveryTypeAndSize:
+    def test_without_a_fault_nothing_is_told(self, tmp_path, sips, dtype):
+        done = run_faulty(tmp_path, "faulty = lambda *a: real.kernel(*a[4])", *SIZES[sips], "--dtype", dtype)
+        assert (done.outcome.exit_code, done.outcome.error) == (0, None)
+
+    def test_a_sip_left_out(self, tmp_path, sips, dtype):
+        done = run_faulty(tmp_path, DROPPED_SIP, *SIZES[sips], "--dtype", dtype)
+        assert done.outcome.error is not None
+        assert done.outcome.error.kind == "wrong_numbers"
+        # The sum of a SIP's cubes may be zero in an element, so not all of them need be wrong; all rows are alike.
+        wrong = {np.count_nonzero(done.tensor(rank)[0] != expected_row(done)) for rank in range(sips)}
+        assert wrong == {done.document["runs"][0]["wrong"] // sips // 4}
+        assert wrong.pop() >= N_ELEM - 2
+
+    def test_a_cube_left_out(self, tmp_path, sips, dtype):
+        done = run_faulty(tmp_path, DROPPED_CUBE, *SIZES[sips], "--dtype", dtype)
+        assert_told(done, list(range(sips)), 4 * N_ELEM, [0, 0])
+
+    def test_the_last_bit_of_one_element(self, tmp_path, sips, dtype):
+        done = run_faulty(tmp_path, CHANGED_ELEMENT, *SIZES[sips], "--dtype", dtype)
+        assert_told(done, [2], 1, [1, 4])
+
+    def test_one_rank_with_a_stale_result(self, tmp_path, sips, dtype):
+        done = run_faulty(tmp_path, STALE_RANK, *SIZES[sips], "--dtype", dtype)
+        assert_told(done, [2], 4 * N_ELEM, [0, 0])
+
+
+def expected_row(done: Run) -> np.ndarray:
+    job, sips = done.prepared.job, done.document["sips"]
+    dtype = DTYPES[job.dtype]
+    rows = [seeded_rows(rank, (4, N_ELEM), dtype, job.seed, 4 * sips) for rank in range(sips)]
+    return np.sum(rows, axis=(0, 1)).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("fault", [DROPPED_CUBE, CHANGED_ELEMENT, STALE_RANK], ids=["cube", "element", "stale"])
+def test_on_the_default_cubes(tmp_path, fault):
+    done = run(*ccl_file(tmp_path, REAL + fault), *SIZES[16], "--n-elem", N_ELEM)
+    assert done.outcome.exit_code == 1
+    assert TOLD.fullmatch(done.outcome.error.message)
+
+
+@pytest.mark.parametrize("more", ["--iters=2", "--warmup=1"])
+def test_the_last_iteration_did_nothing(tmp_path, more):
+    done = run_faulty(tmp_path, STALE_SECOND_TIME, *SIZES[4], more)
+    assert_told(done, [0, 1, 2, 3], 4 * N_ELEM, [0, 0])
+
+
+def test_an_iteration_did_nothing_and_the_next_was_right(tmp_path):
+    done = run_faulty(tmp_path, STALE_SECOND_TIME, *SIZES[4], "--iters", 3)
+    assert (done.outcome.exit_code, done.document["runs"][0]["wrong"]) == (1, 4 * 4 * N_ELEM)
+    np.testing.assert_array_equal(done.tensor(0)[0], expected_row(done))
+
+
+def test_a_size_of_a_sweep(tmp_path):
+    done = run(*ccl_file(tmp_path, REAL + STALE_SECOND_TIME), *SMALL, *SIZES[4], "--n-elem", "3,4,5")
+    assert [each["wrong"] for each in done.document["runs"]] == [0, 4 * 4 * 4, 0]
+    assert done.outcome.exit_code == 1
+
+
+def test_without_verification_a_fault_is_not_looked_for(tmp_path):
+    done = run_faulty(tmp_path, DROPPED_CUBE, *SIZES[4], "--no-verify-data")
+    assert (done.outcome.exit_code, done.document["runs"][0]["checked"]) == (0, False)
+
+
+class TestCompare:
+    """The comparison itself is of bits."""
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
+    def test_the_last_bit(self, dtype):
+        right = np.array([[100, 200], [300, 400]], dtype)
+        wrong = right.copy()
+        wrong.view(f"u{wrong.itemsize}")[1, 0] += 1
+        assert compare(right, right.copy()) == (0, "")
+        found = compare(wrong, right)
+        assert found == (1, f"first wrong at [1, 0]: expected {right[1, 0]}, got {wrong[1, 0]}")
+        assert str(wrong[1, 0]) != str(right[1, 0])
+
+    def test_a_row_is_held_against_every_row(self):
+        got = np.array([[1, 2], [1, 2], [1, 3]], np.int32)
+        assert compare(got, np.array([1, 2], np.int32)).first == "first wrong at [2, 1]: expected 2, got 3"
+
+    def test_signs_of_zero_differ_and_a_nan_equals_itself(self):
+        zeros = np.array([0.0, -0.0], np.float16)
+        assert compare(zeros, zeros[::-1]).elements == 2
+        nan = np.array([np.nan], np.float32)
+        assert compare(nan, nan.copy()).elements == 0
+
+
+GIVEN = """
+import numpy as np
+
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group(backend="ahbm")
+    dp = DPPolicy(num_cubes=4)
+    init = np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16)
+    tensor = torch.zeros((4, 64), dtype="f16", dp=dp)
+    tensor.copy_(torch.from_numpy(init))
+    dist.all_reduce(tensor, op="sum")
+"""
+
+OWN_COPY = """
+import importlib.util
+import numpy as np
+from sipsim.tl.values import TensorHandle
+spec = importlib.util.find_spec("sipsim.ccl.algorithms.intercube_allreduce")
+mine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mine)
+TOPO_NAME_TO_KIND, kernel_args, neighbors = mine.TOPO_NAME_TO_KIND, mine.kernel_args, mine.neighbors
+reference, kernel = mine.reference, mine.kernel
+"""
+
+OTHER_WAY_ROUND = """
+mine._EXCHANGES = {
+    0: lambda sums, rank, w, h, tl: mine._ring(sums, w, "global_W", "global_E", tl),
+    1: lambda sums, rank, w, h, tl: mine._ring(
+        mine._ring(sums, h, "global_S", "global_N", tl), w, "global_E", "global_W", tl
+    ),
+}
+"""
+
+FLIPPED_BIT = """
+def kernel(*args):
+    mine.kernel(*args)
+    t_ptr, n_elem, tl = args[0], args[1], args[-1]
+    if (tl.program_id(2), tl.program_id(1)) == (3, 2):
+        at = t_ptr + 2 * n_elem * t_ptr.dtype.itemsize
+        values = tl.load(at, n_elem).array.copy()
+        values.view("u2")[17] ^= 1
+        tl.store(at, TensorHandle(tl, values, t_ptr.dtype))
+"""
+
+
+class TestGivenData:
+    """A host script's own random data are held against NumPy in the kernel's order of additions, bit for bit."""
+
+    @pytest.mark.parametrize(
+        "system",
+        [("--sips", 2), ("--sips", 5), (*SIZES[4],), ("--sips", 6, "--topology", "mesh_2d_no_wrap", "--shape", "2x3")],
+        ids=["ring of 2", "ring of 5", "torus", "mesh"],
+    )
+    def test_the_kernel_keeps_its_documented_order(self, tmp_path, system):
+        done = run(*SMALL, *system, script_file(tmp_path, GIVEN))
+        (told,) = done.document["runs"]
+        assert (told["wrong"], told["checked"], done.outcome.exit_code) == (0, True, 0)
+        # The data are such that the order matters: a plain sum has other bits.
+        sips = done.document["sips"]
+        given = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
+        backwards = sum(row for block in reversed(given) for row in block[::-1])
+        assert compare(done.tensor(0), backwards).elements > 20
+
+    @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
+    def test_another_order_of_additions(self, tmp_path, system):
+        script = script_file(tmp_path, GIVEN)
+        done = run(*SMALL, *system, *ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND), script)
+        assert (done.outcome.exit_code, done.outcome.error.kind) == (1, "wrong_numbers")
+        assert TOLD.fullmatch(done.outcome.error.message)
+        # Only last bits differ, which a tolerance would let pass.
+        right = run(*SMALL, *system, script)
+        assert right.outcome.exit_code == 0
+        for rank in range(4):
+            np.testing.assert_allclose(done.tensor(rank), right.tensor(rank), rtol=0.02, atol=0.1)
+
+    def test_one_flipped_bit(self, tmp_path):
+        flags = ccl_file(tmp_path, OWN_COPY + FLIPPED_BIT)
+        done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
+        assert done.outcome.exit_code == 1
+        found = TOLD.fullmatch(done.outcome.error.message)
+        assert [int(found[group]) for group in (1, 2, 3, 4)] == [3, 1, 2, 17]
+        assert done.outcome.error.detail == ""
+
+    def test_an_unchanged_copy_is_right(self, tmp_path):
+        """So what the two tests above see is their change, not the copy."""
+        done = run(*SMALL, *SIZES[4], *ccl_file(tmp_path, OWN_COPY), script_file(tmp_path, GIVEN))
+        assert done.outcome.exit_code == 0
+
+    def test_an_algorithm_without_a_reference_is_not_checked(self, tmp_path):
+        flags = ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND + "\ndel reference\n")
+        done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
+        assert done.outcome.exit_code == 0
+        assert [each["checked"] for each in done.document["runs"]] == [False]

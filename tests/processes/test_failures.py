@@ -1,0 +1,279 @@
+"""Everything that can go wrong with a run of several processes: what the user is told, and that nothing is left.
+
+Each launch is waited for by pidfds of all its processes, and its temporary folder is looked at. Scripts stand where
+a test wants them by blocking on a pipe that nobody writes to. Seen to fail with these bugs planted: a server that is
+not watched, children that outlive the launcher, a death noticed but not told to the broker, a clean exit taken for a
+normal end, Ctrl-C that loses the partial result, a run folder that is left when the launcher is killed, and the end
+of the server taken for its death before the broker's last word is read.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch import END_S, Done, Launch, environment, launched, launching, temporary_folder
+
+pytestmark = pytest.mark.processes
+
+RING = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
+STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
+
+
+def script(folder: Path, body: str) -> Path:
+    """A worker that is in the process group and does ``body``."""
+    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
+    path = folder / "script.py"
+    path.write_text("import os, signal, sys\n" + "\n    ".join(["def worker(rank, world_size, torch):", *lines]) + "\n")
+    return path
+
+
+class Standing:
+    """A run whose ranks all stand in their scripts after a first collective, and the pids of its processes."""
+
+    def __init__(self, launch: Launch) -> None:
+        said = launch.words("stands", 3)
+        self.sips = {rank: int(pid) for rank, pid in said.items()}
+        tree = launch.watch()
+        (self.server,) = tree[launch.pid]
+        (self.broker,) = set(tree[self.server]) - set(self.sips.values())
+        assert set(tree[self.server]) == {self.broker, *self.sips.values()}
+
+
+def kill_standing(folder: Path, who: str, signum: int = signal.SIGKILL, *flags: str) -> Done:
+    """Kill one process of a run that stands; ``who`` is ``sip-1``, ``broker``, ``server`` or ``launcher``."""
+    path = script(folder, f"{ALL_REDUCE}\n{STAND}\n{ALL_REDUCE}")
+    with launching(*RING, "--json", folder / "out.json", *flags, path) as launch:
+        run = Standing(launch)
+        pids = {"broker": run.broker, "server": run.server, "launcher": launch.pid}
+        pids |= {f"sip-{rank}": pid for rank, pid in run.sips.items()}
+        os.kill(pids[who], signum)
+        done = launch.end()
+    assert done.left_files == []
+    return done
+
+
+def assert_partial(done: Done, status: str, kind: str) -> None:
+    """The result file says that it is partial and why."""
+    assert (done.document["status"], done.document["error"]["kind"], done.document["digest"]) == (status, kind, None)
+    assert done.document["schema"] == 1
+
+
+def last_lines(done: Done) -> list[str]:
+    """What the launcher itself says."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
+
+
+class TestAKilledProcess:
+    def test_a_sip(self, tmp_path):
+        done = kill_standing(tmp_path, "sip-1")
+        assert done.exit_code == 4
+        assert_partial(done, "failed", "process_died")
+        assert done.document["error"]["rank"] == 1
+        first = last_lines(done)[0]
+        assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
+        assert first.endswith(") was killed by SIGKILL")
+        assert "  | stands" in done.stderr
+
+    def test_the_broker(self, tmp_path):
+        done = kill_standing(tmp_path, "broker")
+        assert done.exit_code == 4
+        assert_partial(done, "failed", "process_died")
+        assert last_lines(done)[0].startswith("ahbm-launch: process_died: the broker (pid ")
+        assert last_lines(done)[0].endswith(") was killed by SIGKILL")
+
+    def test_the_server(self, tmp_path):
+        done = kill_standing(tmp_path, "server")
+        assert done.exit_code == 4
+        assert_partial(done, "failed", "process_died")
+        assert last_lines(done)[0] == ("ahbm-launch: process_died: the server that starts the processes is gone")
+
+    def test_the_launcher(self, tmp_path):
+        """Then nobody can be told; but every process has ended, and the folder with the sockets is gone."""
+        done = kill_standing(tmp_path, "launcher")
+        assert done.exit_code == -signal.SIGKILL
+        assert done.document is None
+
+    def test_a_sip_by_itself(self, tmp_path):
+        path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 2: os.kill(os.getpid(), signal.SIGKILL)\n{ALL_REDUCE}")
+        done = launched(*RING, "--json", tmp_path / "out.json", path)
+        assert done.exit_code == 4
+        assert_partial(done, "failed", "process_died")
+        assert "rank 2 (pid " in last_lines(done)[0]
+        assert last_lines(done)[0].endswith(" was killed by SIGKILL")
+        # The others were stopped in good order and told what they had.
+        assert {each["rank"] for each in done.document["ranks"]} >= {0, 1}
+
+    @pytest.mark.parametrize("code", [7, 0])
+    def test_a_script_that_leaves_its_process(self, tmp_path, code):
+        """Not even a clean exit is a normal end of a rank."""
+        path = script(tmp_path, f"print('last words')\nif rank == 1: os._exit({code})\n{ALL_REDUCE}")
+        done = launched(*RING, "--json", tmp_path / "out.json", path)
+        assert done.exit_code == 4
+        assert_partial(done, "failed", "process_died")
+        first, *more = last_lines(done)
+        assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
+        assert f"ended with exit code {code}" in first
+        assert more == ["last lines of its log:", "  | last words"]
+
+
+class TestAStop:
+    def test_a_timeout(self, tmp_path):
+        """One rank never ends its turn; the others wait for it and answer."""
+        path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 1:\n    while True: pass\n{ALL_REDUCE}")
+        done = launched(*RING, "--timeout", "1", "--json", tmp_path / "out.json", path)
+        assert done.exit_code == 124
+        assert_partial(done, "interrupted", "timeout")
+        assert last_lines(done) == ["ahbm-launch: --timeout 1 s reached"]
+        assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
+        assert [each["rank"] for each in done.document["ranks"]] == [0, 2]
+
+    @pytest.mark.parametrize(
+        ("signum", "code", "kind", "line"),
+        [
+            (signal.SIGINT, 130, "interrupted", "interrupted by Ctrl-C"),
+            (signal.SIGTERM, 143, "terminated", "terminated by a signal"),
+            (signal.SIGHUP, 143, "terminated", "terminated by a signal"),
+        ],
+        ids=["SIGINT", "SIGTERM", "SIGHUP"],
+    )
+    def test_a_signal(self, tmp_path, signum, code, kind, line):
+        done = kill_standing(tmp_path, "launcher", signum)
+        assert done.exit_code == code
+        assert_partial(done, "interrupted", kind)
+        assert last_lines(done) == [f"ahbm-launch: {line}"]
+        assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
+
+    def test_a_signal_to_everybody(self, tmp_path):
+        """What a terminal does on Ctrl-C: the whole group of the launcher gets it. The processes leave it to him."""
+        path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+        with launching(*RING, "--json", tmp_path / "out.json", path) as launch:
+            run = Standing(launch)
+            for pid in (run.broker, *run.sips.values(), run.server, launch.pid):
+                os.kill(pid, signal.SIGINT)
+            done = launch.end()
+        assert done.exit_code == 130
+        assert done.left_files == []
+        assert_partial(done, "interrupted", "interrupted")
+
+    def test_a_second_ctrl_c_does_not_wait(self, tmp_path):
+        path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+        with launching(*RING, path) as launch:
+            Standing(launch)
+            launch.process.send_signal(signal.SIGINT)
+            launch.process.send_signal(signal.SIGINT)
+            done = launch.end()
+        assert done.exit_code == 130
+        assert done.left_files == []
+
+    def test_what_was_complete_before_is_in_the_partial_result(self, tmp_path):
+        """Rank 0 stands in its second collective and cannot answer; the others can."""
+        (tmp_path / "mine.py").write_text(STANDS_IN_THE_SECOND)
+        (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
+        path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
+        flags = ("--ccl", tmp_path / "ccl.yaml", "--algorithm", "mine", "--json", tmp_path / "out.json")
+        with launching(*RING, *flags, path) as launch:
+            launch.words("stands", 1)
+            launch.process.send_signal(signal.SIGINT)
+            done = launch.end()
+        assert (done.exit_code, done.document["status"], done.left_files) == (130, "interrupted", [])
+        assert document_ranks(done) == [1, 2]
+
+
+STANDS_IN_THE_SECOND = """
+import os
+from sipsim.ccl.algorithms import intercube_allreduce as real
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+LAUNCHES = []
+
+def kernel(*args):
+    LAUNCHES.append(0)
+    if len(LAUNCHES) > 4 and args[5] == 0:
+        print("stands", os.getpid(), flush=True)
+        os.read(os.pipe()[0], 1)
+    real.kernel(*args)
+"""
+
+
+class TestAFailureOfTheProgram:
+    def test_a_deadlock_across_sips(self, tmp_path):
+        path = script(tmp_path, f"if rank != 1: {ALL_REDUCE}")
+        done = launched(*RING, "--json", tmp_path / "out.json", path)
+        assert done.exit_code == 3
+        assert_partial(done, "failed", "IpcqDeadlock")
+        first, *report = last_lines(done)
+        assert first.startswith("ahbm-launch: IpcqDeadlock: 8 PEs wait and nothing can happen any more, at ")
+        assert first.endswith(
+            "missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 cube 3 PE 0 (its recv global_W)"
+        )
+        assert report[0] == "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0"
+        assert len(document_ranks(done)) == 3
+
+    def test_an_exception(self, tmp_path):
+        path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 1: open('/no/such/file')\n{ALL_REDUCE}")
+        done = launched(*RING, "--json", tmp_path / "out.json", path)
+        assert done.exit_code == 5
+        assert_partial(done, "failed", "exception")
+        assert done.document["error"]["rank"] == 1
+        lines = last_lines(done)
+        assert lines[0].startswith("ahbm-launch: exception: FileNotFoundError: ")
+        assert lines[1] == "Traceback (most recent call last):"
+        assert lines[2] == f'  File "{path}", line 6, in worker'
+        assert lines[-1].startswith("FileNotFoundError: ")
+        assert "/sipsim/" not in done.stderr
+        assert done.stderr.count("Traceback") == 1
+
+    def test_the_same_exception_in_every_rank_is_told_once(self, tmp_path):
+        done = launched(*RING, script(tmp_path, "1 / 0"))
+        assert (done.exit_code, done.stderr.count("ZeroDivisionError")) == (5, 2)
+
+    def test_what_scripts_print_carries_their_rank(self, tmp_path):
+        """Line by line, the last one too when it has no end."""
+        done = launched(*RING, script(tmp_path, f"print('one')\n{ALL_REDUCE}\nsys.stderr.write('two\\nthree')"))
+        assert done.exit_code == 0
+        for rank in range(3):
+            mine = [line for line in done.stderr.splitlines() if line.startswith(f"[rank {rank}] ")]
+            assert mine == [f"[rank {rank}] {word}" for word in ("one", "two", "three")]
+        assert "one" not in done.stdout
+
+
+def document_ranks(done: Done) -> list[int]:
+    return [each["rank"] for each in done.document["ranks"]]
+
+
+LATE_WORDS = """
+import sys
+from launcher import cli
+from launcher.engines import local
+
+gone = []
+really_receive, really_news = local.ZmqEnd.receive_waiting, local.Server.news
+
+def receive(self):
+    return really_receive(self) if gone else iter(())
+
+def news(self):
+    found = really_news(self)
+    if self.gone:
+        gone.append(True)
+    return found
+
+local.ZmqEnd.receive_waiting, local.Server.news = receive, news
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_the_last_words_may_come_after_the_last_process_has_ended():
+    """The launcher is made to read its mail only once every process and the server are gone."""
+    with temporary_folder() as temp:
+        done = subprocess.run(
+            [sys.executable, "-c", LATE_WORDS, *RING],
+            env=environment(temp),
+            capture_output=True,
+            text=True,
+            timeout=END_S,
+        )
+        assert (done.returncode, done.stderr, os.listdir(temp)) == (0, "", [])

@@ -1,0 +1,368 @@
+"""``ahbm-launch`` as users start it: one process a SIP, the table, the result file, the flags that are refused.
+
+Seen to fail with these bugs planted: SIPs that share a process, a digest that covers a pid, a key of the result
+file left out, a config read after the run folder is made, a mistake told in two lines, a progress line drawn into a
+pipe, a refusal without a result file.
+"""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from launch import CHECKOUT, END_S, Done, environment, launched, launching, temporary_folder
+from runs import run
+
+pytestmark = pytest.mark.processes
+
+TORUS = ("--sips", "4", "--topology", "torus_2d")
+SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+
+# fmt: off
+KEYS = [
+    "schema", "version", "argv", "seed", "digest", "config", "engine", "sips", "topology", "runs", "ranks",
+    "sync", "wall_s", "status", "error",
+]
+RUN_KEYS = [
+    "collective", "algorithm", "dtype", "op", "count", "bytes", "time_ns", "algbw_GBps", "busbw_GBps", "wrong",
+    "checked",
+]
+RANK_KEYS = [
+    "rank", "pid", "host", "restarts", "sim_end_ps", "events", "grants", "packets_sent", "packets_received",
+    "bytes_sent", "tensor_sha256", "oplog_sha256", "wall_s", "cpu_s", "peak_pss_mib",
+]
+# fmt: on
+
+SYSTEMS = {
+    "1": ("--sips", "1"),
+    "2": ("--sips", "2"),
+    "3": ("--sips", "3"),
+    "9 in a torus": ("--sips", "9", "--topology", "torus_2d"),
+    "4 in a torus": TORUS,
+    "4 over ethernet": (*TORUS, "--link", "ethernet_100g"),
+    "4 over ucie": (*TORUS, "--link", "ucie"),
+    "6 in a mesh": ("--sips", "6", "--topology", "mesh_2d_no_wrap", "--shape", "3x2"),
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return launched(*TORUS, "--json", tmp_path_factory.mktemp("out") / "out.json")
+
+
+class TestADefaultRun:
+    def test_it_is_right(self, done):
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert (done.document["status"], done.document["error"]) == ("ok", None)
+        assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)]
+
+    def test_each_sip_has_a_process_of_its_own(self, done):
+        pids = [each["pid"] for each in done.document["ranks"]]
+        assert len(set(pids)) == 4
+        assert [each["rank"] for each in done.document["ranks"]] == [0, 1, 2, 3]
+
+    def test_the_result_file_has_exactly_the_documented_keys(self, done):
+        document = done.document
+        assert list(document) == KEYS
+        assert [list(each) for each in document["runs"]] == [RUN_KEYS]
+        assert all(sorted(each) == sorted(RANK_KEYS) for each in document["ranks"])
+        assert sorted(document["sync"]) == ["grants", "mean_window_ps", "reports"]
+        assert sorted(document["wall_s"]) == ["simulate", "startup", "total"]
+        assert (document["schema"], document["engine"], document["sips"], document["topology"]) == (
+            1,
+            "local",
+            4,
+            "torus_2d",
+        )
+        assert document["argv"][:4] == list(TORUS)
+        assert sorted(document["config"]) == ["ccl", "components", "links", "topology"]
+        assert document["config"]["topology"]["system"]["sips"]["count"] == 4
+
+    def test_what_it_measures_can_be(self, done):
+        document = done.document
+        (told,) = document["runs"]
+        assert (told["count"], told["bytes"]) == (32768, 65536)
+        assert told["algbw_GBps"] == pytest.approx(65536 / told["time_ns"])
+        assert told["busbw_GBps"] == pytest.approx(told["algbw_GBps"] * 1.5)
+        assert 0 < document["wall_s"]["startup"] < document["wall_s"]["total"]
+        assert 0 < document["wall_s"]["simulate"] < document["wall_s"]["total"]
+        assert sum(each["packets_sent"] for each in document["ranks"]) == sum(
+            each["packets_received"] for each in document["ranks"]
+        )
+        for each in document["ranks"]:
+            assert each["sim_end_ps"] >= told["time_ns"] * 1000
+            assert min(each[key] for key in ("events", "grants", "packets_sent", "bytes_sent")) > 0
+            assert min(each[key] for key in ("wall_s", "cpu_s", "peak_pss_mib")) > 0
+            assert re.fullmatch("[0-9a-f]{64}", each["tensor_sha256"] and each["oplog_sha256"])
+
+    def test_the_table(self, done):
+        golden = [
+            r"# ahbm-launch \d+\.\d+\.\d+: 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, engine local",
+            r"#       size        count   type  redop         time     algbw     busbw  #wrong",
+            r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
+            r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
+            r"# floating types: ranks may differ in the last bits, each adds in its own order",
+            r"# digest [0-9a-f]{64}",
+        ]
+        lines = done.stdout.splitlines()
+        assert len(lines) == len(golden)
+        for line, pattern in zip(lines, golden, strict=True):
+            assert re.fullmatch(pattern, line), line
+        assert len(lines[1]) == len(lines[3])
+        assert done.stdout.endswith("\n")
+
+    def test_the_digest_is_that_of_every_repetition_and_of_one_process(self, done):
+        digests = {launched(*TORUS).digest for _ in range(10)}
+        assert digests == {done.document["digest"]} == {run(*TORUS).document["digest"]}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_systems(tmp_path, system):
+    flags = (*SYSTEMS[system], *SMALL, "--bytes", "4K")
+    done = launched(*flags, "--json", tmp_path / "out.json")
+    alike = run(*flags)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert len({each["pid"] for each in done.document["ranks"]}) == done.document["sips"]
+    assert done.document["digest"] == alike.document["digest"]
+    assert done.document["runs"] == alike.document["runs"]
+    for here, there in zip(done.document["ranks"], alike.document["ranks"], strict=True):
+        for key in ("sim_end_ps", "events", "packets_sent", "packets_received", "bytes_sent", "oplog_sha256"):
+            assert here[key] == there[key], key
+
+
+def test_wrong_numbers_are_told_for_each_rank(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors\n"
+        "def kernel(*args):\n    pass\n"
+    )
+    (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
+    flags = ("--ccl", "ccl.yaml", "--algorithm", "mine", "--n-elem", "4", *SMALL, "--sips", "3")
+    done = launched(*flags, "--json", tmp_path / "out.json", cwd=tmp_path)
+    assert done.exit_code == 1
+    told = re.findall(
+        r"rank (\d): (\d+) wrong; first wrong at \[0, 0\]: expected \S+, got \S+$", done.stderr, re.MULTILINE
+    )
+    assert [rank for rank, _ in told] == ["0", "1", "2"]
+    assert done.stderr.startswith("ahbm-launch: wrong_numbers: rank 0: ")
+    wrong = sum(int(count) for _, count in told)
+    assert done.stdout.splitlines()[3].split()[-1] == str(wrong)
+    assert (done.document["status"], done.document["error"]["kind"]) == ("failed", "wrong_numbers")
+    assert done.document["runs"][0]["wrong"] == wrong
+
+
+class TestOutput:
+    def test_csv(self, tmp_path):
+        files = ("--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json")
+        done = launched("--sips", "2", *SMALL, "-b", "1K", "-e", "4K", *files)
+        with (tmp_path / "out.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert list(rows[0]) == RUN_KEYS
+        assert rows == [{key: str(value) for key, value in each.items()} for each in done.document["runs"]]
+        assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
+
+    def test_quiet(self, tmp_path):
+        done = launched("--sips", "2", *SMALL, "--quiet", "--json", tmp_path / "out.json")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+        assert done.document["status"] == "ok"
+
+    def test_dry_run(self, tmp_path):
+        done = launched(*TORUS, "--dry-run", "--json", tmp_path / "out.json", cwd=tmp_path)
+        assert (done.exit_code, done.stderr, done.made_files) == (0, "", False)
+        (line,) = done.stdout.splitlines()
+        assert re.fullmatch(
+            r"would run all_reduce of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
+            r"\d+ channels, engine local; plan [0-9a-f]{16}",
+            line,
+        )
+        assert done.document is None
+
+    @pytest.mark.parametrize(
+        ("what", "names"),
+        [
+            ("topologies", ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]),
+            ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
+            ("collectives", ["all_reduce"]),
+            ("algorithms", ["intercube_allreduce"]),
+            ("engines", ["inproc", "local"]),
+        ],
+    )
+    def test_lists(self, what, names):
+        done = launched("--list", what)
+        assert (done.exit_code, done.stderr, done.made_files) == (0, "", False)
+        lines = done.stdout.splitlines()
+        assert [line.split()[0] for line in lines] == names
+        assert all(len(line.split()) > 1 for line in lines)
+
+    def test_version(self):
+        done = launched("--version")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert re.fullmatch(r"ahbm-launch \d+\.\d+\.\d+\n", done.stdout)
+
+    def test_help_names_every_flag_once(self):
+        done = launched("--help")
+        assert (done.exit_code, done.stderr) == (0, "")
+        flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", done.stdout, re.MULTILINE)
+        assert len(flags) == len(set(flags)) > 15
+        assert {"--sips", "--engine", "--json", "--timeout", "--list"} <= set(flags)
+
+    def test_a_reader_who_leaves_early_is_no_error(self):
+        with launching("--sips", "2", *SMALL) as launch:
+            launch.process.stdout.close()
+            stderr = launch.process.stderr.read()
+            assert (launch.process.wait(END_S), stderr) == (0, "")
+
+    def test_a_good_run_does_use_its_temporary_folder(self):
+        """So that the tests below may conclude from an untouched one that nothing was started."""
+        assert launched("--sips", "1", *SMALL).made_files
+
+
+BAD = {
+    "no square": (("--sips", "6", "--topology", "torus_2d"), "--shape 3x2"),
+    "misspelt flag": (("--sipz", "4"), "unknown flag --sipz; did you mean --sips?"),
+    "unknown flag": (("--zzz=1",), "unknown flag --zzz=1; see ahbm-launch --help"),
+    "no value": (("--sips",), "--sips: expected one argument"),
+    "no number": (("--sips", "four"), "'four' must be a whole number of at least 1"),
+    "too few": (("--sips", "0"), "'0' must be a whole number of at least 1"),
+    "shape": (("--sips", "6", "--topology", "torus_2d", "--shape", "3by2"), "'3by2' is not a shape"),
+    "wrong shape": (("--sips", "6", "--topology", "torus_2d", "--shape", "2x2"), "2x2 has 4 places"),
+    "topology": (("--topology", "torus2d"), "torus_2d"),
+    "link": (("--link", "ethernet"), "ethernet_100g"),
+    "dtype": (("--dtype", "f64"), "choose from"),
+    "op": (("--op", "max"), "choose from"),
+    "engine": (("--engine", "slurm"), "choose from"),
+    "collective": (("--collective", "all_gather"), "all_reduce"),
+    "algorithm": (("--algorithm", "ring"), "intercube_allreduce"),
+    "two sizes": (("--bytes", "1K", "--n-elem", "2"), "give one of --bytes, --n-elem and -b/-e"),
+    "odd size": (("--bytes", "1000"), "use a multiple of 32"),
+    "timeout": (("--timeout", "0"), "'0' must be a number of seconds above 0"),
+    "set": (("--set", "system.sips.cuont=3"), "count"),
+    "set a float": (("--set", "system.sips.count=2.5"), "2.5"),
+    "set no value": (("--set", "system.sips.count"), "system.sips.count"),
+    "no config": (("--config", "nowhere.yaml"), "nowhere.yaml"),
+    "no script": (("nowhere.py",), "nowhere.py: no such file"),
+    "no module": (("-m", "no.such.module"), "no.such.module"),
+    "no folder": (("--csv", "no/such/folder/a.csv"), "no/such/folder/a.csv: cannot be written"),
+    "no delay": (("--set", "links.ucie.params.latency_ns=0"), "must be more than 0"),
+    "rings": (("--set", "defaults.n_slots=4096"), "defaults.n_slots"),
+}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("mistake", BAD)
+    def test_one_line_and_nothing_is_started(self, tmp_path, mistake):
+        flags, words = BAD[mistake]
+        done = launched("--json", tmp_path / "out.json", *flags, cwd=tmp_path)
+        assert (done.exit_code, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("ahbm-launch: ")
+        assert words in line
+        assert not done.made_files
+        assert list(done.document) == KEYS
+        assert (done.document["status"], done.document["error"]["kind"]) == ("failed", "config")
+        assert line == f"ahbm-launch: {done.document['error']['message']}"
+        assert os.listdir(tmp_path) == ["out.json"]
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("--config", "system: {sips: {count: 3, topologie: ring_1d}}", "topology"),
+            ("--config", "system: {sips: {count: three}}", "three"),
+            ("--config", "system: {sips: {count: 3", "bad.yaml"),
+            ("--config", "defaults: {n_slots: 4}", "--ccl"),
+            ("--ccl", "defaults: {n_slots: 0}", "defaults.n_slots"),
+            ("--ccl", "algorithms: {intercube_allreduce: {module: no.such.module}}", "no.such.module"),
+            ("--ccl", "algorithms: {intercube_allreduce: {module: broken.py}}", "SyntaxError"),
+            ("--ccl", "algorithms: {intercube_allreduce: {module: empty.py}}", "exports no kernel"),
+        ],
+    )
+    def test_bad_files(self, tmp_path, name, text, words):
+        (tmp_path / "bad.yaml").write_text(text + "\n")
+        (tmp_path / "broken.py").write_text("def kernel(:\n")
+        (tmp_path / "empty.py").write_text("")
+        done = launched("--json", "out.json", name, "bad.yaml", cwd=tmp_path)
+        assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
+        (line,) = done.stderr.splitlines()
+        assert words in line
+        assert json.loads((tmp_path / "out.json").read_text())["error"]["kind"] == "config"
+
+    @pytest.mark.parametrize("flag", ["--json", "--csv"])
+    def test_an_output_that_cannot_be_written(self, tmp_path, flag):
+        done = launched("--sips", "2", flag, tmp_path)
+        assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
+        line = f"{flag} {tmp_path}: cannot be written; name a file in a folder that exists"
+        assert done.stderr == f"ahbm-launch: {line}\n"
+
+    def test_a_refusal_that_cannot_be_written_is_still_told(self):
+        done = launched("--sips", "2", "--topology", "moebius", "--json", "/proc/out.json")
+        assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+
+
+class TestTemporaryFolder:
+    def test_one_whose_name_is_too_long_for_sockets(self):
+        with temporary_folder() as temp:
+            deep = temp / ("x" * 90)
+            deep.mkdir()
+            done = launch_in(deep)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "too long for socket names; set TMPDIR to a shorter path" in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+            assert os.listdir(deep) == []
+
+    def test_none_that_can_be_written(self, tmp_path):
+        """Python looks in several places; here none of them takes a folder."""
+        code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli import main\n"
+        with temporary_folder() as temp:
+            done = subprocess.run(
+                [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "--sips", "2", "--json", "out.json"],
+                cwd=tmp_path,
+                env=environment(temp),
+                capture_output=True,
+                text=True,
+                timeout=END_S,
+            )
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("ahbm-launch: no temporary folder can be made: ")
+        assert line.endswith("; set TMPDIR to one that can")
+        assert json.loads((tmp_path / "out.json").read_text())["status"] == "failed"
+
+    def test_one_that_does_not_exist_is_passed_over(self):
+        with temporary_folder() as temp:
+            done = launch_in(temp / "missing", TEMP=str(temp))
+            assert (done.returncode, done.stderr) == (0, "")
+            assert os.listdir(temp) == []
+
+
+def launch_in(temp: object, **env: str) -> "subprocess.CompletedProcess[str]":
+    """A small run with a temporary folder that :func:`launched` could not make."""
+    command = [sys.executable, "-m", "launcher", "--sips", "2", *SMALL]
+    env = environment(str(temp), **env)
+    return subprocess.run(command, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S)
+
+
+def test_two_launches_at_once_do_not_know_each_other(tmp_path):
+    script = tmp_path / "meet.py"
+    script.write_text(
+        "import os, sys\ndef worker(rank, world_size, torch):\n    torch.distributed.init_process_group()\n"
+        "    print('here', flush=True)\n    open(sys.argv[1]).read() if rank == 0 else None\n"
+        "    torch.distributed.all_reduce(torch.ones(4, 8))\n"
+    )
+    gates = [tmp_path / name for name in ("one", "other")]
+    for gate in gates:
+        os.mkfifo(gate)
+    with (
+        launching("--sips", "2", *SMALL, script, gates[0]) as one,
+        launching("--sips", "2", *SMALL, script, gates[1]) as other,
+    ):
+        for launch in (one, other):
+            launch.words("here", 2)
+        # Both stand in the middle of their run now.
+        for gate in gates:
+            gate.write_text("")
+        ends = [launch.end() for launch in (one, other)]
+    assert [done.exit_code for done in ends] == [0, 0]
+    assert ends[0].digest == ends[1].digest
+    assert [done.left_files for done in ends] == [[], []]

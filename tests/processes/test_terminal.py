@@ -1,0 +1,62 @@
+"""What a terminal sees and a pipe does not: the progress line, in simulated time, for runs of more than a second.
+
+Seen to fail: the line drawn at once (a short run then shows it), ``isatty`` not asked (a pipe then shows it).
+"""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.processes
+
+LONG = ["--sips", "4", "--topology", "torus_2d", "--bytes", "4M", "--no-verify-data"]
+SHORT = ["--sips", "2"]
+
+
+def on_terminal(words: list[str]) -> str:
+    """Everything that the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
+    command = subprocess.Popen([sys.executable, "-m", "launcher", *words], stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    seen = b""
+    try:
+        while data := os.read(ours, 65536):
+            seen += data
+    except OSError:
+        pass  # Linux ends a terminal's reading with EIO when its last writer has gone.
+    finally:
+        os.close(ours)
+    assert command.wait() == 0
+    return seen.decode()
+
+
+def test_long_run_shows_simulated_time() -> None:
+    seen = on_terminal(LONG)
+    assert "simulated " in seen
+    assert " us in " in seen
+    assert seen.rstrip().splitlines()[-1].startswith("# digest ")
+
+
+def test_short_run_shows_only_the_table() -> None:
+    seen = on_terminal(SHORT)
+    assert "simulated" not in seen
+    assert seen.startswith("# ahbm-launch")
+
+
+def test_pipe_gets_only_the_table() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "launcher", *LONG],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(ran.stdout.splitlines()) == 6

@@ -1,0 +1,132 @@
+"""Small systems for tests of the hardware: configs from a few settings, plans with a wiring of one's own, a bench.
+
+Not a test. A :class:`Bench` is one SIP without a broker: nothing arrives over a link, so its engine may be stepped
+to the end. A kernel on it is a function of ``tl``.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sipsim.address import PhysAddr
+from sipsim.ccl.install import PePlace
+from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.config.load import load
+from sipsim.config.model import Resolved
+from sipsim.config.override import Override
+from sipsim.oplog import FIELDS
+from sipsim.pe.ipcq import PeIpcq, QueuePair
+from sipsim.pe.task import TaskFailed
+from sipsim.plan import Plan
+from sipsim.sip import Sip
+from sipsim.tl.words import TL
+
+MOST_EVENTS = 1_000_000
+Kernel = Callable[[TL], None]
+
+ONE_SIP = {"system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}}
+SHAPED = {"torus_2d", "mesh_2d_no_wrap"}
+
+
+def config(settings: dict[str, Any]) -> Resolved:
+    """The default config with some keys set, checked as a user's would be."""
+    return load(overrides=[Override(path, value, f"--set {path}") for path, value in settings.items()])
+
+
+class WiredPlan(Plan):
+    """A plan whose places and neighbours are given, in place of its algorithm's."""
+
+    def __init__(self, resolved: Resolved, places: list[PePlace], table: NeighbourTable) -> None:
+        self._wired = places, table
+        super().__init__(resolved)
+
+    def _places(self) -> list[PePlace]:
+        return self._wired[0]
+
+    def _neighbour_table(self) -> NeighbourTable:
+        return self._wired[1]
+
+
+class Record(NamedTuple):
+    """A line of the op log, its own fields by name."""
+
+    kind: str
+    start_ps: int
+    end_ps: int
+    cube: int
+    pe: int
+    fields: dict[str, Any]
+
+
+class Bench:
+    """SIP 0 of a plan, alone, with its op log kept."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sip = Sip(0, plan, _nobody_there, keep_oplog=True)
+        self.engine = self.sip.engine
+
+    def kernel(self, cube: int, pe: int, body: Kernel) -> None:
+        """Start ``body`` on a PE at the present time. Addresses in it are physical."""
+        part = self.sip.pe(cube, pe)
+        tl = TL(self.sip, part, lambda address, _nbytes: address)
+        part.task = self.sip.spawn(f"cube {cube}, PE {pe}", lambda: body(tl))
+
+    def pause(self, cube: int, pe: int, time_ps: int) -> None:
+        """Called in a PE's kernel: do nothing for so long."""
+        task = self.sip.pe(cube, pe).task
+        assert task is not None
+        self.engine.at(self.engine.now_ps + time_ps, task.resume)
+        task.wait("a pause")
+
+    def run(self) -> None:
+        """To the end; the exception that a kernel raises is raised here."""
+        try:
+            assert self.engine.run_before(None, MOST_EVENTS)
+        except TaskFailed as failure:
+            raise failure.__cause__ or failure from None
+
+    def step(self) -> bool:
+        """One event; whether there was one."""
+        if self.engine.next_ps() is None:
+            return False
+        self.engine.run_before(None, 1)
+        return True
+
+    def ipcq(self, cube: int, pe: int) -> PeIpcq:
+        return self.sip.pe(cube, pe).ipcq
+
+    def queue(self, cube: int, pe: int, direction: str) -> QueuePair:
+        return self.ipcq(cube, pe).queues[direction]
+
+    def records(self, kind: str) -> list[Record]:
+        return records_of(self.sip, kind)
+
+
+def records_of(sip: Sip, kind: str) -> list[Record]:
+    """The kept lines of one kind of a SIP's op log, in order."""
+    sip.oplog.sha256()
+    return [
+        Record(*record[:5], dict(zip(FIELDS[kind], record[5:], strict=True)))
+        for record in sip.oplog.records
+        if record[0] == kind
+    ]
+
+
+def pair_bench(settings: dict[str, Any] | None = None) -> Bench:
+    """PE 0 of cube 0 and PE 0 of cube 1, its neighbour to the E."""
+    places = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
+    return Bench(WiredPlan(config({**ONE_SIP, **(settings or {})}), places, {0: {"E": 1}, 1: {"W": 0}}))
+
+
+def hbm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
+    """A physical address in the HBM of a PE."""
+    return PhysAddr(sip, cube, pe, "hbm", offset).encode()
+
+
+def tcm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
+    """A physical address in the TCM of a PE."""
+    return PhysAddr(sip, cube, pe, "tcm", offset).encode()
+
+
+def _nobody_there(dst: int, packet: object) -> None:
+    raise AssertionError(f"SIP 0 is alone here, and sent {packet} to SIP {dst}")

@@ -1,0 +1,148 @@
+"""Transfers on a fabric, and what must come of them by a plain reference. Not a test.
+
+The reference plans nothing ahead: it goes from head to head in the order in which they reach edges, and keeps for each
+edge the picoseconds that are taken, one by one. It is slow and knows nothing of displacing, gaps or agendas.
+"""
+
+import heapq
+import random
+from typing import NamedTuple
+
+from sipsim.engine import Engine
+from sipsim.links.base import LinkKind
+from sipsim.links.ucie import Ucie
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Edge, Node, Route
+
+PS_PER_S = 10**12
+
+
+def edge(name: int, wire_ps: int, overhead_ps: int, ps_per_byte: int, link: LinkKind | None = None) -> Edge:
+    """An edge with a name of its own, of ``ps_per_byte``."""
+    ends = Node("router", 0, name), Node("router", 1, name)
+    return Edge(*ends, wire_ps, overhead_ps, PS_PER_S // ps_per_byte, link)
+
+
+def route(*edges: Edge, start_ps: int = 0) -> Route:
+    return Route(edges[0].src, start_ps, edges)
+
+
+def flits(flit_bytes: int, overhead: int) -> LinkKind:
+    return Ucie(bandwidth_GBps=1, latency_ns=1, flit_bytes=flit_bytes, flit_overhead_bytes=overhead)
+
+
+class Journey(NamedTuple):
+    """A transfer to be: when it starts, its way, and the arguments of ``Fabric.start``."""
+
+    start_ps: int
+    route: Route
+    nbytes: int
+    delay_ps: int = 0
+    span_ps: int = 0
+    lead_ps: int = 0
+
+
+class End(NamedTuple):
+    """When a transfer's event came, and the head and tail that it told."""
+
+    now_ps: int
+    head_ps: int
+    tail_ps: int
+
+
+def travel(journeys: list[Journey], kind: type[Fabric] = Fabric) -> tuple[list[End], Fabric, Engine]:
+    """All journeys, in order of their starts, on one fabric; where and when each ended."""
+    engine = Engine()
+    fabric = kind(engine)
+    ends: list[End | None] = [None] * len(journeys)
+
+    def begin(index: int, journey: Journey) -> None:
+        def done(head_ps: int, tail_ps: int) -> None:
+            assert ends[index] is None
+            ends[index] = End(engine.now_ps, head_ps, tail_ps)
+
+        rest = journey.lead_ps, journey.delay_ps, journey.span_ps
+        fabric.start(journey.route, journey.nbytes, done, *rest)
+
+    for index, journey in enumerate(journeys):
+        engine.at(journey.start_ps, lambda i=index, j=journey: begin(i, j))  # type: ignore[misc]
+    assert engine.run_before(None, 10**6)
+    assert None not in ends
+    return ends, fabric, engine  # type: ignore[return-value]
+
+
+def ends_of(*journeys: Journey) -> list[tuple[int, int]]:
+    """(head, tail) of each."""
+    return [end[1:] for end in travel(list(journeys))[0]]
+
+
+# --- the reference --------------------------------------------------------------------------------------------
+
+
+class Slots:
+    """One edge of the reference: which picoseconds are taken, and before which it is too late."""
+
+    def __init__(self) -> None:
+        self.taken: set[int] = set()
+        self.latest_head_ps = 0
+
+    def serve(self, head_ps: int, tail_ps: int, drain_ps: int) -> tuple[int, int]:
+        """Take the last ``drain_ps`` free ones before the end: the first time, past the tail, that comes after so many
+        free ones and touches one. Also the first free one, when the head leaves."""
+        time_ps = self.latest_head_ps = max(self.latest_head_ps, head_ps)
+        free: list[int] = []
+        while not self._is_end(time_ps, tail_ps, drain_ps, free):
+            if time_ps not in self.taken:
+                free.append(time_ps)
+            time_ps += 1
+        self.taken.update(free[-drain_ps:])
+        return free[0], time_ps
+
+    def _is_end(self, time_ps: int, tail_ps: int, drain_ps: int, free: list[int]) -> bool:
+        touches = time_ps not in self.taken or free[-1:] == [time_ps - 1]
+        return time_ps >= tail_ps and len(free) >= drain_ps and touches
+
+
+def reference(journeys: list[Journey]) -> list[End]:
+    """What must happen."""
+    slots: dict[Edge, Slots] = {}
+    ends: dict[int, End] = {}
+    heads: list[tuple[int, int, int, int, int]] = []
+    for index, journey in enumerate(journeys):
+        tail = journey.start_ps + journey.delay_ps + journey.route.start_ps
+        heapq.heappush(heads, (max(tail - journey.span_ps, journey.start_ps), index, 0, tail - journey.span_ps, tail))
+    while heads:
+        now, index, hop, head, tail = heapq.heappop(heads)
+        journey = journeys[index]
+        here, onward = journey.route.edges[hop], hop + 1
+        drain = here.drain_ps(journey.nbytes)
+        leaves = slots.setdefault(here, Slots()).serve(head, tail, drain)
+        head, tail = (t + here.wire_ps + here.overhead_ps for t in leaves)
+        if onward < len(journey.route.edges):
+            heapq.heappush(heads, (max(head, now), index, onward, head, tail))
+        else:
+            ends[index] = End(max(tail - journey.lead_ps, journey.start_ps), head, tail)
+    return [ends[index] for index in range(len(journeys))]
+
+
+def random_journeys(seed: int) -> list[Journey]:
+    """A few transfers over a few edges: short ways, near in time, so that most meet and many tie."""
+    rng = random.Random(seed)
+    count, quick = rng.randint(2, 6), rng.random() < 0.5
+    links = [None, None, None, flits(4, 1), flits(3, 2)]
+    made = [
+        edge(i, rng.choice((0, 1, 3, 10, 40)), rng.choice((0, 2)), rng.choice((1, 1, 2, 5)), rng.choice(links))
+        for i in range(count)
+    ]
+    starts = sorted(rng.randrange(8 if quick else 120) for _ in range(rng.randint(2, 14)))
+    return [_random_journey(rng, start, made) for start in starts]
+
+
+def _random_journey(rng: random.Random, start: int, edges_: list[Edge]) -> Journey:
+    way = route(*rng.sample(edges_, rng.randint(1, min(4, len(edges_)))), start_ps=rng.choice((0, 0, 3)))
+    nbytes = rng.choice((1, 2, 3, 8, 20))
+    last = way.edges[-1]
+    lead = rng.choice((0, -rng.randrange(30), last.wire_ps + last.overhead_ps + rng.randint(1, last.drain_ps(nbytes))))
+    if rng.random() < 0.3:
+        return Journey(start, way, nbytes, 0, min(rng.randrange(60), start), lead)
+    return Journey(start, way, nbytes, rng.choice((0, 0, 5, 30)), 0, lead)

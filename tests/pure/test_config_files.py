@@ -1,0 +1,231 @@
+"""Files that are no config: the strict reader, its limits and lines, and that nothing that is written surprises it."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sipsim.config import strict_yaml
+from sipsim.config.load import load
+from sipsim.config.override import Override, parse_set
+from sipsim.config.strict_yaml import YamlMistake, parse_text
+from sipsim.errors import ConfigError
+
+LineOf = Callable[..., str]
+Write = Callable[[str, str | bytes], Path]
+TOP_LEVEL = (
+    "algorithms, cube, defaults, hbm, io_port, links, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
+    "tcm, tcm_layout, ucie_port, wire"
+)
+
+
+def sets(*texts: str) -> list[Override]:
+    return [parse_set(text) for text in texts]
+
+
+# --- mistakes in files --------------------------------------------------------------------------------------
+
+BAD_FILES = [
+    (b"", "bad.yaml:1: the file must hold a mapping of keys to values"),
+    (b"# nothing\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
+    (b"3\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
+    (b"- a\n", "bad.yaml:1: the file must hold a mapping of keys to values"),
+    (b"a: 1\nb: [1, 2\n", "bad.yaml:3: not valid YAML: did not find expected ',' or ']'"),
+    (b"a: b: c\n", "bad.yaml:1: not valid YAML: mapping values are not allowed in this context"),
+    (b"wire: {ns_per_mm: 1}\nwire: {}\n", "bad.yaml:2: duplicate key 'wire'"),
+    (b"wire:\n  ns_per_mm: 1\n  'ns_per_mm': 2\n", "bad.yaml:3: duplicate key 'ns_per_mm'"),
+    (b"wire: &w {ns_per_mm: 1}\n", "bad.yaml:1: anchor &w is not allowed; write the value out"),
+    (b"wire: 1\nx: *w\n", "bad.yaml:2: alias *w is not allowed; write the value out"),
+    (b"wire: !!python/object:os.system 1\n",
+     "bad.yaml:1: tag 'tag:yaml.org,2002:python/object:os.system' is not allowed; write the value without it"),
+    (b"? [a, b]\n: 1\n", "bad.yaml:1: a key must be text, not a list or a mapping"),
+    (b"---\na: 1\n---\nb: 1\n", "bad.yaml:3: a second document; a file holds one"),
+    (b"a: 1\nb: \xff\n", "bad.yaml:2: not valid UTF-8: invalid start byte"),
+    (b"a: 1\nb: \x01\n", "bad.yaml:2: not valid YAML: control character '\\x01'"),
+    (b"a: " + b"[" * 100_000, "bad.yaml:1: nested deeper than 24 levels"),
+    (b"- " * 100_000, "bad.yaml:1: nested deeper than 24 levels"),
+    (b"a: " + b"9" * 41, "bad.yaml:1: a number of more than 40 digits"),
+    (b"a" * (2**20 + 1), "bad.yaml: larger than 1048576 bytes; a config file is a few KiB"),
+    (b"wires: {ns_per_mm: 1}\n",
+     "bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: cube, hbm, io_port, links, pe_dma, pe_ipcq, "
+     "pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+    (b"defaults: {n_slots: 1}\n", "bad.yaml: key 'defaults' belongs to ccl.yaml; give it with --ccl"),
+    (b"<<: {wire: 1}\n",
+     "bad.yaml: unknown key '<<'; allowed: cube, hbm, io_port, links, pe_dma, pe_ipcq, "
+     "pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "line"), BAD_FILES, ids=[line[:60] for _, line in BAD_FILES])
+def test_bad_file(line_of: LineOf, write: Write, content: bytes, line: str) -> None:
+    """Planted: duplicate keys let through; the depth not limited; anchors let through; a second document ignored."""
+    assert line_of(write("bad.yaml", content)) == line
+
+
+def test_config_key_in_ccl_file(line_of: LineOf, write: Write) -> None:
+    """Planted: every top-level key allowed in either file."""
+    ccl = write("c.yaml", "system: {sips: {count: 2}}")
+    assert line_of(ccl=ccl) == "c.yaml: key 'system' belongs to topology.yaml; give it with --config"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing.yaml", "No such file or directory"), (".", "Is a directory"), ("nul\0byte", "embedded null byte")],
+)
+def test_unreadable_file(line_of: LineOf, here: Path, name: str, reason: str) -> None:
+    """Planted: only FileNotFoundError caught."""
+    assert line_of(Path(name)) == f"{strict_yaml.one_line(name)}: cannot be read: {reason}"
+
+
+def test_byte_order_mark_is_no_mistake(write: Write) -> None:
+    """Planted: the mark counted among the control characters."""
+    assert load(write("my.yaml", b"\xef\xbb\xbfcube: {pes: 4}\n")).topology.cube.pes == 4
+
+
+def test_paths_are_shown_from_the_working_directory(line_of: LineOf, write: Write, here: Path) -> None:
+    """Planted: the absolute path always."""
+    write("my.yaml", "cube: {pes: 0}")
+    assert line_of(here / "my.yaml") == "my.yaml: cube.pes = 0: must be at least 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("N", "N"),
+        ("True", True),
+        ("12", 12),
+        ("+12", 12),
+        ("012", 12),
+        ("0x10", 16),
+        ("1_000", "1_000"),
+        ("1e3", 1000.0),
+        ("-.5", -0.5),
+        ("1.", 1.0),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("'12'", "12"),
+        ('"a\\nb"', "a\nb"),
+        ("[1, {a: b}]", [1, {"a": "b"}]),
+        ("{1: 2}", {"1": 2}),
+    ],
+)
+def test_plain_values(text: str, value: Any) -> None:
+    """YAML 1.2's core schema. Planted: the resolver of YAML 1.1, for which ``yes`` is true and ``1:30`` is 90."""
+    found = parse_text(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_half_a_surrogate_pair_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pure-Python parser lets it through. Planted: quoted text taken as it is."""
+    monkeypatch.setattr(strict_yaml, "_LOADER", yaml.SafeLoader)
+    with pytest.raises(YamlMistake, match="half a surrogate pair"):
+        parse_text('"\\ud800"')
+
+
+@pytest.mark.parametrize(("content", "line"), BAD_FILES, ids=[line[:60] for _, line in BAD_FILES])
+def test_bad_file_without_the_c_parser(
+    line_of: LineOf, write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, line: str
+) -> None:
+    """The same line but for the parser's own wording. Planted: a call that only the C parser has."""
+    monkeypatch.setattr(strict_yaml, "_LOADER", yaml.SafeLoader)
+    found = line_of(write("bad.yaml", content))
+    assert found == line or ("not valid YAML" in line and "not valid YAML" in found)
+
+
+# --- whatever is written ------------------------------------------------------------------------------------
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    max_leaves=12,
+)
+real_paths = st.sampled_from(
+    ["system.sips", "system.sips.shape", "system.sips.custom_links", "sip.ports.E", "wire.ns_per_mm", "links",
+     "links.ucie", "links.ucie.params", "links.ucie.params.latency_ns", "defaults.n_slots", "algorithms",
+     "algorithms.x", "defaults"]
+)  # fmt: skip
+some_paths = real_paths | st.text(max_size=20)
+
+
+def one_line_or_fine(config: Path | None, overrides: Sequence[Override] = (), texts: Sequence[str] = ()) -> None:
+    line = "fine"
+    try:
+        load(config, None, [*overrides, *sets(*texts)])
+    except ConfigError as error:
+        line = str(error)
+    assert line.isprintable()
+    assert len(line) < 2000
+
+
+@settings(max_examples=300, deadline=None)
+@example([("links.ucie", {5: 1})])
+@given(st.lists(st.tuples(some_paths, json_like), max_size=4))
+def test_random_overrides_never_surprise(items: list[tuple[str, Any]]) -> None:
+    """Planted: the nearest key sought for a key that is no text."""
+    one_line_or_fine(None, [Override(path, value, "--set x") for path, value in items])
+
+
+@settings(max_examples=300, deadline=None)
+@example("a\nb")
+@given(st.text(max_size=60) | st.tuples(real_paths, st.text(max_size=20)).map("=".join))
+def test_random_set_texts_never_surprise(text: str) -> None:
+    """Planted: the origin not made one line."""
+    one_line_or_fine(None, texts=[text])
+
+
+@pytest.fixture(scope="module")
+def garbage_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("garbage") / "g.yaml"
+
+
+def utf8(text: str) -> bytes:
+    return text.encode(errors="replace")
+
+
+yaml_bits = st.lists(
+    st.sampled_from(
+        ["wire", ": ", "\n", "  ", "- ", "{", "}", "[", "]", ",", "&a ", "*a", "!t ", "'", '"', "#", "|", ">", "?", "%",
+         "---", "...", "\t", "1", ".nan", "system", "sips", "count", "null", "<<", "\\", "@", "é", "\u2028", "\x85"]
+    ),
+    max_size=25,
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.binary(max_size=80) | yaml_bits.map(str.encode) | st.text(max_size=60).map(lambda t: t.encode(errors="replace"))
+)
+def test_random_files_never_surprise(garbage_file: Path, content: bytes) -> None:
+    """Planted: UnicodeDecodeError not caught."""
+    garbage_file.write_bytes(content)
+    one_line_or_fine(garbage_file)
+
+
+@settings(max_examples=200, deadline=None)
+@example({"links": {"a\nb": 3}})
+@given(st.dictionaries(st.sampled_from(sorted({*TOP_LEVEL.split(", "), "x"})), json_like, max_size=3))
+def test_random_mappings_in_files_never_surprise(garbage_file: Path, values: dict[str, Any]) -> None:
+    """Planted: a message with the key unescaped."""
+    garbage_file.write_text(yaml.safe_dump(values), encoding="utf-8", errors="replace")
+    one_line_or_fine(garbage_file)
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=0, max_value=1e12)
+
+
+@given(numbers)
+def test_any_allowed_number_is_kept(value: float) -> None:
+    """Planted: numbers read through text and rounded to six digits."""
+    assert load(overrides=sets(f"hbm.read_latency_ns={value!r}")).components.hbm.read_latency_ns == value
+    assert math.isfinite(value)

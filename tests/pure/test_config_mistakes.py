@@ -1,0 +1,263 @@
+"""Every kind of mistake in a value, a key or a flag, with the exact line that a user reads."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sipsim.config.check import convert
+from sipsim.config.load import _defaults, load
+from sipsim.config.override import Override, apply, parse_set
+from sipsim.config.rules import RULES
+from sipsim.errors import ConfigError
+
+LineOf = Callable[..., str]
+ALLREDUCE = "intercube_allreduce"
+TOP_LEVEL = (
+    "algorithms, cube, defaults, hbm, io_port, links, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
+    "tcm, tcm_layout, ucie_port, wire"
+)
+
+
+def sets(*texts: str) -> list[Override]:
+    return [parse_set(text) for text in texts]
+
+
+ONE_SET = [
+    ("system.sips.count=-1", "system.sips.count = -1: must be at least 1"),
+    ("system.sips.count=0", "system.sips.count = 0: must be at least 1"),
+    ("system.sips.count=2049", "system.sips.count = 2049: must be at most 2048"),
+    ("system.sips.count=two", "system.sips.count = 'two': must be a whole number"),
+    ("system.sips.count='2'", "system.sips.count = '2': must be a whole number"),
+    ("system.sips.count=2.0", "system.sips.count = 2.0: must be a whole number"),
+    ("system.sips.count=true", "system.sips.count = true: must be a whole number"),
+    ("system.sips.count=null", "system.sips.count = null: must be a whole number"),
+    ("system.sips.count=", "system.sips.count = null: must be a whole number"),
+    ("system.sips.count=[1]", "system.sips.count = [1]: must be a whole number"),
+    ("system.sips.count=.nan", "system.sips.count = nan: must be a whole number"),
+    (f"system.sips.count={10**30}", f"system.sips.count = {10**30}: must be at most 2048"),
+    ("wire.ns_per_mm=fast", "wire.ns_per_mm = 'fast': must be a number"),
+    ("wire.ns_per_mm=false", "wire.ns_per_mm = false: must be a number"),
+    ("wire.ns_per_mm=.nan", "wire.ns_per_mm = nan: must be a finite number"),
+    ("wire.ns_per_mm=.inf", "wire.ns_per_mm = inf: must be a finite number"),
+    ("wire.ns_per_mm=1e999", "wire.ns_per_mm = inf: must be a finite number"),
+    ("wire.ns_per_mm=-0.5", "wire.ns_per_mm = -0.5: must be at least 0"),
+    ("wire.ns_per_mm=1e13", "wire.ns_per_mm = 10000000000000.0: must be at most 1000000000000"),
+    ("router.bandwidth_GBps=0", "router.bandwidth_GBps = 0: must be more than 0"),
+    ("pe_dma.ack_bytes=1099511627777", "pe_dma.ack_bytes = 1099511627777: must be at most 1099511627776"),
+    ("system.sips.topology=3", "system.sips.topology = 3: must be text"),
+    ("defaults.strict_validation=1", "defaults.strict_validation = 1: must be true or false"),
+    ("defaults.strict_validation=yes", "defaults.strict_validation = 'yes': must be true or false"),
+    ("defaults.buffer_kind=tmc", "defaults.buffer_kind = 'tmc': must be one of: hbm, sram, tcm"),
+    ("defaults.buffer_kind=3", "defaults.buffer_kind = 3: must be one of: hbm, sram, tcm"),
+    ("defaults.backpressure=poll", "defaults.backpressure = 'poll': must be one of: sleep"),
+    (f"algorithms.{ALLREDUCE}.n_slots=x", f"algorithms.{ALLREDUCE}.n_slots = 'x': must be a whole number, or null"),
+    (f"algorithms.{ALLREDUCE}.n_slots=0", f"algorithms.{ALLREDUCE}.n_slots = 0: must be at least 1, or null"),
+    ("system.sips.shape=[3]", "system.sips.shape = [3]: must be a list of 2 values, or null"),
+    ("system.sips.shape=3", "system.sips.shape = 3: must be a list of 2 values, or null"),
+    ("system.sips.shape=3x0", "system.sips.shape[1] = 0: must be at least 1"),
+    ("system.sips.custom_links=3", "system.sips.custom_links = 3: must be a list"),
+    (
+        "system.sips.custom_links=[{a: 0, a_port: E, b: 1, b_port: X}]",
+        "system.sips.custom_links[0].b_port = 'X': must be one of: E, N, S, W",
+    ),
+    (
+        "system.sips.custom_links=[{a: 0, a_port: E, b: 1}]",
+        "system.sips.custom_links[0].b_port: missing; it must be given",
+    ),
+    (
+        "system.sips.custom_links=[7]",
+        "system.sips.custom_links[0] = 7: must be a mapping; allowed: a, a_port, b, b_port",
+    ),
+    ("wire=3", "wire = 3: must be a mapping; allowed: ns_per_mm"),
+    ("wire=null", "wire = null: must be a mapping; allowed: ns_per_mm"),
+    ("wire=[1, 2]", "wire = [1, 2]: must be a mapping; allowed: ns_per_mm"),
+    ("links=3", "links = 3: must be a mapping of names to entries"),
+    ("links.x=3", "links.x = 3: must be a mapping; allowed: kind, params, source"),
+    ("links.x={kind: ucie}", "links.x.source: missing; it must be given"),
+    ("algorithms.x={module: m}", "algorithms.x.topology: missing; it must be given"),
+    (
+        "algorithms.x={module: m, topology: none, n_slot: 3}",
+        "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
+        "credit_return_mode, ipcq_credit_size_bytes, module, n_elem, n_slots, root_cube, slot_size, "
+        "strict_validation, topology, vc_chunk_size, world_size",
+    ),
+    ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
+    ("wire={ns_per_cm: 1}", "unknown key 'ns_per_cm' in wire; did you mean 'ns_per_mm'? allowed: ns_per_mm"),
+    # paths
+    (
+        "system.sips.cuont=2",
+        "unknown key 'cuont' in system.sips; did you mean 'count'? allowed: count, custom_links, link, shape, topology",
+    ),
+    ("sistem.sips=2", f"unknown key 'sistem'; did you mean 'system'? allowed: {TOP_LEVEL}"),
+    (".x=2", f"unknown key ''; allowed: {TOP_LEVEL}"),
+    ("system.sips.count.x=2", "system.sips.count is one value; nothing can be set inside it"),
+    ("system.sips.custom_links.0=2", "system.sips.custom_links is one value; nothing can be set inside it"),
+    ("system.sips.shape.0=2", "system.sips.shape is one value; nothing can be set inside it"),
+    (
+        "links.uice.kind=ucie",
+        "unknown key 'uice' in links; did you mean 'ucie'? allowed: ethernet_100g, ethernet_400g, ucie",
+    ),
+    ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALLREDUCE}"),
+    ("links.ucie.params.latency_ns.x=1", "links.ucie.params.latency_ns = 10: must be a mapping to be set inside"),
+    ("wire.ns_per_mm=[1", "not valid YAML: did not find expected ',' or ']'"),
+    ("wire.ns_per_mm=!!int 3", "tag 'tag:yaml.org,2002:int' is not allowed; write the value without it"),
+    ("wire.ns_per_mm=&a 3", "anchor &a is not allowed; write the value out"),
+    ("nonsense", "write --set key.path=value, such as --set system.sips.count=4"),
+    ("=3", "write --set key.path=value, such as --set system.sips.count=4"),
+    # rules between values
+    (
+        "system.sips.topology=tours_2d",
+        "system.sips.topology: unknown topology 'tours_2d'; did you mean 'torus_2d'? "
+        "allowed: custom, mesh_2d_no_wrap, ring_1d, torus_2d",
+    ),
+    (
+        "system.sips.link=ethernet_100",
+        "system.sips.link: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? "
+        "allowed: ethernet_100g, ethernet_400g, ucie",
+    ),
+    (
+        "links.ucie.kind=ucei",
+        "links.ucie.kind: unknown link kind 'ucei'; did you mean 'ucie'? allowed: ethernet, ucie",
+    ),
+    (
+        "links.ucie.kind=ethernet",
+        "unknown key 'flit_bytes' in links.ucie.params; did you mean 'max_payload_bytes'? "
+        "allowed: bandwidth_GBps, latency_ns, max_payload_bytes, packet_overhead_bytes",
+    ),
+    (
+        "links.ucie.params.latency_ns=0",
+        "links.ucie.params.latency_ns = 0: a link between SIPs without delay cannot be simulated in parallel; "
+        "must be more than 0",
+    ),
+    (
+        "links.ethernet_100g.params.latency_ns=0.0",
+        "links.ethernet_100g.params.latency_ns = 0.0: a link between SIPs without delay cannot be simulated in "
+        "parallel; must be more than 0",
+    ),
+    ("links.ucie.params.latency_ns=0.0001", "links.ucie.params.latency_ns = 0.0001: must be at least 0.001"),
+    ("links.ucie.params.latency_ns=false", "links.ucie.params.latency_ns = false: must be a number"),
+    ("links.ucie.params.latency_ns=.nan", "links.ucie.params.latency_ns = nan: must be a finite number"),
+    ("links.ucie.params.flit_bytes=1", "links.ucie.params.flit_bytes = 1: must be at least 2"),
+    (
+        "links.ucie.params.flit_overhead_bytes=256",
+        "links.ucie.params: flit_overhead_bytes must be less than flit_bytes (256)",
+    ),
+    (
+        "links.ucie.params.latncy_ns=1",
+        "unknown key 'latncy_ns' in links.ucie.params; did you mean 'latency_ns'? "
+        "allowed: bandwidth_GBps, flit_bytes, flit_overhead_bytes, latency_ns",
+    ),
+    ("system.sips.shape=2x2", "system.sips.shape = [2, 2]: ring_1d has no shape; leave it null"),
+    (
+        "system.sips={topology: torus_2d, count: 6}",
+        "torus_2d needs a perfect square of SIPs or a shape, and 6 is no square; add --shape 3x2",
+    ),
+    ("system.sips.topology=custom", "system.sips: no path of links from SIP 0 to SIP 1; join all SIPs"),
+    (
+        "system.sips.custom_links=[{a: 0, a_port: E, b: 1, b_port: W}]",
+        "system.sips.custom_links: given, but system.sips.topology is ring_1d; "
+        "use topology custom or leave the list out",
+    ),
+    ("sip.cube_mesh={w: 16, h: 17}", "sip.cube_mesh = 16x17: must have at most 256 cubes, as addresses do"),
+    ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),
+    ("cube.pes=9", "cube.pes = 9: must be at most 8, one PE a router (cube.noc.routers is 4x2)"),
+    ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
+    ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}"),
+    (
+        f"algorithms.{ALLREDUCE}.topology=ring_1d",
+        f"algorithms.{ALLREDUCE}.topology = 'ring_1d': must be none; the module's neighbors() does the wiring",
+    ),
+    ("defaults.world_size=7", "defaults.world_size = 7: must be null or 2, one rank for each of system.sips.count"),
+    (
+        f"algorithms.{ALLREDUCE}.world_size=32",
+        f"algorithms.{ALLREDUCE}.world_size = 32: must be null or 2, one rank for each of system.sips.count",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}.root_cube=0",
+        f"algorithms.{ALLREDUCE}.root_cube = 0: must be null or 15, the south-east cube of the 4x4 mesh, "
+        "where the reduction ends",
+    ),
+    (
+        "defaults.n_slots=64",
+        "defaults.n_slots = 64: 8 rings of 64 slots of 4096 B take 2097152 B, more than the 1048576 B of "
+        "tcm_layout.ipcq_MiB; lower defaults.n_slots or defaults.slot_size",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}.slot_size=16385",
+        "defaults.n_slots = 8: 8 rings of 8 slots of 16385 B take 1048640 B, more than the 1048576 B of "
+        f"tcm_layout.ipcq_MiB; lower defaults.n_slots or algorithms.{ALLREDUCE}.slot_size",
+    ),
+    (
+        "defaults={buffer_kind: sram, n_slots: 129}",
+        "defaults.n_slots = 129: 64 rings of 129 slots of 4096 B take 33816576 B, more than the 33554432 B of "
+        "cube.sram_MiB; lower defaults.n_slots or defaults.slot_size",
+    ),
+    (
+        "defaults={buffer_kind: hbm, n_slots: 65536, slot_size: 4097}",
+        "defaults.n_slots = 65536: 8 rings of 65536 slots of 4097 B take 2148007936 B, more than the 2147483648 B of "
+        "cube.hbm_MiB_per_pe; lower defaults.n_slots or defaults.slot_size",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), ONE_SET, ids=[text for text, _ in ONE_SET])
+def test_mistake_in_one_flag(line_of: LineOf, text: str, line: str) -> None:
+    """Every kind of mistake, from a flag that the line begins with.
+
+    Planted, each seen here: ``<`` for ``<=`` in a bound; the check for bool dropped from the walk;
+    any one rule taken out of ``RULES``; the kind left out of the blame in ``link_params_fit_kind``; the values
+    of a mapping left out of the blame after a struct's own check; ``pes`` left out of the room for SRAM rings.
+    """
+    assert line_of(texts=[text]) == f"--set {text}: {line}"
+
+
+def test_every_rule_has_a_row() -> None:
+    """A new rule asks for a line in the table. Planted: a rule that never fires."""
+    fired = set()
+    for text, line in ONE_SET:
+        for rule in RULES:
+            if fires(rule, text, line):
+                fired.add(rule)
+                break
+    assert fired == set(RULES)
+
+
+def fires(rule: Any, text: str, line: str) -> bool:
+    problem = rule_problem(rule, text)
+    return problem is not None and problem.text == line
+
+
+def rule_problem(rule: Any, text: str) -> Any:
+    """What one rule says of the defaults with one setting that the schema allows, else None."""
+    document = _defaults()
+    try:
+        apply(document, parse_set(text))
+        return rule(convert(document))
+    except (ConfigError, LookupError):
+        return None
+
+
+FITS = [
+    "system.sips.count=1",
+    "system.sips.shape=2x1",
+    "wire.ns_per_mm=0",
+    "wire.ns_per_mm=1e-3",
+    "wire.ns_per_mm=1000000000000",
+    "cube.pes=1",
+    "sip.ports.E=15",
+    "links.ucie.params.latency_ns=0.001",
+    "defaults.n_slots=32",
+    "defaults={buffer_kind: sram, n_slots: 128}",
+    "defaults={buffer_kind: hbm, n_slots: 65536}",
+    "defaults.world_size=2",
+    f"algorithms.{ALLREDUCE}.root_cube=15",
+    f"algorithms.{ALLREDUCE}.buffer_kind=null",
+    "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W}]}",
+]
+
+
+@pytest.mark.parametrize("text", FITS)
+def test_edges_that_are_allowed(text: str) -> None:
+    """The last value before each refusal. Planted: ``>=`` for ``>`` in the room for rings; ``<`` for ``<=`` of PEs."""
+    load(overrides=sets(text))

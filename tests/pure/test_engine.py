@@ -1,0 +1,122 @@
+"""The engine around SimPy's queue: horizons, order at equal times, and why ``env.run(until=...)`` is not used."""
+
+import itertools
+
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sipsim.engine import ARRIVAL, LOCAL, Engine
+
+
+def engine_with(*times_ps: int) -> tuple[Engine, list[int]]:
+    engine, seen = Engine(), []
+    for time_ps in times_ps:
+        engine.at(time_ps, lambda t=time_ps: seen.append(t))
+    return engine, seen
+
+
+@pytest.mark.skipif(not simpy.__version__.startswith("4.1.2"), reason="the trap is SimPy 4.1.2's")
+def test_the_trap_in_simpy_that_the_engine_avoids() -> None:
+    """``run(until=t)`` leaves its stop event behind, so ``peek`` answers t although nothing happens there."""
+    env = simpy.Environment()
+    env.timeout(3)
+    env.run(until=10)
+    assert env.peek() == 10
+    assert env.now == 10
+
+
+def test_the_engine_is_not_in_the_trap() -> None:
+    engine, seen = engine_with(3, 20)
+    assert engine.run_before(10, 100)
+    assert seen == [3]
+    assert engine.next_ps() == 20
+    assert engine.now_ps == 3, "the clock stands at the last event, not at the horizon"
+
+
+@given(st.lists(st.integers(0, 30)), st.lists(st.integers(0, 35), min_size=1))
+def test_never_an_event_at_or_after_the_horizon(times_ps: list[int], horizons_ps: list[int]) -> None:
+    engine, seen = engine_with(*times_ps)
+    for horizon_ps in itertools.accumulate(horizons_ps, max):
+        assert engine.run_before(horizon_ps, 1000)
+        assert seen == sorted(t for t in times_ps if t < horizon_ps)
+        assert engine.next_ps() == min((t for t in times_ps if t >= horizon_ps), default=None)
+
+
+def test_without_a_horizon_all_events_are_run() -> None:
+    engine, seen = engine_with(5, 10**15, 7)
+    assert engine.run_before(None, 100)
+    assert seen == [5, 7, 10**15]
+    assert engine.next_ps() is None
+    assert engine.run_before(None, 100), "an empty queue has got there"
+
+
+def test_it_stops_after_the_most_events_and_says_so() -> None:
+    engine, seen = engine_with(1, 2, 3, 4)
+    assert not engine.run_before(10, 2)
+    assert seen == [1, 2]
+    assert engine.run_before(4, 1), "three is the last before the horizon"
+    assert not engine.run_before(5, 0)
+    assert engine.run_before(5, 1)
+    assert engine.events == 4
+
+
+def test_events_that_events_make_belong_to_the_same_window() -> None:
+    engine, seen = Engine(), []
+
+    def chain() -> None:
+        seen.append(engine.now_ps)
+        engine.at(engine.now_ps + 4, chain)
+
+    engine.at(0, chain)
+    assert engine.run_before(9, 100)
+    assert seen == [0, 4, 8]
+    assert engine.next_ps() == 12
+
+
+def test_an_arrival_comes_before_all_local_events_of_its_time() -> None:
+    engine, seen = Engine(), []
+    engine.at(5, lambda: seen.append("local"), LOCAL)
+    engine.env.timeout(5).callbacks.append(lambda _: seen.append("simpy's own"))
+    urgent = simpy.events.Event(engine.env)
+    urgent.callbacks.append(lambda _: seen.append("urgent"))
+    urgent._ok, urgent._value = True, None
+    engine.env.schedule(urgent, simpy.events.URGENT, 5)
+    engine.at(5, lambda: seen.append("arrival"), ARRIVAL)
+    engine.at(5, lambda: seen.append("second arrival"), ARRIVAL)
+    engine.at(4, lambda: seen.append("earlier"))
+    engine.run_before(6, 100)
+    assert seen[:4] == ["earlier", "arrival", "second arrival", "urgent"]
+    assert sorted(seen[4:]) == ["local", "simpy's own"]
+
+
+def test_local_events_of_one_time_come_in_the_order_of_their_making() -> None:
+    engine, seen = Engine(), []
+
+    def first() -> None:
+        seen.append("first")
+        engine.at(5, lambda: seen.append("made at five"))
+
+    engine.at(5, first)
+    engine.at(5, lambda: seen.append("second"))
+    engine.run_before(6, 100)
+    assert seen == ["first", "second", "made at five"]
+
+
+def test_the_past_is_refused() -> None:
+    engine, _ = engine_with(8)
+    engine.run_before(9, 10)
+    engine.at(8, lambda: None)
+    with pytest.raises(ValueError, match="an event at 7 ps cannot be scheduled at 8 ps"):
+        engine.at(7, lambda: None)
+
+
+def test_times_stay_exact_integers_where_floats_would_not() -> None:
+    far_ps = 2**62 + 1
+    engine, seen = engine_with(far_ps)
+    assert engine.next_ps() == far_ps
+    assert engine.run_before(far_ps, 1)
+    assert engine.run_before(far_ps + 1, 1)
+    assert seen == [far_ps]
+    assert (engine.now_ps, type(engine.now_ps)) == (far_ps, int)

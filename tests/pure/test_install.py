@@ -1,0 +1,308 @@
+"""Installing queue pairs: which ring faces which, where rings lie, and what cannot be installed.
+
+A *ring* is the place of (rank, direction) where that rank receives. The tables below are small enough to be paired
+by hand.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hardware import SHAPED, config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import sipsim.ccl.install
+from sipsim.address import MIB, PhysAddr
+from sipsim.ccl.install import InstallPlan, PePlace, Ring, check_rings_disjoint, install, pair_rings
+from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, intercube_multisip, reverse_direction
+from sipsim.config.model import IpcqKnobs
+from sipsim.config.rules import effective_ipcq
+from sipsim.errors import ConfigError
+from sipsim.noc.graph import Node
+from sipsim.pe.ipcq import IpcqEndpoint, IpcqInitEntry
+from sipsim.system import System
+from sipsim.topologies.base import TOPOLOGIES
+
+EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
+BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
+
+
+def paired(table: NeighbourTable) -> dict[tuple[int, str], tuple[int, str]]:
+    return {tuple(sender): tuple(ring) for sender, ring in pair_rings(table).items()}  # type: ignore[misc]
+
+
+# --- which ring faces which -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["EW", "WE"])
+@pytest.mark.parametrize("prefix", ["", "global_"])
+def test_two_ranks_in_a_ring(order: str, prefix: str) -> None:
+    """ADR-0025: both directions lead to the same peer, and E must face W, in whatever order the tables name them.
+
+    Planted: the first direction that leads back, which pairs E with E where the tables begin with E.
+    """
+    e, w = prefix + "E", prefix + "W"
+    table = {0: {prefix + d: 1 for d in order}, 1: {prefix + d: 0 for d in order}}
+    assert paired(table) == {(0, e): (1, w), (0, w): (1, e), (1, e): (0, w), (1, w): (0, e)}
+
+
+def test_the_bug_of_dict_order_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same tables with that bug planted: E faces E, so the ring that a kernel receives from is the wrong one."""
+
+    def first_that_leads_back(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
+        return next((d for d, target in table[peer].items() if target == rank), None)
+
+    monkeypatch.setattr(sipsim.ccl.install, "reverse_direction", first_that_leads_back)
+    with pytest.raises(ConfigError, match="two senders for one receive ring"):
+        pair_rings({0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}})
+
+
+def test_two_ranks_in_a_torus_of_four() -> None:
+    """Two by two: E and W lead to one neighbour, N and S to the other. Planted: the opposite tried for E and W only."""
+    table = {r: {"E": r ^ 1, "W": r ^ 1, "N": r ^ 2, "S": r ^ 2} for r in range(4)}
+    assert paired(table) == {(r, d): (table[r][d], OPPOSITE[d]) for r in range(4) for d in "EWNS"}
+
+
+def test_no_opposite_but_another_way_back() -> None:
+    """A tree's names have no opposites, and E may lead to someone's S. Planted: the opposite assumed."""
+    table = {0: {"left": 1, "E": 2}, 1: {"parent": 0}, 2: {"S": 0}}
+    expected = {(0, "left"): (1, "parent"), (1, "parent"): (0, "left"), (0, "E"): (2, "S"), (2, "S"): (0, "E")}
+    assert paired(table) == expected
+
+
+def test_the_opposite_must_point_back() -> None:
+    """1's W leads elsewhere; its N is the way back. Planted: the opposite preferred wherever it leads."""
+    table = {0: {"E": 1}, 1: {"W": 2, "N": 0}, 2: {"E": 1}}
+    assert paired(table) == {(0, "E"): (1, "N"), (1, "W"): (2, "E"), (1, "N"): (0, "E"), (2, "E"): (1, "W")}
+
+
+def test_one_way_rings_receive_in_the_opposite() -> None:
+    """Nobody points back. Planted: the sender's own direction taken for the ring."""
+    assert paired(EASTWARD) == {(0, "E"): (1, "W"), (1, "E"): (2, "W"), (2, "E"): (0, "W")}
+    assert reverse_direction(EASTWARD, 0, 1, "E") is None
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (
+            {0: {"E": 2}, 1: {"E": 2}, 2: {}},
+            "two senders for one receive ring: rank 0 E and rank 1 E both lead to rank 2 W; "
+            "give each a direction of its own (ADR-0025 D6)",
+        ),
+        (
+            {0: {"a": 1, "b": 1}, 1: {"c": 0}},
+            "two senders for one receive ring: rank 0 a and rank 0 b both lead to rank 1 c; "
+            "give each a direction of its own (ADR-0025 D6)",
+        ),
+        (
+            {0: {"E": 1}, 1: {}, 2: {"W": 0}},
+            "I3: rank 0 sends E to rank 1, but receives there from rank 2; "
+            "make neighbours mutual, or use another direction name",
+        ),
+        ({0: {"E": 2}, 1: {}}, "rank 0, direction E: there is no rank 2; ranks are 0 to 1"),
+        ({0: {"E": -1}, 1: {}}, "rank 0, direction E: there is no rank -1; ranks are 0 to 1"),
+    ],
+)
+def test_tables_that_cannot_be_paired(table: NeighbourTable, says: str) -> None:
+    """Planted: the last sender wins; a rank looked up in a list, where -1 is last; a peer for each way unseen."""
+    with pytest.raises(ConfigError) as caught:
+        pair_rings(table)
+    assert str(caught.value) == says
+
+
+tables = st.integers(1, 6).flatmap(
+    lambda size: st.fixed_dictionaries(
+        {r: st.dictionaries(st.sampled_from([*OPPOSITE, "up"]), st.integers(0, size - 1)) for r in range(size)}
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables)
+def test_any_table_is_paired_one_to_one_or_refused(table: NeighbourTable) -> None:
+    """Each ring has one sender, who names its rank. Planted: the check of a second sender left out."""
+    with contextlib.suppress(ConfigError):
+        pairs = pair_rings(table)
+        assert sorted(pairs) == sorted(Ring(r, d) for r in table for d in table[r])
+        assert len(set(pairs.values())) == len(pairs)
+        assert all(ring.rank == table[sender.rank][sender.direction] for sender, ring in pairs.items())
+
+
+# --- entries --------------------------------------------------------------------------------------------------
+
+
+def installed(table: NeighbourTable, **knobs: object) -> InstallPlan:
+    """On one SIP of a 4x4 mesh; rank r of the table is PE r % 8 of cube r // 8."""
+    system = System(config({"system.sips.count": 1, "cube.hbm_MiB_per_pe": 2}))
+    return install(system, queue_knobs(system, **knobs), [PePlace(0, r // 8, r % 8) for r in range(len(table))], table)
+
+
+def queue_knobs(system: System, **changes: object) -> IpcqKnobs:
+    return structs.replace(effective_ipcq(system.resolved, "intercube_allreduce"), **changes)
+
+
+def intercube(settings_: dict[str, object]) -> tuple[System, InstallPlan]:
+    """The wiring of ADR-0032 on any topology, whether its kernel runs there or not."""
+    system = System(config(settings_))
+    ranks = range(system.n_sips * system.n_cubes)
+    places = [PePlace(*divmod(rank, system.n_cubes), 0) for rank in ranks]
+    return system, install(system, queue_knobs(system), places, {r: intercube_multisip(system, r) for r in ranks})
+
+
+def test_a_receive_only_opposite() -> None:
+    """In the one-way ring W receives from the rank behind and cannot send. Planted: it may send to nowhere."""
+    entries = installed(EASTWARD)
+    east, west = entries[PePlace(0, 0, 1)]
+    assert (east.direction, east.can_send, east.peer.pe) == ("E", True, 2)
+    assert (west.direction, west.can_send, west.peer.pe) == ("W", False, 0)
+    assert east.peer.rx_base_pa == entries[PePlace(0, 0, 2)][1].my_rx_base_pa
+
+
+def test_both_ways_nothing_is_added() -> None:
+    """Planted: a receive-only ring for every direction."""
+    entries = installed(BOTH_WAYS)
+    assert [(e.direction, e.can_send) for e in entries[PePlace(0, 0, 0)]] == [("E", True), ("W", True)]
+
+
+GRIDS = [(1, None), (2, (2, 1)), (2, (1, 2)), (4, (2, 2)), (6, (3, 2)), (9, None)]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES.names())
+@pytest.mark.parametrize(("count", "shape"), GRIDS)
+def test_endpoints_agree(topology: str, count: int, shape: tuple[int, int] | None) -> None:
+    """I3 on every built-in topology: what a PE sends to is a ring there, of the same size, whose peer it is.
+
+    Planted: bases by the order of the table in place of the order of the entries; the base of the sender's own ring.
+    """
+    settings_: dict[str, object] = {"system.sips.count": count, "system.sips.topology": topology}
+    if topology in SHAPED:
+        settings_["system.sips.shape"] = list(shape) if shape else None
+    if topology == "custom":
+        cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(count - 1)]
+        settings_["system.sips.custom_links"] = cables
+    check_endpoints(intercube({**settings_, "sip.cube_mesh": {"w": 2, "h": 2}})[1])
+
+
+def check_endpoints(entries: InstallPlan) -> None:
+    rings = {e.my_rx_base_pa: (place, e) for place, own in entries.items() for e in own}
+    senders = Counter(e.peer.rx_base_pa for own in entries.values() for e in own if e.can_send)
+    assert len(rings) == sum(map(len, entries.values())), "two rings at one address"
+    assert all(senders[base] == 1 for base in rings), "each ring has exactly one sender"
+    for place, own in entries.items():
+        for entry in own:
+            here = PhysAddr.decode(entry.my_rx_base_pa)
+            assert (here.sip, here.cube, here.pe) == tuple(place)
+            there, facing = rings[entry.peer.rx_base_pa]
+            assert there == entry.peer[:3]
+            assert facing.peer[:3] == tuple(place)
+            assert (facing.n_slots, facing.slot_size) == (entry.peer.n_slots, entry.peer.slot_size)
+
+
+def test_intercube_neighbours_by_hand() -> None:
+    """The south-west cube (rank 12 of 16) of SIP 1 of a ring of three. Planted: a cube mesh that wraps."""
+    system, _ = intercube({"system.sips.count": 3})
+    assert intercube_multisip(system, 16 + 12) == {"N": 16 + 8, "E": 16 + 13, "global_E": 32 + 12, "global_W": 12}
+
+
+def test_credit_latency_is_the_whole_path() -> None:
+    """From the receiver's PE to the sender's, over its own port, for 16 B. Planted: the way there for the way back."""
+    system, plan = intercube({"system.sips.count": 4, "system.sips.topology": "mesh_2d_no_wrap"})
+    for place, entries in plan.items():
+        for entry in entries:
+            src, dst = Node("pe", place.cube, 0), Node("pe", entry.peer.cube, 0)
+            port = entry.direction.removeprefix("global_") if entry.peer.sip != place.sip else None
+            route = system.end_to_end(place.sip, src, entry.peer.sip, dst, port)
+            assert entry.credit_ps == route.head_ps() + route.drain_ps(16)
+
+
+# --- where rings lie ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "pe"), [("tcm", 14 * MIB, 5), ("hbm", 2 * MIB - 2 * 8 * 4096, 5), ("sram", 5 * 4 * MIB, 0)]
+)
+def test_where_rings_lie(kind: str, first: int, pe: int) -> None:
+    """In the TCM's region of D20, at the top of the HBM, in the PE's eighth of the SRAM; one after the other.
+
+    Planted: SRAM rings of all PEs at one place; HBM rings at the bottom, under the tensors.
+    """
+    table = {rank: {"E": (rank + 1) % 8, "W": (rank - 1) % 8} for rank in range(8)}
+    entries = installed(table, buffer_kind=kind)[PePlace(0, 0, 5)]
+    addresses = [PhysAddr.decode(e.my_rx_base_pa) for e in entries]
+    assert addresses == [PhysAddr(0, 0, pe, kind, first), PhysAddr(0, 0, pe, kind, first + 8 * 4096)]
+    assert {e.peer.buffer_kind for e in entries} == {kind}
+
+
+@pytest.mark.parametrize(("kind", "room", "slots"), [("tcm", MIB, 32), ("sram", 4 * MIB, 128), ("hbm", 2 * MIB, 64)])
+def test_rings_that_do_not_fit(kind: str, room: int, slots: int) -> None:
+    """Two rings fill their memory to the last byte; a byte more in each slot does not fit. Planted: ``>=``; one ring
+    compared; the SRAM's size in place of a PE's part of it.
+    """
+    installed(BOTH_WAYS, buffer_kind=kind, n_slots=slots, slot_size=16384)
+    with pytest.raises(ConfigError) as caught:
+        installed(BOTH_WAYS, buffer_kind=kind, n_slots=slots, slot_size=16385)
+    assert str(caught.value) == (
+        f"2 IPCQ rings of {slots} x 16385 bytes do not fit the {room} bytes that {kind} has for them; "
+        f"lower n_slots or slot_size, or choose another buffer_kind"
+    )
+
+
+# --- I3.1 -----------------------------------------------------------------------------------------------------
+
+
+def ring_at(base: int, n_slots: int = 2, slot_size: int = 64, direction: str = "E") -> IpcqInitEntry:
+    peer = IpcqEndpoint(0, 0, 0, "tcm", 0, 0, n_slots, slot_size)
+    return IpcqInitEntry(direction, peer, base, n_slots, slot_size, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("bases", "overlap"),
+    [((0, 128), False), ((0, 127), True), ((0, 0), True), ((300, 0, 128), False), ((0, 427, 300), True)],
+)
+def test_rings_that_overlap(bases: tuple[int, ...], overlap: bool) -> None:
+    """By one byte, and equal ones, in any order. Planted: only equal bases; ``<=``, which refuses neighbours."""
+    plan = {PePlace(0, 0, pe): [ring_at(base)] for pe, base in enumerate(bases)}
+    if not overlap:
+        check_rings_disjoint(plan)
+        return
+    with pytest.raises(ConfigError, match=r"^I3.1: receive ring E of \(0, 0, \d\) overlaps ring E of \(0, 0, \d\)$"):
+        check_rings_disjoint(plan)
+
+
+def test_a_short_ring_within_a_long_one() -> None:
+    """Not only neighbours in the order of their ends. Planted: sorted by the end."""
+    plan = {PePlace(0, 0, 0): [ring_at(0, n_slots=100), ring_at(640, direction="W")]}
+    with pytest.raises(ConfigError, match=r"receive ring E of \(0, 0, 0\) overlaps ring W of \(0, 0, 0\)"):
+        check_rings_disjoint(plan)
+
+
+class CountedInt(int):
+    """An address that counts how often it is compared, and stays one when added to."""
+
+    compared = 0
+
+
+def _counting(name: str) -> Callable[[int, int], bool]:
+    def compare(self: int, other: int) -> bool:
+        CountedInt.compared += 1
+        return bool(getattr(int, name)(self, other))
+
+    return compare
+
+
+for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__"):
+    setattr(CountedInt, _name, _counting(_name))
+CountedInt.__add__ = lambda self, other: CountedInt(int(self) + other)  # type: ignore[method-assign]
+
+
+def test_the_check_of_overlaps_is_no_matter_of_squares() -> None:
+    """2,048 rings take some 20 comparisons each, nearly all to sort. Planted: every pair compared."""
+    count = 2048
+    bases = [CountedInt((rank * 769 % count) * 128) for rank in range(count)]
+    CountedInt.compared = 0
+    check_rings_disjoint({PePlace(0, rank, 0): [ring_at(base)] for rank, base in enumerate(bases)})
+    assert 0 < CountedInt.compared < 40 * count

@@ -1,0 +1,125 @@
+"""The bytes of a SIP: pages that come to life, ranges that cross them, bounds, and a plain bytearray as reference."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sipsim.address import VIRTUAL_BIT, PhysAddr
+from sipsim.errors import MemoryAccessError
+from sipsim.memory import PAGE_BYTES, MemoryStore
+
+CAPACITY = 3 * PAGE_BYTES + 100
+EDGES = [0, PAGE_BYTES, 2 * PAGE_BYTES, 3 * PAGE_BYTES, CAPACITY]
+
+
+def store() -> MemoryStore:
+    return MemoryStore(1, {"tcm": 1000, "hbm": CAPACITY, "sram": 64})
+
+
+def at(offset: int, **changes: Any) -> int:
+    return PhysAddr(1, 0, 0, "hbm", offset)._replace(**changes).encode()
+
+
+def test_what_was_never_written_reads_as_zero() -> None:
+    """Beside written bytes too, and across pages of which some exist. Planted: missing pages left out."""
+    memory = store()
+    assert memory.read(at(0), CAPACITY) == bytes(CAPACITY)
+    memory.write(at(PAGE_BYTES + 7), b"x")
+    assert memory.read(at(0), CAPACITY) == bytes(PAGE_BYTES + 7) + b"x" + bytes(CAPACITY - PAGE_BYTES - 8)
+
+
+@pytest.mark.parametrize("start", [PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES - 1000, 2 * PAGE_BYTES - 3])
+@pytest.mark.parametrize("nbytes", [1, 2, 1000, PAGE_BYTES, PAGE_BYTES + 2])
+def test_ranges_across_pages(start: int, nbytes: int) -> None:
+    """Planted: the rest of a crossing write put at the page's start once more; the first part doubled."""
+    memory = store()
+    data = bytes((3 * i + 1) % 251 for i in range(nbytes))
+    memory.write(at(start), data)
+    assert memory.read(at(start), nbytes) == data
+    assert memory.read(at(start - 1), nbytes + 2) == b"\0" + data + b"\0"
+
+
+near_edges = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(edge - 40, 0), min(edge + 40, CAPACITY)))
+ranges = st.tuples(near_edges | st.integers(0, CAPACITY), near_edges | st.integers(0, CAPACITY)).map(sorted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ranges, st.integers(1, 255)), max_size=8), st.lists(ranges, min_size=1, max_size=4))
+def test_like_a_bytearray(writes: list[tuple[list[int], int]], reads: list[list[int]]) -> None:
+    """Any sequence of writes and reads. Planted: a page shared by two banks; ``min`` over the wrong remainder."""
+    memory, plain = store(), bytearray(CAPACITY)
+    other = at(0, pe=1)
+    for (start, stop), seed in writes:
+        data = bytes([seed]) * (stop - start)
+        memory.write(at(start), data)
+        plain[start:stop] = data
+    for start, stop in reads:
+        assert memory.read(at(start), stop - start) == plain[start:stop]
+    assert memory.read(other, CAPACITY) == bytes(CAPACITY)
+
+
+def test_a_read_is_a_copy() -> None:
+    """Planted: a view of the page, which a later write changes under the reader's hands."""
+    memory = store()
+    memory.write(at(8), b"first")
+    read = memory.read(at(8), 5)
+    memory.write(at(8), b"later")
+    assert read == b"first"
+
+
+def test_a_write_keeps_its_own_copy() -> None:
+    """Planted: the caller's buffer put in place of a page."""
+    memory, data = store(), bytearray(PAGE_BYTES)
+    memory.write(at(0), data)
+    data[0] = 1
+    assert memory.read(at(0), 1) == b"\0"
+
+
+@pytest.mark.parametrize(
+    "change", [{"cube": 1}, {"pe": 1}, {"space": "tcm"}, {"space": "sram"}], ids=lambda change: str(change)
+)
+def test_memories_are_apart(change: dict[str, Any]) -> None:
+    """Planted: a bank a cube in place of one a memory."""
+    memory = store()
+    memory.write(at(0), b"mine")
+    assert memory.read(at(0, **change), 4) == bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("address", "nbytes", "says"),
+    [
+        (at(CAPACITY), 1, f"1 bytes at sip1.cube0.pe0.hbm+0x30064 are outside its memory of {CAPACITY} bytes"),
+        (at(CAPACITY - 1), 2, f"2 bytes at sip1.cube0.pe0.hbm+0x30063 are outside its memory of {CAPACITY} bytes"),
+        (at(1000, space="tcm"), 1, "1 bytes at sip1.cube0.pe0.tcm+0x3e8 are outside its memory of 1000 bytes"),
+        (at(0, sip=0), 1, "sip0.cube0.pe0.hbm+0x0 is not a memory of SIP 1"),
+        (VIRTUAL_BIT, 1, "0x8000000000000000 is not a physical address"),
+        (3 << 36, 1, "0x3000000000 names no memory space"),
+        (2**64, 1, "0x10000000000000000 is not a physical address"),
+    ],
+)
+def test_outside(address: int, nbytes: int, says: str) -> None:
+    """Read and write refuse alike, by name. Planted: bounds of the last page in place of the capacity."""
+    memory = store()
+    with pytest.raises(MemoryAccessError) as read:
+        memory.read(address, nbytes)
+    with pytest.raises(MemoryAccessError) as written:
+        memory.write(address, bytes(nbytes))
+    assert str(read.value) == str(written.value) == says
+
+
+def test_a_refused_write_changes_nothing() -> None:
+    """Planted: the bound checked page by page, so that the first pages are written."""
+    memory = store()
+    with pytest.raises(MemoryAccessError):
+        memory.write(at(2 * PAGE_BYTES), b"\1" * (PAGE_BYTES + 101))
+    assert memory.read(at(2 * PAGE_BYTES), PAGE_BYTES + 100) == bytes(PAGE_BYTES + 100)
+
+
+def test_up_to_the_last_byte() -> None:
+    """Planted: ``>=`` in the bound."""
+    memory = store()
+    memory.write(at(CAPACITY - 2), b"ab")
+    assert memory.read(at(CAPACITY - 2), 2) == b"ab"
+    assert memory.read(at(CAPACITY), 0) == b""

@@ -1,0 +1,87 @@
+"""The op log: canonical lines, and a hash that depends on them and on nothing else."""
+
+import hashlib
+
+import pytest
+
+import sipsim.oplog
+from sipsim.oplog import FIELDS, OpLog, line
+
+LINES = [
+    ("ipcq.send", 10, 10, 1, 0, "0.1.0", "0.2.0", "tcm", 4096, 64, "E", "f16", "32", 0),
+    ("ipcq.recv", 10, 90, 2, 0, "return_slot", "0.1.0", "0.2.0", "tcm", 4096, 64, "W", "f16", "32", 1),
+    ("math", 90, 95, 2, 0, "add", "f16", "4x8"),
+    ("dma_write", 95, 120, 2, 0, 8192, 64, "f16", "4x8"),
+]
+
+
+def log(count: int, keep: bool = False) -> OpLog:
+    made = OpLog(keep)
+    for i in range(count):
+        made.append(*LINES[i % len(LINES)])
+    return made
+
+
+def text(count: int) -> str:
+    return "".join(line(LINES[i % len(LINES)]) for i in range(count))
+
+
+def test_a_line_says_everything() -> None:
+    """Planted: the end time left out, so that a changed duration would not show in the digest."""
+    assert line(LINES[1]) == (
+        "ipcq.recv 10 90 2 0 recv_mode=return_slot src=0.1.0 dst=0.2.0 space=tcm addr=4096 nbytes=64 dir=W "
+        "dtype=f16 shape=32 consumer_seq=1\n"
+    )
+    assert line(LINES[2]) == "math 90 95 2 0 op=add dtype=f16 shape=4x8\n"
+
+
+@pytest.mark.parametrize("flush_every", [1, 2, 7, 512])
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 30])
+def test_the_hash_is_of_the_lines(monkeypatch: pytest.MonkeyPatch, flush_every: int, count: int) -> None:
+    """However many are flushed at once. Planted: a separator between flushes; pending lines hashed twice."""
+    monkeypatch.setattr(sipsim.oplog, "FLUSH_EVERY", flush_every)
+    assert log(count).sha256() == hashlib.sha256(text(count).encode()).hexdigest()
+
+
+def test_asking_changes_nothing() -> None:
+    """Planted: ``sha256`` that ends the hash, or that forgets what comes after."""
+    asked, silent = log(3), log(3)
+    asked.sha256()
+    for made in (asked, silent):
+        made.append(*LINES[3])
+    assert asked.sha256() == asked.sha256() == silent.sha256() == hashlib.sha256(text(4).encode()).hexdigest()
+
+
+def test_keep_changes_no_hash_and_keeps_all() -> None:
+    """Planted: records of the last flush only; records kept although nobody asked."""
+    kept, lean = log(1030, keep=True), log(1030)
+    assert kept.sha256() == lean.sha256()
+    assert kept.records == [LINES[i % len(LINES)] for i in range(1030)]
+    assert lean.records == []
+    assert kept.count == lean.count == 1030
+
+
+@pytest.mark.parametrize("index", range(1, len(LINES[0])))
+def test_every_value_moves_the_hash(index: int) -> None:
+    """Planted: a field that the line does not show."""
+    changed = list(LINES[0])
+    changed[index] = f"{changed[index]}1"
+    made = OpLog()
+    made.append(*changed)
+    assert made.sha256() != log(1).sha256()
+
+
+def test_order_moves_the_hash() -> None:
+    """Planted: lines sorted before they are hashed."""
+    one, two = OpLog(), OpLog()
+    for made, order in ((one, (0, 1)), (two, (1, 0))):
+        for i in order:
+            made.append(*LINES[i])
+    assert one.sha256() != two.sha256()
+
+
+@pytest.mark.parametrize("kind", sorted(FIELDS))
+def test_a_wrong_number_of_fields_is_refused(kind: str) -> None:
+    """Planted: ``zip`` without ``strict``, which drops what does not fit."""
+    with pytest.raises(ValueError, match="zip"):
+        line((kind, 0, 0, 0, 0, *["x"] * (len(FIELDS[kind]) + 1)))

@@ -1,0 +1,223 @@
+"""The flags: what each becomes, what is refused and in which words, and where ours end and a script's begin."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher import options
+from launcher.options import Options, Usage, parse
+
+
+def refusal(*argv: str) -> str:
+    """The one line that a command line is refused with."""
+    with pytest.raises(Usage) as caught:
+        parse(list(argv))
+    assert caught.value.exit_code == 2
+    assert "\n" not in caught.value.text
+    assert caught.value.text.startswith("ahbm-launch: ")
+    return caught.value.text.removeprefix("ahbm-launch: ")
+
+
+class TestDefaults:
+    def test_nothing_is_chosen_that_the_config_chooses(self) -> None:
+        chosen = parse([])
+        assert [chosen.sips, chosen.topology, chosen.shape, chosen.link, chosen.algorithm] == [None] * 5
+        assert [chosen.config, chosen.ccl, chosen.json, chosen.csv, chosen.list, chosen.timeout_s] == [None] * 6
+        assert (chosen.settings, chosen.script, chosen.script_args) == ((), None, ())
+
+    def test_the_work(self) -> None:
+        chosen = parse([])
+        assert (chosen.collective, chosen.dtype, chosen.op, chosen.iters) == ("all_reduce", "f16", "sum", 1)
+        assert (chosen.warmup, chosen.seed, chosen.verify_data, chosen.engine) == (0, 0, True, "local")
+        assert (chosen.sizes, chosen.n_elems) == ((65536,), ())
+
+    def test_they_cannot_be_changed(self) -> None:
+        with pytest.raises(AttributeError):
+            parse([]).sips = 3  # type: ignore[misc]
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("argv", "name", "value"),
+        [
+            ("--sips 4", "sips", 4),
+            ("--sips=4", "sips", 4),
+            ("--topology torus_2d", "topology", "torus_2d"),
+            ("--shape 3x2", "shape", (3, 2)),
+            ("--shape 3X2", "shape", (3, 2)),
+            ("--link ucie", "link", "ucie"),
+            ("--config a.yaml", "config", Path("a.yaml")),
+            ("--ccl b.yaml", "ccl", Path("b.yaml")),
+            ("--set a=1 --set b.c=2", "settings", ("a=1", "b.c=2")),
+            ("--set=a=b=c", "settings", ("a=b=c",)),
+            ("--bytes 4K,1M,7", "sizes", (4096, 2**20, 7)),
+            ("--n-elem 8", "n_elems", (8,)),
+            ("--n-elem 8,1,9", "n_elems", (8, 1, 9)),
+            ("--dtype i32", "dtype", "i32"),
+            ("-n 5", "iters", 5),
+            ("--iters 5", "iters", 5),
+            ("-w 0", "warmup", 0),
+            ("--warmup 3", "warmup", 3),
+            ("--seed 18446744073709551615", "seed", 2**64 - 1),
+            ("--no-verify-data", "verify_data", False),
+            ("--engine inproc", "engine", "inproc"),
+            ("--timeout 0.5", "timeout_s", 0.5),
+            ("--json o.json", "json", Path("o.json")),
+            ("--csv o.csv", "csv", Path("o.csv")),
+            ("--list links", "list", "links"),
+            ("--dry-run", "dry_run", True),
+            ("-q", "quiet", True),
+            ("-v", "verbose", True),
+        ],
+    )
+    def test_each_flag(self, argv: str, name: str, value: object) -> None:
+        assert getattr(parse(argv.split()), name) == value
+
+    def test_a_flag_given_twice_has_its_last_value(self) -> None:
+        assert parse(["--sips", "2", "--sips", "3"]).sips == 3
+
+    def test_elements_replace_the_default_size(self) -> None:
+        assert parse(["--n-elem", "8"]).sizes == ()
+
+    @pytest.mark.parametrize(
+        ("argv", "sizes"),
+        [
+            ("-b 1K -e 8K", (1024, 2048, 4096, 8192)),
+            ("-b 1K -e 8K -f 4", (1024, 4096)),
+            ("-b 1000 -e 9999 -f 3", (1000, 3000, 9000)),
+            ("-b 4K -e 4K", (4096,)),
+        ],
+    )
+    def test_sweeps(self, argv: str, sizes: tuple[int, ...]) -> None:
+        assert parse(argv.split()).sizes == sizes
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("argv", "line"),
+        [
+            ("--sips 0", "argument --sips: '0' must be a whole number of at least 1"),
+            ("--sips -1", "argument --sips: '-1' must be a whole number of at least 1"),
+            ("--sips 2.0", "argument --sips: '2.0' must be a whole number of at least 1"),
+            ("--sips ٣", "argument --sips: '٣' must be a whole number of at least 1"),
+            ("--sips", "argument --sips: expected one argument"),
+            ("--iters 0", "argument -n/--iters: '0' must be a whole number of at least 1"),
+            ("--warmup -1", "argument -w/--warmup: '-1' must be a whole number of at least 0"),
+            ("--seed x", "argument --seed: 'x' must be a whole number of at least 0"),
+            ("--n-elem 3,0", "argument --n-elem: '0' must be a whole number of at least 1"),
+            ("--n-elem 3,", "argument --n-elem: '' must be a whole number of at least 1"),
+            ("--shape 3", "argument --shape: '3' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
+            ("--shape 0x2", "argument --shape: '0x2' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
+            ("--shape 2x3x4", "argument --shape: '2x3x4' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
+            ("--timeout 0", "argument --timeout: '0' must be a number of seconds above 0"),
+            ("--timeout nan", "argument --timeout: 'nan' must be a number of seconds above 0"),
+            ("--timeout inf", "argument --timeout: 'inf' must be a number of seconds above 0"),
+            ("--timeout soon", "argument --timeout: 'soon' must be a number of seconds above 0"),
+            ("--bytes 0", "argument --bytes: '0' must be at least 1 byte"),
+            ("--bytes 1K --n-elem 3", "give one of --bytes, --n-elem and -b/-e"),
+            ("--bytes 1K -b 1K -e 2K", "give one of --bytes, --n-elem and -b/-e"),
+            ("-b 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
+            ("-b 2K -e 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
+            ("--sip 4", "unknown flag --sip; did you mean --sips?"),
+            ("--topolgy ring_1d", "unknown flag --topolgy; did you mean --topology?"),
+            ("--zzz", "unknown flag --zzz; see ahbm-launch --help"),
+            ("-m", "-m needs the name of a module"),
+        ],
+    )
+    def test_one_line(self, argv: str, line: str) -> None:
+        assert refusal(*argv.split()) == line
+
+    @pytest.mark.parametrize("argv", ["--dtype f64", "--op max", "--engine slurm", "--list everything"])
+    def test_a_name_that_is_none(self, argv: str) -> None:
+        line = refusal(*argv.split())
+        assert f"invalid choice: '{argv.split()[1]}'" in line
+        assert "choose from" in line
+
+    @pytest.mark.parametrize("argv", ["--bytes 1Q", "--bytes 1.5", "--bytes x"])
+    def test_a_size_that_is_none(self, argv: str) -> None:
+        assert argv.split()[1] in refusal(*argv.split())
+
+    def test_a_sweep_that_does_not_grow(self) -> None:
+        assert "must be a whole number of at least 2" in refusal("-b", "1K", "-e", "2K", "-f", "1")
+
+    def test_a_factor_without_a_sweep(self) -> None:
+        assert refusal("-f", "4") == "a sweep needs -b MIN and -e MAX, with MIN at most MAX"
+
+    def test_abbreviations_are_no_flags(self) -> None:
+        """Else a flag that is added tomorrow changes the meaning of today's command lines."""
+        assert refusal("--topo", "ring_1d").startswith("unknown flag --topo")
+
+
+class TestQuestions:
+    @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--version"], ["--sips", "2", "--version"]])
+    def test_they_end_well(self, argv: list[str]) -> None:
+        with pytest.raises(Usage) as caught:
+            parse(argv)
+        assert caught.value.exit_code == 0
+        assert "ahbm-launch" in caught.value.text
+
+
+class TestScripts:
+    @pytest.mark.parametrize(
+        ("argv", "script", "as_module", "args"),
+        [
+            ("a.py", "a.py", False, ()),
+            ("a.py --sips 3 x", "a.py", False, ("--sips", "3", "x")),
+            ("-- a.py", "a.py", False, ()),
+            ("-- a.py -- b", "a.py", False, ("--", "b")),
+            ("-- -odd.py", "-odd.py", False, ()),
+            ("a.py -m b", "a.py", False, ("-m", "b")),
+            ("-m pkg.job x -q", "pkg.job", True, ("x", "-q")),
+            ("-- -m pkg.job x", "pkg.job", True, ("x",)),
+            ("", None, False, ()),
+            ("--", None, False, ()),
+        ],
+    )
+    def test_what_follows_belongs_to_it(self, argv: str, script: str | None, as_module: bool, args: tuple) -> None:
+        chosen = parse(["--sips", "5", "--set", "a=1", "-q", *argv.split()])
+        assert (chosen.script, chosen.as_module, chosen.script_args) == (script, as_module, args)
+        assert (chosen.sips, chosen.settings, chosen.quiet) == (5, ("a=1",), True)
+
+    def test_a_value_is_not_taken_for_the_script(self) -> None:
+        chosen = parse(["--json", "a.py", "--no-verify-data", "b.py"])
+        assert (chosen.json, chosen.script) == (Path("a.py"), "b.py")
+
+    @pytest.mark.parametrize("flag", ["--dry-run", "-q", "-v", "--verify-data", "--no-verify-data"])
+    def test_a_flag_without_a_value_takes_none(self, flag: str) -> None:
+        assert parse([flag, "a.py"]).script == "a.py"
+
+
+class TestResultFileOfARefusal:
+    """Where ``--json`` names a file, also on a command line that is refused."""
+
+    @pytest.mark.parametrize(
+        ("argv", "file"),
+        [
+            ("--sips x --json o.json", "o.json"),
+            ("--json=o.json --zzz", "o.json"),
+            ("--zzz", None),
+            ("--json", None),
+            ("--zzz script.py --json theirs.json", None),
+        ],
+    )
+    def test_it_is_found(self, argv: str, file: str | None) -> None:
+        refusal(*argv.split())
+        assert options.json_file(argv.split()) == (file and Path(file))
+
+
+def test_every_flag_has_a_word_of_help() -> None:
+    with pytest.raises(Usage) as caught:
+        parse(["--help"])
+    for action in options._parser()._actions:
+        assert action.help
+        assert any(name in caught.value.text for name in action.option_strings)
+
+
+def test_options_hold_every_value_that_is_parsed() -> None:
+    """A flag that is parsed and not passed on would have no effect."""
+    chosen = parse([])
+    values = vars(options._parser().parse_args([]))
+    renamed = {"set": "settings", "bytes": "sizes", "n_elem": "n_elems", "timeout": "timeout_s"}
+    no_options = {"b", "e", "f", "version"}
+    assert {renamed.get(name, name) for name in values if name not in no_options} <= set(Options.__dataclass_fields__)
+    assert chosen == parse(["--bytes", "64K"])

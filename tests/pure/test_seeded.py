@@ -1,0 +1,154 @@
+"""Test data whose sums are exact, and the check that must not miss a thing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sipsim.dtypes import DTYPES, DType
+from sipsim.errors import ConfigError
+from sipsim.host.seeded import check_contributions, compare, expected_row, seeded_rows
+
+SIPS, CUBES, N = 16, 16, 64
+LARGEST = SIPS * CUBES
+GOLDEN = {"i32": [[-501176263, 1853398635, 113532185, -125060951]], "f16": [[4, -3, -2, -4], [5, -1, 6, 3]]}
+types = pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+
+
+def rows_of_all(dtype: DType, ranks: int = SIPS, seed: int = 0) -> list[np.ndarray]:
+    return [seeded_rows(rank, (CUBES, N), dtype, seed, ranks * CUBES) for rank in range(ranks)]
+
+
+@types
+def test_no_element_is_zero(dtype: DType) -> None:
+    """A dropped zero could not be seen. Planted: the shift of the non-negative half left out."""
+    for rank in range(SIPS):
+        rows = seeded_rows(rank, (CUBES, 1000), dtype, 3, LARGEST)
+        assert np.all(rows != 0)
+        assert np.all(rows.astype(dtype.numpy) == rows)
+
+
+@types
+def test_both_signs_and_the_whole_range(dtype: DType) -> None:
+    """Planted: a range that is half of what stays exact, or one-sided."""
+    rows = seeded_rows(0, (CUBES, 1000), dtype, 0, LARGEST)
+    limit = 2**31 if dtype.exact_int is None else dtype.exact_int // LARGEST
+    assert rows.min() < -limit * 0.9
+    assert rows.max() > limit * 0.9
+    assert np.abs(rows).max() <= limit
+    if dtype.name == "f16":
+        assert set(np.unique(rows)) == {*range(-8, 0), *range(1, 9)}
+
+
+@pytest.mark.parametrize("dtype", [DTYPES["f16"], DTYPES["f32"]], ids=str)
+@pytest.mark.parametrize("order", ["in order", "backwards", "pairwise", "worst first"])
+def test_floating_sums_are_exact_in_any_order_at_16_sips_of_16_cubes(dtype: DType, order: str) -> None:
+    """Every partial sum in the type equals the integer's. Planted: the limit not divided by the contributions."""
+    rows = np.concatenate(rows_of_all(dtype))
+    if order == "worst first":
+        rows = np.sort(rows, axis=0)
+    terms = list(rows.astype(dtype.numpy))
+    if order == "backwards":
+        terms.reverse()
+    if order == "pairwise":
+        while len(terms) > 1:
+            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    assert total.dtype == dtype.numpy
+    assert np.array_equal(total.astype(np.int64), rows.sum(axis=0))
+    assert compare(total, expected_row(SIPS, (CUBES, N), dtype, 0)).elements == 0
+
+
+def test_i32_wraps() -> None:
+    """The sum of 256 large numbers leaves 32 bits, and the expectation wraps with it. Planted: saturation."""
+    dtype = DTYPES["i32"]
+    rows = np.concatenate(rows_of_all(dtype))
+    assert np.any(np.abs(rows.sum(axis=0)) >= 2**31)
+    total = np.zeros(N, np.int32)
+    with np.errstate(over="ignore"):
+        for row in rows:
+            total += row.astype(np.int32)
+    assert compare(total, expected_row(SIPS, (CUBES, N), dtype, 0)).elements == 0
+
+
+@types
+def test_dropping_any_contribution_shows_in_every_element(dtype: DType) -> None:
+    """Planted: a tolerance; a check of the first row only; data that are equal on all ranks or cubes."""
+    expected = expected_row(4, (CUBES, N), dtype, 0)
+    for rank, rows in enumerate(rows_of_all(dtype, ranks=4)):
+        for cube, row in enumerate(rows):
+            with np.errstate(over="ignore"):
+                without = (expected.astype(np.int64) - row).astype(dtype.numpy)
+            assert compare(without, expected).elements == N, f"rank {rank}, cube {cube}"
+
+
+@types
+def test_taking_one_contribution_for_another_shows(dtype: DType) -> None:
+    """Two rows that are the same could be exchanged unseen. Planted: the rank left out of the state."""
+    rows = np.concatenate(rows_of_all(dtype, ranks=4))
+    assert len({row.tobytes() for row in rows}) == len(rows)
+
+
+@types
+@given(data=st.data())
+def test_changing_any_one_element_is_seen(dtype: DType, data: st.DataObject) -> None:
+    """By a single bit, and where it is. Planted: ``==`` on floats, for which -0.0 is 0.0; a sum compared."""
+    expected = expected_row(2, (4, 8), dtype, 1)
+    got = np.array(np.broadcast_to(expected, (4, 8)))
+    row, column = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 7))
+    bit = data.draw(st.integers(0, dtype.itemsize * 8 - 1))
+    bits = got.view(f"u{dtype.itemsize}")
+    bits[row, column] ^= 1 << bit
+    wrong = compare(got, expected)
+    assert wrong.elements == 1
+    assert wrong.first == f"first wrong at [{row}, {column}]: expected {expected[column]}, got {got[row, column]}"
+
+
+def test_signed_zero_and_nan_are_compared_by_their_bits() -> None:
+    """Planted: ``==``."""
+    zero, nan = np.zeros(1, "<f2"), np.array([np.nan], "<f2")
+    assert compare(-zero, zero).elements == 1
+    assert compare(nan, nan).elements == 0
+    assert compare(nan, zero).elements == 1
+
+
+def test_the_first_of_several_and_their_number() -> None:
+    """Planted: the last one named; rows counted in place of elements."""
+    expected = np.arange(6, dtype="<i4")
+    got = np.array([expected, expected])
+    got[0, 4], got[1, 0], got[1, 1] = 40, 7, 8
+    assert compare(got, expected) == (3, "first wrong at [0, 4]: expected 4, got 40")
+
+
+def test_values_for_ever() -> None:
+    """They are in published digests. Planted: NumPy's generator; another constant of the mix."""
+    assert seeded_rows(0, (1, 4), DTYPES["i32"], 0, 4).tolist() == GOLDEN["i32"]
+    assert seeded_rows(1, (2, 4), DTYPES["f16"], 7, 256).tolist() == GOLDEN["f16"]
+
+
+def test_other_seeds_and_ranks_give_other_data() -> None:
+    """Planted: the seed ignored."""
+    data = {seeded_rows(rank, (2, 8), DTYPES["i32"], seed, 4).tobytes() for rank in range(4) for seed in range(4)}
+    assert len(data) == 16
+
+
+def test_seeds_of_any_size() -> None:
+    """Planted: a seed that overflows 64 bits."""
+    assert seeded_rows(3, (2, 2), DTYPES["f32"], 2**80 + 1, 4).shape == (2, 2)
+
+
+@pytest.mark.parametrize(("name", "most"), [("f16", 2048), ("f32", 2**24)])
+def test_more_contributions_than_can_be_exact(name: str, most: int) -> None:
+    """Planted: ``>=``; the remedy unsaid."""
+    check_contributions(DTYPES[name], most)
+    assert np.all(np.abs(seeded_rows(0, (1, 100), DTYPES[name], 0, most)) == 1)
+    says = f"{most + 1} contributions cannot be summed exactly in {name}; use --dtype f32 or --dtype i32"
+    with pytest.raises(ConfigError, match=f"^{says}$"):
+        check_contributions(DTYPES[name], most + 1)
+
+
+def test_i32_has_no_limit() -> None:
+    """Planted: a limit for a type whose addition wraps."""
+    check_contributions(DTYPES["i32"], 2**40)

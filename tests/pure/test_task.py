@@ -1,0 +1,87 @@
+"""Tasks: code that looks blocking, given the thread by the part it waits for."""
+
+import greenlet
+import pytest
+
+from sipsim.pe.task import Task, TaskFailed
+
+
+def task_of(body, name: str = "a kernel") -> Task:  # type: ignore[no-untyped-def]
+    return Task(name, body, greenlet.getcurrent())
+
+
+def test_it_runs_only_when_resumed() -> None:
+    """Planted: a body that starts when the task is made."""
+    steps: list[str] = []
+    task = task_of(lambda: steps.append("ran"))
+    assert steps == []
+    assert not task.ended
+    task.resume()
+    assert steps == ["ran"]
+    assert task.ended
+
+
+def test_wait_gives_up_the_thread_and_returns_what_resume_was_given() -> None:
+    """Planted: ``wait`` that returns what it was called with; the words kept after the resume."""
+    seen: list[object] = []
+
+    def body() -> None:
+        seen.append(task.wait("the first thing"))
+        seen.append(task.wait("the second"))
+
+    task = task_of(body)
+    task.resume("lost: nobody waits yet")
+    assert (seen, task.waits_for) == ([], "the first thing")
+    task.resume(b"data")
+    assert (seen, task.waits_for) == ([b"data"], "the second")
+    task.resume(7)
+    assert (seen, task.waits_for, task.ended) == ([b"data", 7], None, True)
+
+
+def test_a_task_that_resumes_nobody_returns_to_the_loop() -> None:
+    """Two tasks in turns. Planted: the parent taken from whoever resumes."""
+    order: list[str] = []
+
+    def body(name: str, tasks: list[Task], index: int) -> None:
+        for turn in range(2):
+            order.append(f"{name}{turn}")
+            tasks[index].wait("its turn")
+
+    tasks: list[Task] = []
+    tasks += [task_of(lambda n=n, i=i: body(n, tasks, i)) for i, n in enumerate("ab")]  # type: ignore[misc]
+    for task in [*tasks, *tasks]:
+        task.resume()
+    assert order == ["a0", "b0", "a1", "b1"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+def test_an_exception_surfaces_in_the_loop_with_its_cause(error: BaseException) -> None:
+    """Planted: the exception swallowed; the task left as if it still waited; ``sys.exit`` ending the simulator."""
+
+    def body() -> None:
+        task.wait("its end")
+        raise error
+
+    task = task_of(body, "cube 3, PE 0")
+    task.resume()
+    with pytest.raises(TaskFailed, match=r"^cube 3, PE 0 failed$") as caught:
+        task.resume()
+    assert caught.value.__cause__ is error
+    assert caught.value.place == "cube 3, PE 0"
+    assert task.ended
+
+
+def test_what_is_left_waiting_does_not_disturb() -> None:
+    """A task that nobody resumes again is taken down with its handlers run and no error. Planted: ``except:``."""
+    left: list[str] = []
+
+    def body() -> None:
+        try:
+            task.wait("nothing that will happen")
+        finally:
+            left.append("closed")
+
+    task = task_of(body)
+    task.resume()
+    task._greenlet.throw(greenlet.GreenletExit)
+    assert left == ["closed"]

@@ -1,0 +1,185 @@
+"""Device tensors: which byte of which cube's HBM each element is, and what a kernel may address."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hardware import ONE_SIP, Bench, config
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sipsim.address import MIB, VIRTUAL_BIT, PhysAddr
+from sipsim.dtypes import DTYPES
+from sipsim.errors import MemoryAccessError
+from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.tensor import ALIGN_BYTES, AddressSpace, HostTensor, Tensor, dtype_of
+from sipsim.host.torch_api import Torch
+from sipsim.memory import MemoryStore
+from sipsim.plan import Plan
+
+CUBES = 4
+CAPACITY = 64 * 1024
+
+
+def memory() -> MemoryStore:
+    return MemoryStore(2, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
+
+
+def space(reserved: int = 0) -> AddressSpace:
+    return AddressSpace(2, CAPACITY - reserved)
+
+
+def tensor(shape: tuple[int, ...], dtype: str = "i32", cubes: int = CUBES) -> tuple[Tensor, MemoryStore, AddressSpace]:
+    store, addresses = memory(), space()
+    return Tensor(store, addresses, shape, DTYPES[dtype], DPPolicy(num_cubes=cubes)), store, addresses
+
+
+def hbm(cube: int, offset: int) -> int:
+    return PhysAddr(2, cube, 0, "hbm", offset).encode()
+
+
+def test_each_cube_holds_its_block_of_rows() -> None:
+    """Eight rows on four cubes: two each, in order. Planted: rows dealt round robin; PE 1's HBM."""
+    made, store, _ = tensor((8, 3))
+    values = np.arange(24, dtype="<i4").reshape(8, 3)
+    made.copy_(HostTensor(values))
+    for cube in range(CUBES):
+        assert store.read(hbm(cube, 0), 24) == values[2 * cube : 2 * cube + 2].tobytes()
+    assert np.array_equal(made.numpy(), values)
+    assert (made.nbytes, made.numel(), made.elements_per_cube()) == (96, 24, 6)
+
+
+def test_one_range_of_virtual_addresses() -> None:
+    """A kernel finds cube c's shard at the start plus c shards. Planted: each shard aligned by itself."""
+    made, store, addresses = tensor((4, 3))
+    made.copy_(HostTensor(np.arange(12).reshape(4, 3)))
+    for element in range(12):
+        where = addresses.translate(made.va + 4 * element, 4)
+        assert int.from_bytes(store.read(where, 4), "little") == element
+        assert PhysAddr.decode(where) == PhysAddr(2, element // 3, 0, "hbm", element % 3 * 4)
+
+
+@pytest.mark.parametrize(
+    ("start", "nbytes"), [(0, 13), (4, 12), (12, 13), (11, 2), (44, 8), (48, 1), (-1, 1), (10**9, 4)]
+)
+def test_ranges_that_are_no_part_of_one_shard(start: int, nbytes: int) -> None:
+    """Across two shards, past the end, before the start. Planted: the end of the range not looked at."""
+    made, _, addresses = tensor((4, 3))
+    with pytest.raises(MemoryAccessError, match=f"^{nbytes} bytes at virtual address 0x[0-9a-f]+ are not within one"):
+        addresses.translate((made.va + start) | VIRTUAL_BIT, nbytes)
+
+
+def test_physical_addresses_pass_through() -> None:
+    """Planted: looked up as if they were virtual."""
+    assert space().translate(hbm(3, 40), 99) == hbm(3, 40)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 700)), min_size=1, max_size=12))
+def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
+    """Neither in virtual nor in physical space, and each starts aligned. Planted: the size rounded down."""
+    addresses = space()
+    segments = [s for cubes, nbytes in wanted for s in addresses.allocate(range(cubes), nbytes)]
+    for key in ("va", "pa"):
+        ordered = sorted((getattr(s, key), s.nbytes) for s in segments)
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
+    assert all(s.pa % ALIGN_BYTES == 0 for s in segments)
+    for segment in segments:
+        assert addresses.translate(segment.va, segment.nbytes) == segment.pa
+
+
+def test_no_room_is_named_and_rings_at_the_top_are_left_alone() -> None:
+    """Planted: reserved bytes handed out; the remedy unsaid."""
+    addresses = space(reserved=1024)
+    addresses.allocate(range(1), CAPACITY - 2048)
+    addresses.allocate(range(1), 1024)
+    with pytest.raises(MemoryAccessError) as refused:
+        addresses.allocate(range(2), 1)
+    assert str(refused.value) == (
+        "a tensor of 1 bytes a cube does not fit cube 0: 0 bytes of its HBM are left; "
+        "use a smaller size or raise cube.hbm_MiB_per_pe"
+    )
+
+
+@pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])
+def test_torch_keeps_the_rings_of_the_plan_free(kind: str, reserved: int) -> None:
+    """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one. Planted: rings of no PE counted."""
+    settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 1, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
+    torch = Torch(Bench(Plan(config(settings))).sip)
+    room = MIB - reserved
+    torch.zeros((2, room // 4), dtype="i32")
+    with pytest.raises(MemoryAccessError, match="0 bytes of its HBM are left"):
+        torch.zeros((2, 1), dtype="i32")
+
+
+@pytest.mark.parametrize(
+    ("given_type", "dtype", "expected"),
+    [("<f8", "f16", [1.0, -2.5, 2048.0, np.inf]), ("<i8", "i32", [1, -2, 7, 2**31 - 1]), (">f4", "f32", [1, 2, 3, 4])],
+)
+def test_copies_convert_on_the_host(given_type: str, dtype: str, expected: list[float]) -> None:
+    """Any array, in any byte order. Planted: bytes taken as they are."""
+    made, store, _ = tensor((4,), dtype)
+    made.copy_(HostTensor(np.array(expected, given_type)))
+    assert made.numpy().tolist() == expected
+    assert made.numpy().dtype == DTYPES[dtype].numpy
+    assert store.read(hbm(0, 0), DTYPES[dtype].itemsize) == np.array(expected[:1], DTYPES[dtype].numpy).tobytes()
+
+
+def test_arrays_that_are_not_contiguous() -> None:
+    """Planted: the transposed array's own memory order."""
+    made, _, _ = tensor((4, 2))
+    values = np.arange(8, dtype="<i4").reshape(2, 4).T
+    made.copy_(HostTensor(values))
+    assert np.array_equal(made.numpy(), values)
+
+
+def test_copy_between_device_tensors_and_fill() -> None:
+    """Planted: ``fill_`` of the first shard only."""
+    one, _, _ = tensor((4, 5), "f32")
+    two, _, _ = tensor((4, 5), "f16")
+    assert one.fill_(2.5) is one
+    assert two.copy_(one).numpy().tolist() == [[2.5] * 5] * 4
+    assert two.cpu().numpy().tolist() == [[2.5] * 5] * 4
+
+
+def test_numpy_is_a_copy() -> None:
+    """Planted: a view of simulated memory."""
+    made, _, _ = tensor((4,))
+    array = made.numpy()
+    array[:] = 9
+    assert made.numpy().tolist() == [0] * 4
+
+
+def test_mistakes_say_what_is_wrong() -> None:
+    """Planted: rows silently left over; shapes broadcast."""
+    with pytest.raises(ValueError, match=r"\(6, 3\) has 6 rows, which 4 cubes cannot share equally; use a multiple"):
+        tensor((6, 3))
+    made, _, _ = tensor((4, 3))
+    with pytest.raises(ValueError, match=r"cannot copy a tensor of shape \(3,\) into one of \(4, 3\)"):
+        made.copy_(HostTensor(np.zeros(3)))
+    with pytest.raises(ValueError, match="num_cubes=0: must be at least 1"):
+        DPPolicy(num_cubes=0)
+    with pytest.raises(ValueError, match="cube='column_wise' is not available; allowed: row_wise"):
+        DPPolicy(cube="column_wise")
+
+
+@pytest.mark.parametrize(
+    ("given_type", "name"),
+    [
+        ("f16", "f16"),
+        (np.float16, "f16"),
+        (np.dtype("<f4"), "f32"),
+        ("float32", "f32"),
+        (np.int32, "i32"),
+        (DTYPES["i32"], "i32"),
+    ],
+)
+def test_types_by_their_names(given_type: object, name: str) -> None:
+    """Planted: only our own spelling."""
+    assert dtype_of(given_type) is DTYPES[name]
+
+
+@pytest.mark.parametrize("given_type", ["f8", np.float64, "bfloat16", 3, ">f4", np.uint32])
+def test_types_that_are_not_available(given_type: object) -> None:
+    """Planted: a type of the same size taken for its fellow."""
+    with pytest.raises(TypeError, match="is not available; allowed: f16, f32, i32"):
+        dtype_of(given_type)
