@@ -13,6 +13,7 @@ from sipsim.errors import ConfigError
 
 Array = np.ndarray[Any, Any]
 _GOLDEN = 0x9E3779B97F4A7C15
+_SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
 
 
@@ -41,7 +42,7 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
     """The data of one rank, as int64, ``shape`` = (cubes, elements a cube)."""
     count = shape[0] * shape[1]
-    state = (seed * _GOLDEN + rank * count * _GOLDEN + _GOLDEN) & _MASK
+    state = (seed * _SEED_STEP + rank * count * _GOLDEN + _GOLDEN) & _MASK
     counters = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))

@@ -1,7 +1,7 @@
 """The preloaded server: it starts processes, tells each end, kills when it is told to or is left alone.
 
 Seen to fail with these bugs planted: a reset connection that raises, a ``KILL`` that is only understood alone, a
-folder that stays when the launcher's end is closed early, children that keep the launcher's end open.
+folder that stays when the launcher's end is closed early.
 """
 
 import os

@@ -155,6 +155,7 @@ def test_pointers_count_on_past_the_ring() -> None:
     assert [r.fields["addr"] for r in bench.records("ipcq.send")] == slots
     assert [r.fields["addr"] for r in bench.records("ipcq.recv")] == slots
     assert [r.fields["sender_seq"] for r in bench.records("ipcq.send")] == [0, 1, 2, 3, 4]
+    assert [r.fields["consumer_seq"] for r in bench.records("ipcq.recv")] == [1, 2, 3, 4, 5], "as its credit says"
 
 
 def run_messages(bench: Bench, sizes: list[int], first_recv_ps: int) -> list[list[int]]:

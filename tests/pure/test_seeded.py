@@ -11,7 +11,7 @@ from sipsim.host.seeded import check_contributions, compare, expected_row, seede
 
 SIPS, CUBES, N = 16, 16, 64
 LARGEST = SIPS * CUBES
-GOLDEN = {"i32": [[-501176263, 1853398635, 113532185, -125060951]], "f16": [[4, -3, -2, -4], [5, -1, 6, 3]]}
+GOLDEN = {"i32": [[-501176263, 1853398635, 113532185, -125060951]], "f16": [[5, -8, -3, 1], [-5, 7, 5, -6]]}
 types = pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 
 
