@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 Count = Annotated[int, Meta(ge=1, le=2048)]
 Index = Annotated[int, Meta(ge=0, le=2047)]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**40)]
-NonNegative = Annotated[float, Meta(ge=0, le=1e12)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
 Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Direction = Literal["E", "W", "N", "S"]
 DTypeName = Literal["f16", "f32", "i32"]

@@ -1,7 +1,7 @@
 """``ahbm-launch`` as users start it: one process a SIP, the table, the result file, the flags that are refused.
 
 Seen to fail with these bugs planted: SIPs that share a process, a digest that covers a pid, a key of the result
-file left out, a config read after the run folder is made, a mistake told in two lines, a progress line drawn into a
+file XX
 pipe, a refusal without a result file.
 """
 
