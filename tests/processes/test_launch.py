@@ -1,8 +1,8 @@
 """``ahbm-launch`` as users start it: one process a SIP, the table, the result file, the flags that are refused.
 
 Seen to fail with these bugs planted: SIPs that share a process, a digest that covers a pid, a key of the result
-file XX
-pipe, a refusal without a result file.
+file left out, a config read after the run folder is made, a mistake told in two lines, a refusal without a result
+file.
 """
 
 import csv
