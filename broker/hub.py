@@ -85,7 +85,7 @@ class Hub:
             case Stop():
                 return self._abort(message.reason)
             case AskStatus():
-                return [(LAUNCHER, self._status())]
+                return [(LAUNCHER, self.status())]
 
     def _join(self, sender: int, join: Join) -> Out:
         if sender != join.rank:
@@ -163,7 +163,8 @@ class Hub:
         sync = self.timesync
         return [(LAUNCHER, Finished(sync.reports, sync.grants, sync.window_ps_sum, sync.windows))]
 
-    def _status(self) -> Status:
+    def status(self) -> Status:
+        """How far the run is."""
         sync = self.timesync
         now_ps = least(*(sync.acts_ps(rank) for rank in range(self._size))) or 0
         return Status(len(self._membership.joined), now_ps, sync.grants)

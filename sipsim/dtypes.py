@@ -22,3 +22,10 @@ DTYPES: dict[str, DType] = {
     "f32": DType("f32", np.dtype("<f4"), 4, 2**24),
     "i32": DType("i32", np.dtype("<i4"), 4, None),
 }
+
+
+def named_dtype(dtype: object) -> DType | None:
+    """A type from its name or itself; None for anything else."""
+    if isinstance(dtype, DType):
+        return dtype
+    return DTYPES.get(dtype) if isinstance(dtype, str) else None

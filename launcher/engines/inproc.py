@@ -58,9 +58,8 @@ class InProcess:
 
     def _look_up(self) -> None:
         if self._request.progress.due():
-            sync = self._hub.timesync
-            now = min((sync.acts_ps(m.rank) or 0 for m in self.members), default=0)
-            self._request.progress.show(now, sync.grants)
+            status = self._hub.status()
+            self._request.progress.show(status.now_ps, status.grants)
         reason = self._attention.reason()
         if reason is not None and not self._stopping:
             self._stopping = True

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.address import VIRTUAL_BIT, PhysAddr
-from sipsim.dtypes import DTYPES, DType
+from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import MemoryAccessError
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.memory import MemoryStore
@@ -173,10 +173,9 @@ def dtype_of(dtype: object) -> DType:
     Raises:
         TypeError: for anything else, with what is allowed.
     """
-    if isinstance(dtype, DType):
-        return dtype
-    if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
+    named = named_dtype(dtype)
+    if named is not None:
+        return named
     try:
         wanted = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sipsim.dtypes import DTYPES, DType
+from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
 
 if TYPE_CHECKING:
@@ -62,10 +62,9 @@ def as_dtype(dtype: object) -> DType:
     Raises:
         KernelError: for anything else, with what is allowed.
     """
-    if isinstance(dtype, DType):
-        return dtype
-    if isinstance(dtype, str) and dtype in DTYPES:
-        return DTYPES[dtype]
+    known = named_dtype(dtype)
+    if known is not None:
+        return known
     raise KernelError(f"dtype {dtype!r} is not known; allowed: {', '.join(DTYPES)}")
 
 
