@@ -6,6 +6,7 @@
 
 from enum import Enum
 
+from broker.explain import explain
 from broker.membership import Membership
 from broker.timesync import ProtocolError, Quiet, TimeSync, least
 from broker.wire import (
@@ -13,6 +14,7 @@ from broker.wire import (
     Abort,
     AskDump,
     AskStatus,
+    AskSync,
     Channel,
     Deadlock,
     Dump,
@@ -31,6 +33,7 @@ from broker.wire import (
     Started,
     Status,
     Stop,
+    Sync,
     ToBroker,
 )
 
@@ -50,19 +53,27 @@ class Phase(Enum):
 class Hub:
     """One run of ``size`` SIPs. The only writer of its phase, membership and time synchronisation."""
 
-    def __init__(self, size: int, channels: list[Channel]) -> None:
+    def __init__(self, size: int, channels: list[Channel], reactions_ps: list[int] | None = None) -> None:
         self._size = size
         self.phase = Phase.JOINING
         self._membership = Membership(size)
-        self.timesync = TimeSync(size, channels)
+        self.timesync = TimeSync(size, channels, reactions_ps)
+        self._undecided = False
+        self._now_ns = 0
+        self._began_ns = 0
         self._dumps: dict[int, bytes] = {}
         self._owing: set[int] = set()
 
-    def handle(self, sender: int, message: ToBroker) -> Out:
-        """Take one fact and answer with what must be sent, as (destination, message).
+    def handle(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
+        """Take one fact and answer with what must be sent: :meth:`take`, then :meth:`decide`."""
+        return self.take(sender, message, now_ns) + self.decide()
+
+    def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
+        """Take one fact; what it demands at once, as (destination, message). ``now_ns`` is host time.
 
         A fact that cannot be true ends the run as an internal failure that names the sender; it never raises.
         """
+        self._now_ns = now_ns
         try:
             return self._dispatch(sender, message)
         except ProtocolError as error:
@@ -86,6 +97,8 @@ class Hub:
                 return self._abort(message.reason)
             case AskStatus():
                 return [(LAUNCHER, self.status())]
+            case AskSync():
+                return [(LAUNCHER, self.sync(self._now_ns))]
 
     def _join(self, sender: int, join: Join) -> Out:
         if sender != join.rank:
@@ -103,6 +116,7 @@ class Hub:
         if not self._membership.complete:
             return []
         self.phase = Phase.RUNNING
+        self._began_ns = self._now_ns
         start = Start(self._membership.endpoints())
         return [(LAUNCHER, Started()), *((rank, start) for rank in range(self._size))]
 
@@ -111,14 +125,29 @@ class Hub:
             raise ProtocolError(f"SIP {sender} reported before the run was started")
         if self.phase is not Phase.RUNNING:
             return []
-        decision = self.timesync.report(sender, report)
+        self.timesync.note(sender, report, self._now_ns)
+        self._undecided = True
+        return []
+
+    @property
+    def expects_reports(self) -> bool:
+        """Whether a SIP runs, whose report may be here already and had better be taken before :meth:`decide`."""
+        return self.timesync.running > 0
+
+    def decide(self) -> Out:
+        """What the reports since the last decision lead to, as (destination, message)."""
+        if not self._undecided or self.phase is not Phase.RUNNING:
+            return []
+        self._undecided = False
+        decision = self.timesync.decide()
         if not isinstance(decision, Quiet):
             return list[tuple[int, Message]](decision)
+        last_words: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         if any(decision.waiting):
             self.phase = Phase.DUMPING
-            return self._to_all(AskDump())
+            return last_words + self._to_all(AskDump())
         self.phase = Phase.ENDING
-        return self._to_all(End())
+        return last_words + self._to_all(End())
 
     def _dump(self, sender: int, dump: Dump) -> Out:
         if self.phase is not Phase.DUMPING:
@@ -152,9 +181,10 @@ class Hub:
     def _abort(self, reason: str) -> Out:
         if self.phase in (Phase.ENDING, Phase.DONE):
             return []
+        last_words: Out = [] if self.phase is Phase.DUMPING else [(LAUNCHER, self.sync(self._now_ns, last=True))]
         self.phase = Phase.ENDING
         aborts: Out = [(rank, Abort(reason)) for rank in sorted(self._owing)]
-        return aborts or self._finish_if_all_answered()
+        return last_words + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
         if self._owing or self.phase is not Phase.ENDING:
@@ -168,6 +198,10 @@ class Hub:
         sync = self.timesync
         now_ps = least(*(sync.acts_ps(rank) for rank in range(self._size))) or 0
         return Status(len(self._membership.joined), now_ps, sync.grants)
+
+    def sync(self, now_ns: int, last: bool = False) -> Sync:
+        """Who waits for whom at ``now_ns``."""
+        return explain(self.timesync, self._membership, self.phase.value, self._began_ns, now_ns, last)
 
     def _to_all(self, message: Message) -> Out:
         return [(rank, message) for rank in range(self._size)]

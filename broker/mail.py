@@ -2,11 +2,15 @@
 
 Everything is bytes, in one process too, so that one process and many run the same code. The post
 office keeps each ordered pair in order and nothing else; :class:`ShuffledPostOffice` uses that freedom.
+
+A kind of mail between processes has three ends: a SIP's, the broker's and the launcher's. ``broker.mails`` finds them
+by the scheme of an endpoint.
 """
 
 import random
 from collections import deque
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 Address = int
 
@@ -22,13 +26,70 @@ class Letter:
 
 
 class Mail(Protocol):
-    """What a SIP sends with. Receiving is the business of the loop around it."""
+    """What a SIP sends with."""
 
     def meet(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank; before that only the broker can be sent to."""
 
     def send(self, to: Address, frame: bytes) -> None:
         """Hand over a frame for a rank or the broker; never blocks and never loses it."""
+
+
+class SipMail(Mail, Protocol):
+    """A SIP's end between processes. What the broker sends and what peers send are waited for apart.
+
+    A SIP that has nothing granted waits for the broker alone: a peer's parcel is of no use before the grant that
+    counts on it, and to be woken for it would cost more than to take it.
+    """
+
+    def control(self) -> bytes:
+        """Wait for a frame of the broker."""
+
+    def parcel(self) -> bytes:
+        """Wait for a frame of a peer, or one of the broker if that comes first."""
+
+    def control_here(self) -> list[bytes]:
+        """Frames of the broker that are here already; what could not be sent before is tried again."""
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+
+
+class BrokerMail(Protocol):
+    """The broker's end between processes."""
+
+    def receive(self) -> tuple[Address | None, bytes]:
+        """Wait for one (sender, frame); the sender is None for a stranger."""
+
+    def receive_now(self) -> tuple[Address | None, bytes] | None:
+        """One (sender, frame) that is here already."""
+
+    def send(self, to: Address, frame: bytes) -> bool:
+        """Send without blocking; whether the destination is there (a dead one is the launcher's to notice)."""
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+
+
+class LauncherMail(Protocol):
+    """The launcher's end between processes: the broker is its only peer."""
+
+    @property
+    def pollable(self) -> Any:
+        """For a ``zmq.Poller``: readable when a frame may be here."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something could not be sent yet and should be tried again soon."""
+
+    def send(self, to: Address, frame: bytes) -> None:
+        """Send to the broker without blocking."""
+
+    def receive_waiting(self) -> Iterator[bytes]:
+        """Frames that are here already."""
+
+    def close_now(self) -> None:
+        """Release everything; what is queued for a broker that may be gone is dropped."""
 
 
 class PostOffice:

@@ -1,34 +1,66 @@
-"""The broker's process: a ``Hub`` behind a ROUTER socket. It decides nothing itself."""
+"""The broker's process: a ``Hub`` behind mail. It decides nothing itself."""
 
-from broker.hub import Hub, Phase
+from time import monotonic_ns
+
+from broker.hub import Hub, Out, Phase
+from broker.mail import BrokerMail
+from broker.mails import mail_for
+from broker.placement import Placement
 from broker.wire import LAUNCHER, BadFrame, Channel, Failed, decode_for_broker, encode
-from broker.zmq_mail import ZmqBroker
+
+Letter = tuple[int | None, bytes]
 
 
-def run_broker(endpoint: str, size: int, channels: list[Channel]) -> int:
-    """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows.
-
-    What is for the launcher waits until its first message: a ROUTER cannot send to whom it has not met.
-    """
-    hub = Hub(size, channels)
-    mail = ZmqBroker(endpoint)
-    for_launcher: list[bytes] = []
-    launcher_is_here = False
-    while hub.phase is not Phase.DONE or for_launcher:
-        sender, frame = mail.receive()
-        if sender is None:
-            continue
-        launcher_is_here = launcher_is_here or sender == LAUNCHER
-        try:
-            message = decode_for_broker(frame)
-        except BadFrame as error:
-            message = Failed("internal", f"the broker received {error}", "", 0)
-        for to, answer in hub.handle(sender, message):
-            if to == LAUNCHER:
-                for_launcher.append(encode(answer))
-            else:
-                mail.send(to, encode(answer))
-        while launcher_is_here and for_launcher:
-            mail.send(LAUNCHER, for_launcher.pop(0))
-    mail.close()
+def run_broker(
+    endpoint: str, size: int, channels: list[Channel], reactions_ps: list[int] | None = None, meeting: int = 0
+) -> int:
+    """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows."""
+    hub = Hub(size, channels, reactions_ps)
+    post = _Post(mail_for(endpoint).broker(endpoint))
+    placement = Placement(meeting)
+    while hub.phase is not Phase.DONE or post.owes_the_launcher:
+        letter: Letter | None = post.mail.receive()
+        while letter is not None:
+            post.send_all(_take(hub, post, *letter))
+            letter = post.mail.receive_now() if hub.expects_reports else None
+        post.send_all(hub.decide())
+        placement.gather(hub.timesync.gather)
+    post.mail.close()
     return 0
+
+
+def _take(hub: Hub, post: "_Post", sender: int | None, frame: bytes) -> Out:
+    if sender is None:
+        return []
+    if sender == LAUNCHER:
+        post.meet_launcher()
+    try:
+        message = decode_for_broker(frame)
+    except BadFrame as error:
+        message = Failed("internal", f"the broker received {error}", "", 0)
+    return hub.take(sender, message, monotonic_ns())
+
+
+class _Post:
+    """Sends answers. The launcher's wait until its first message: mail cannot be sent to whom it has not met."""
+
+    def __init__(self, mail: BrokerMail) -> None:
+        self.mail = mail
+        self._for_launcher: list[bytes] = []
+        self._launcher_is_here = False
+
+    @property
+    def owes_the_launcher(self) -> bool:
+        return bool(self._for_launcher)
+
+    def meet_launcher(self) -> None:
+        self._launcher_is_here = True
+
+    def send_all(self, answers: Out) -> None:
+        for to, answer in answers:
+            if to == LAUNCHER:
+                self._for_launcher.append(encode(answer))
+            else:
+                self.mail.send(to, encode(answer))
+        while self._launcher_is_here and self._for_launcher:
+            self.mail.send(LAUNCHER, self._for_launcher.pop(0))

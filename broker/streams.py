@@ -4,19 +4,9 @@ All channels of a pair share the stream. A gap is an error with a name, a duplic
 nothing is silently lost.
 """
 
-from typing import NamedTuple
-
 
 class LostPacket(RuntimeError):
     """A stream skipped a number: a packet on its way to us is gone."""
-
-
-class SentNews(NamedTuple):
-    """What a report says of one stream: packets sent so far, least arrival among those not reported yet."""
-
-    dst: int
-    packets: int
-    least_arrival_ps: int
 
 
 class OutStreams:
@@ -34,9 +24,12 @@ class OutStreams:
         self._news[dst] = arrival_ps if known is None else min(known, arrival_ps)
         return seq
 
-    def news(self) -> tuple[SentNews, ...]:
-        """What was sent since the last call, per destination."""
-        news = tuple(SentNews(dst, self.counts[dst], arrival) for dst, arrival in sorted(self._news.items()))
+    def news(self) -> tuple[tuple[int, int, int], ...]:
+        """Since the last call: (destination, packets sent so far, least arrival among those not told of yet)."""
+        if not self._news:
+            return ()
+        counts = self.counts
+        news = tuple([(dst, counts[dst], arrival) for dst, arrival in sorted(self._news.items())])
         self._news.clear()
         return news
 
@@ -48,23 +41,26 @@ class InStreams:
         self.counts: dict[int, int] = {}
         self._changed: set[int] = set()
 
-    def accept(self, src: int, seq: int) -> bool:
-        """Whether packet ``seq`` of ``src`` is new.
+    def accept(self, src: int, first: int, packets: int = 1) -> int:
+        """How many of ``packets`` that start with number ``first`` of ``src`` are known already; the others are new.
 
         Raises:
-            LostPacket: when packets before it have not come.
+            LostPacket: when packets before them have not come.
         """
         expected = self.counts.get(src, 0)
-        if seq < expected:
-            return False
-        if seq > expected:
-            raise LostPacket(f"packets {expected} to {seq - 1} from SIP {src} are lost: {seq} came first")
-        self.counts[src] = expected + 1
-        self._changed.add(src)
-        return True
+        if first > expected:
+            raise LostPacket(f"packets {expected} to {first - 1} from SIP {src} are lost: {first} came first")
+        known = min(expected - first, packets)
+        if known < packets:
+            self.counts[src] = first + packets
+            self._changed.add(src)
+        return known
 
     def news(self) -> tuple[tuple[int, int], ...]:
         """(source, count) of every stream that moved since the last call."""
-        news = tuple((src, self.counts[src]) for src in sorted(self._changed))
+        if not self._changed:
+            return ()
+        counts = self.counts
+        news = tuple([(src, counts[src]) for src in sorted(self._changed)])
         self._changed.clear()
         return news

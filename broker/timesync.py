@@ -1,9 +1,30 @@
 """How far each SIP may run: conservative synchronisation by least delays (DESIGN section 4). Pure: no clock, no socket.
 
 ``N[i]`` is a lower bound on the next thing SIP i will do: what it reported, or what it was granted on
-while it runs, lowered in both cases by the least arrival of any packet on its way to it. Nothing can
-reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``, where ``X[k]`` is ``N[k]`` unless k promised to
-send nothing before a later time. A SIP is granted when ``N[j] < horizon[j]``; otherwise the broker is silent.
+while it runs, lowered in both cases by the least arrival of any packet on its way to it. ``X[i] >= N[i]`` is a
+lower bound on what it sends next. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP
+is granted when ``N[j] < horizon[j]``; otherwise the broker is silent.
+
+Two widenings let ``X`` and ``D`` be later than the plain ones.
+
+* *Promise.* A SIP's report may say ``P``: by its local events alone, without another arrival, it sends nothing before.
+* *Reaction.* ``R[i]``: from an arrival at i to a sending that it causes, at least so long (the way to the egress).
+
+Both count a packet as *sent* at its arrival minus the least delay of the channels between the two SIPs.
+
+Proof. Take the first packet that reaches j before the horizon, and follow causes back from it: it was sent by some
+SIP m, because of m's local events alone as they stood at m's last report, or because an arrival at m made or released
+something. In the first case it was sent at P[m] or later. In the second it was sent R[m] or more after that arrival.
+The arrival was known to the broker (held by m, or counted by its sender and not yet taken) or it was not; if not, its
+sender's report has not come, so its own cause is looked at in the same way, and the delays and reactions of all SIPs
+on the chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at the chain's start and ``D`` with
+``R`` of each SIP on the way, its ends left out (``LeastDelays``), bound it. ``N`` is a bound by itself, so the greater
+of the two is one. A SIP that runs works on what it had reported and on what its grant made it take; both are still in
+its ``X``.
+
+What is recomputed on a report: ``N`` and ``X`` of the reporter and of the receivers it names. Every idle SIP has a
+*blocker*, a SIP whose ``X + D`` was not past its ``N``; only those whose blocker moved, and the SIPs named, are looked
+at again.
 
 The facts are ``Report`` messages, the commands ``Grant`` messages or ``Quiet``, which says that nothing
 can happen any more.
@@ -12,7 +33,9 @@ can happen any more.
 from collections import deque
 from typing import NamedTuple
 
-from broker.paths import LeastDelays
+from broker.paths import FAR, LeastDelays
+from broker.placement import Crowd
+from broker.waits import Waits
 from broker.wire import MAX_PS, Channel, Grant, Report
 
 Ps = int
@@ -29,10 +52,10 @@ class Quiet(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Why a horizon is what it is: SIP ``by`` may act at ``acts_ps`` and ``chain`` leads from it in ``delay_ps``."""
+    """Why a horizon is what it is: SIP ``by`` may send at ``sends_ps`` and ``chain`` leads from it in ``delay_ps``."""
 
     by: int
-    acts_ps: Ps
+    sends_ps: Ps
     delay_ps: Ps
     chain: list[str]
 
@@ -44,167 +67,282 @@ def least(*times: Ps | None) -> Ps | None:
 
 
 class _Member:
-    """What the broker knows of one SIP. Only ``TimeSync`` writes it."""
+    """What the broker knows of one SIP. Only ``TimeSync`` writes it. Times here are ``FAR`` for never."""
 
     __slots__ = (
+        "blocker",
         "flight",
+        "granted_ps",
         "held_ps",
         "history",
         "next_ps",
+        "now_ps",
         "promise_ps",
+        "reaction_ps",
         "reported",
         "running",
         "sent",
         "taken",
+        "told",
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, reaction_ps: Ps = 0) -> None:
+        self.reaction_ps = reaction_ps
         self.reported = False
         self.running = False
-        self.next_ps: Ps | None = None
-        self.held_ps: Ps | None = None
+        self.now_ps: Ps = 0
+        self.granted_ps: Ps | None = 0
+        self.next_ps: Ps = FAR
+        self.held_ps: Ps = FAR
         self.promise_ps: Ps | None = None
         self.waiting = 0
+        self.blocker = -1
         self.sent: dict[int, int] = {}
         self.taken: dict[int, int] = {}
+        # Per source, packets that a sender has told of: what a grant must ask for where it exceeds ``taken``.
+        self.told: dict[int, int] = {}
         # Per source, (cumulative count, least arrival) of every report not yet covered by ``taken``.
         self.flight: dict[int, deque[tuple[int, Ps]]] = {}
         self.history: deque[Report | Grant] = deque(maxlen=8)
 
-    def flight_ps(self) -> Ps | None:
-        return least(*(arrival for records in self.flight.values() for _, arrival in records))
+    def flight_ps(self) -> Ps:
+        earliest = FAR
+        for records in self.flight.values():
+            for _, arrival in records:
+                if arrival < earliest:
+                    earliest = arrival
+        return earliest
 
-    def acts_ps(self) -> Ps | None:
+    def acts_ps(self) -> Ps:
         """``N``: held packets were counted into ``next_ps`` when the report came."""
-        return least(self.next_ps, self.flight_ps())
+        if not self.flight:
+            return self.next_ps
+        return min(self.next_ps, self.flight_ps())
 
-    def sends_ps(self) -> Ps | None:
-        """``X``: with a promise, only what has arrived or will arrive can make it send earlier; never before ``N``."""
-        acts = self.acts_ps()
-        if self.promise_ps is None or acts is None:
+    def sends_ps(self) -> Ps:
+        """``X``: what it told of by itself, or a reaction to what has arrived or will arrive; never before ``N``."""
+        acts, promise = self.acts_ps(), self.promise_ps
+        if promise is None or acts == FAR:
             return acts
-        sends = least(self.promise_ps, self.held_ps, self.flight_ps())
-        return acts if sends is None else max(acts, sends)
+        arrives = min(self.held_ps, self.flight_ps()) if self.flight else self.held_ps
+        caused = arrives + self.reaction_ps
+        sends = promise if promise < caused else caused
+        return sends if sends > acts else acts
 
     def forget_covered(self, source: int) -> None:
         records = self.flight.get(source)
-        while records and records[0][0] <= self.taken.get(source, 0):
+        if records is None:
+            return
+        taken = self.taken.get(source, 0)
+        while records and records[0][0] <= taken:
             records.popleft()
+        if not records:
+            del self.flight[source]
 
 
 class TimeSync:
-    """Facts in by :meth:`report`, commands out. One door for all state."""
+    """Facts in by :meth:`report`, commands out. One door for all state.
 
-    def __init__(self, size: int, channels: list[Channel]) -> None:
-        self.delays = LeastDelays(size, channels)
-        self._members = [_Member() for _ in range(size)]
+    ``reactions_ps``: ``R`` of every SIP; without it every R is 0.
+    """
+
+    def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
+        reactions = reactions_ps or [0] * size
+        self.delays = LeastDelays(size, channels, reactions)
+        self._members = [_Member(reaction) for reaction in reactions]
+        self._acts = [FAR] * size
+        self._sends = [FAR] * size
+        self._unreported = size
+        self._running = 0
+        self.gather = False
+        self.waits = Waits(size)
+        self._crowd = Crowd()
+        self._now_ns = 0
+        self._changed: set[int] = set()
         self.reports = 0
         self.grants = 0
         self.windows = 0
         self.window_ps_sum = 0
 
-    def report(self, rank: int, report: Report) -> list[tuple[int, Grant]] | Quiet:
-        """Take one SIP's report; answer with the grants that it makes possible, or that all is quiet.
+    def report(self, rank: int, report: Report, now_ns: int = 0) -> list[tuple[int, Grant]] | Quiet:
+        """Take one SIP's report and decide: :meth:`note`, then :meth:`decide`."""
+        self.note(rank, report, now_ns)
+        return self.decide()
+
+    def note(self, rank: int, report: Report, now_ns: int = 0) -> None:
+        """Take one SIP's report. ``now_ns`` is host time, for :attr:`waits` alone.
 
         Raises:
             ProtocolError: when the report cannot follow what this SIP said before.
         """
-        self._must_exist(rank, *(dst for dst, _, _ in report.sent), *(source for source, _ in report.taken))
+        self._must_exist(rank)
         member = self._members[rank]
         if member.reported and not member.running:
             raise ProtocolError(f"SIP {rank} reported without a grant; last facts: {list(member.history)}")
         member.history.append(report)
         self._note_sent(rank, member, report)
         self._note_taken(rank, member, report)
+        if member.running:
+            self.gather = self._crowd.note(self._running, report.run_ns)
+            self._running -= 1
+        else:
+            self._unreported -= 1
         member.reported, member.running = True, False
-        member.next_ps = least(report.next_ps, report.held_ps)
-        member.held_ps, member.promise_ps = report.held_ps, report.promise_ps
+        member.held_ps = FAR if report.held_ps is None else report.held_ps
+        member.next_ps = member.held_ps if report.next_ps is None else min(report.next_ps, member.held_ps)
+        member.now_ps, member.promise_ps = report.now_ps, report.promise_ps
         member.waiting = report.waiting
+        member.blocker = -1
         self.reports += 1
-        return self._decide()
+        self._now_ns = now_ns
+        self.waits.reported(rank, report.run_ns, report.send_ns, now_ns)
+        self._changed.add(rank)
+
+    def decide(self) -> list[tuple[int, Grant]] | Quiet:
+        """The grants that the reports since the last decision make possible, or that all is quiet.
+
+        Reports that are here already are better noted all before one decision: its horizons lie further ahead.
+        """
+        changed, self._changed = self._changed, set()
+        return self._decide(changed)
+
+    @property
+    def running(self) -> int:
+        """How many SIPs run."""
+        return self._running
+
+    @property
+    def size(self) -> int:
+        """The number of SIPs."""
+        return len(self._members)
 
     def horizon_ps(self, rank: int) -> Ps | None:
         """Nothing can reach ``rank`` before this; None when nothing can reach it at all."""
-        return least(*(bound.acts_ps + bound.delay_ps for bound in self._bounds(rank)))
+        horizon = self._horizon(rank)
+        return None if horizon > MAX_PS else horizon
 
     def bound(self, rank: int) -> Bound | None:
         """Which SIP and which chain of channels bounds the horizon of ``rank``; the lowest rank when several do."""
-        return min(self._bounds(rank), key=lambda b: (b.acts_ps + b.delay_ps, b.by), default=None)
+        reach = [(self._sends[k] + delay, k, delay) for k, delay in self.delays.into[rank]]
+        total, by, delay = min(reach, default=(FAR, 0, 0))
+        if total > MAX_PS:
+            return None
+        return Bound(by, total - delay, delay, self.delays.chain(by, rank))
 
     def acts_ps(self, rank: int) -> Ps | None:
-        """``N`` of one SIP."""
-        return self._members[rank].acts_ps()
+        """``N`` of one SIP; None for never."""
+        acts = self._acts[rank]
+        return None if acts == FAR else acts
 
     def is_running(self, rank: int) -> bool:
         """Whether ``rank`` was granted and has not reported since."""
         return self._members[rank].running
 
-    def _must_exist(self, *ranks: int) -> None:
-        strangers = [rank for rank in ranks if not 0 <= rank < len(self._members)]
-        if strangers:
-            raise ProtocolError(f"a report by or about {strangers[0]}, where SIPs are 0 to {len(self._members) - 1}")
+    def has_reported(self, rank: int) -> bool:
+        """Whether the first report of ``rank`` has come."""
+        return self._members[rank].reported
+
+    def now_ps(self, rank: int) -> Ps:
+        """The simulated time of the last report of ``rank``."""
+        return self._members[rank].now_ps
+
+    def granted_ps(self, rank: int) -> Ps | None:
+        """The horizon of the last grant of ``rank``; 0 before the first one, None when nothing bounds it."""
+        return self._members[rank].granted_ps
+
+    def lacks(self, rank: int) -> tuple[tuple[int, int], ...]:
+        """(source, packets) that senders have told of and ``rank`` has not told to have taken."""
+        member = self._members[rank]
+        missing = ((source, count - member.taken.get(source, 0)) for source, count in member.told.items())
+        return tuple(sorted((source, count) for source, count in missing if count > 0))
+
+    def waiting(self, rank: int) -> int:
+        """Kernels and scripts that waited at the last report of ``rank``."""
+        return self._members[rank].waiting
+
+    def _must_exist(self, rank: int) -> None:
+        if not 0 <= rank < len(self._members):
+            raise ProtocolError(f"a report by or about {rank}, where SIPs are 0 to {self.size - 1}")
 
     def _note_sent(self, rank: int, member: _Member, report: Report) -> None:
         for dst, count, arrival in report.sent:
+            self._must_exist(dst)
             if count <= member.sent.get(dst, 0):
                 raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {member.sent[dst]}")
             member.sent[dst] = count
             receiver = self._members[dst]
+            receiver.told[rank] = count
             receiver.flight.setdefault(rank, deque()).append((count, arrival))
             receiver.forget_covered(rank)
+            self._changed.add(dst)
 
     def _note_taken(self, rank: int, member: _Member, report: Report) -> None:
         for source, count in report.taken:
+            self._must_exist(source)
             if count < member.taken.get(source, 0):
                 raise ProtocolError(f"SIP {rank} took {count} packets of {source} after {member.taken[source]}")
             member.taken[source] = count
             member.forget_covered(source)
 
-    def _decide(self) -> list[tuple[int, Grant]] | Quiet:
-        members = self._members
-        if not all(m.reported for m in members):
+    def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiet:
+        members, acts, sends = self._members, self._acts, self._sends
+        for rank in changed:
+            member = members[rank]
+            acts[rank], sends[rank] = member.acts_ps(), member.sends_ps()
+        if self._unreported:
             return []
-        acts = [m.acts_ps() for m in members]
-        if not any(m.running for m in members) and all(a is None for a in acts):
-            return Quiet(tuple(m.waiting for m in members))
-        sends = [m.sends_ps() for m in members]
-        granted = []
-        for rank, member in enumerate(members):
-            start = acts[rank]
-            if member.running or start is None:
-                continue
-            horizon = self._horizon(rank, sends)
-            if horizon is None or start < horizon:
-                granted.append((rank, self._grant(rank, start, horizon)))
-        return granted
+        if not self.grants:
+            changed = set(range(self.size))
+        if not self._running and min(acts) == FAR:
+            return Quiet(tuple([m.waiting for m in members]))
+        return [grant for rank in self._to_look_at(changed) if (grant := self._look_at(rank)) is not None]
 
-    def _horizon(self, rank: int, sends: list[Ps | None]) -> Ps | None:
-        rows = self.delays.rows
-        reach = least(*(s + d for k, s in enumerate(sends) if s is not None and (d := rows[k][rank]) is not None))
+    def _to_look_at(self, changed: set[int]) -> list[int]:
+        """Idle SIPs for which something has changed, in order: they themselves, or what kept them from running."""
+        return [
+            rank
+            for rank, member in enumerate(self._members)
+            if not member.running and (rank in changed or member.blocker in changed)
+        ]
+
+    def _look_at(self, rank: int) -> tuple[int, Grant] | None:
+        start = self._acts[rank]
+        if start == FAR:
+            return None
+        sends, horizon = self._sends, FAR
+        for by, delay in self.delays.into[rank]:
+            reach = sends[by] + delay
+            if reach <= start:
+                self._note_blocker(rank, by)
+                return None
+            if reach < horizon:
+                horizon = reach
         # No time after MAX_PS can be told, so a bound beyond it bounds nothing.
-        return None if reach is None or reach > MAX_PS else reach
+        return rank, self._grant(rank, start, None if horizon > MAX_PS else horizon)
 
-    def _bounds(self, rank: int) -> list[Bound]:
-        bounds = []
-        for by, member in enumerate(self._members):
-            acts, delay = member.sends_ps(), self.delays.get(by, rank)
-            if acts is not None and delay is not None:
-                bounds.append(Bound(by, acts, delay, self.delays.chain(by, rank)))
-        return bounds
+    def _note_blocker(self, rank: int, by: int) -> None:
+        member = self._members[rank]
+        if by != member.blocker:
+            self.waits.blocked(rank, by, self._now_ns)
+            member.blocker = by
+
+    def _horizon(self, rank: int) -> Ps:
+        sends = self._sends
+        return min([sends[by] + delay for by, delay in self.delays.into[rank]], default=FAR)
 
     def _grant(self, rank: int, start: Ps, horizon: Ps | None) -> Grant:
         member = self._members[rank]
-        need = tuple(
-            (source, sent)
-            for source, other in enumerate(self._members)
-            if (sent := other.sent.get(rank, 0)) > member.taken.get(source, 0)
-        )
-        grant = Grant(horizon, need)
-        member.running, member.next_ps = True, start
+        taken = member.taken
+        need = tuple(sorted([(s, count) for s, count in member.told.items() if count > taken.get(s, 0)]))
+        grant = Grant(horizon, need, self.gather)
+        self.waits.granted(rank, self._now_ns)
+        member.running, member.next_ps, member.blocker = True, start, -1
+        member.granted_ps = horizon
         member.history.append(grant)
+        self._running += 1
         self.grants += 1
         if horizon is not None:
             self.windows += 1
-            self.window_ps_sum += horizon - start
+            self.window_ps_sum = min(self.window_ps_sum + horizon - start, MAX_PS)
         return grant

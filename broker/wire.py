@@ -1,30 +1,35 @@
 """The messages between SIPs, broker and launcher, and their encoding. Nothing here decides anything.
 
-A message is a MessagePack array that starts with its kind. Decoding bounds every length before memory
-is taken and then checks the result against the message's schema; nothing is ever unpickled. Facts
-(``Report``, ``Failed``, ``Lost``) go up to the broker, commands (``Grant``, ``Abort``, ``End``) come down.
+A message is a MessagePack array that starts with its kind. It is decoded against its schema, field by field, so
+every length is bounded before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``)
+go up to the broker, commands (``Grant``, ``Abort``, ``End``) come down. Host times (``_ns``) are for people and for
+placement; nothing that is simulated may depend on them.
 
 Times are integer picoseconds; ``None`` stands for "never".
 """
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import msgpack
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 1
+PROTOCOL = 2
 BROKER = -1
 LAUNCHER = -2
 
 MAX_FRAME_BYTES = 64 * 2**20
 MAX_ITEMS = 2**16
 
-Rank = Annotated[int, Meta(ge=0, le=4095)]
+MAX_RANK = 4095
+Rank = Annotated[int, Meta(ge=0, le=MAX_RANK)]
 MAX_PS = 2**63 - 1
 Ps = Annotated[int, Meta(ge=0, le=MAX_PS)]
 Tally = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Channels = Annotated[int, Meta(ge=0, le=2**20)]
 Text = Annotated[str, Meta(max_length=2**20)]
+Blob = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
+Few = Meta(max_length=4096)
+Many = Meta(max_length=MAX_ITEMS)
 
 
 class Channel(NamedTuple):
@@ -60,7 +65,7 @@ class Join(Message, tag="join", frozen=True):
 class Start(Message, tag="start", frozen=True):
     """All SIPs have joined: where each one listens, by rank."""
 
-    endpoints: tuple[Text, ...]
+    endpoints: Annotated[tuple[Text, ...], Few]
 
 
 class Report(Message, tag="report", frozen=True):
@@ -69,23 +74,30 @@ class Report(Message, tag="report", frozen=True):
     ``next_ps``: earliest of its local queue; ``held_ps``: least arrival taken from a channel and not
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
     ``taken``: (source, packets taken so far, injected or not). ``waiting``: kernels and scripts that
-    wait. ``promise_ps``: it will send nothing before, unless something arrives.
+    wait. ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None
+    promises nothing. ``run_ns``, ``send_ns``: host time spent on this window, and of that on sending.
     """
 
     now_ps: Ps
     next_ps: Ps | None
     held_ps: Ps | None
-    sent: tuple[tuple[Rank, Tally, Ps], ...]
-    taken: tuple[tuple[Rank, Tally], ...]
+    sent: Annotated[tuple[tuple[Rank, Tally, Ps], ...], Few]
+    taken: Annotated[tuple[tuple[Rank, Tally], ...], Few]
     waiting: Tally
     promise_ps: Ps | None = None
+    run_ns: Tally = 0
+    send_ns: Tally = 0
 
 
 class Grant(Message, tag="grant", frozen=True):
-    """Run every event before ``horizon_ps`` once ``need`` = (source, count) packets have been taken."""
+    """Run every event before ``horizon_ps`` once ``need`` = (source, count) packets have been taken.
+
+    ``gather`` is advice on placement: share a processor with the broker, for nobody would run beside you anyway.
+    """
 
     horizon_ps: Ps | None
-    need: tuple[tuple[Rank, Tally], ...]
+    need: Annotated[tuple[tuple[Rank, Tally], ...], Few]
+    gather: bool = False
 
 
 class End(Message, tag="end", frozen=True):
@@ -99,7 +111,7 @@ class AskDump(Message, tag="ask_dump", frozen=True):
 class Dump(Message, tag="dump", frozen=True):
     """The answer to ``AskDump``, opaque to the broker."""
 
-    blob: bytes
+    blob: Blob
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -126,7 +138,7 @@ class Failed(Message, tag="failed", frozen=True):
 class Result(Message, tag="result", frozen=True):
     """A SIP's outcome, opaque to the broker; ``partial`` after an ``Abort``."""
 
-    blob: bytes
+    blob: Blob
     partial: bool
 
 
@@ -147,12 +159,54 @@ class AskStatus(Message, tag="ask_status", frozen=True):
     """The launcher asks how far the run is."""
 
 
+class AskSync(Message, tag="ask_sync", frozen=True):
+    """The launcher asks who waits for whom."""
+
+
 class Status(Message, tag="status", frozen=True):
     """``joined`` SIPs, and the least simulated time that any SIP stands at."""
 
     joined: Tally
     now_ps: Ps
     grants: Tally
+
+
+class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """How one SIP stands with time. ``state``: joining, starting, running, waiting or idle.
+
+    ``by`` keeps it (``state`` waiting) or would stop it next, sending at ``by_ps`` over ``chain``, which takes
+    ``delay_ps``; None when nobody can. ``lacks``: packets of others on their way to it when it was granted.
+    """
+
+    rank: Rank
+    state: Text
+    now_ps: Ps
+    next_ps: Ps | None
+    horizon_ps: Ps | None
+    since_ns: Tally
+    by: Rank | None
+    by_ps: Ps
+    delay_ps: Ps
+    chain: Annotated[tuple[Text, ...], Few]
+    lacks: Annotated[tuple[tuple[Rank, Tally], ...], Few]
+    waiting: Tally
+    run_ns: Tally
+    send_ns: Tally
+    wait_ns: Tally
+
+
+class Sync(Message, tag="sync", frozen=True):
+    """To the launcher: how every SIP stands, and the channels whose waits cost most host time.
+
+    ``last``: not an answer, but how it was when the run stopped running, for whatever reason.
+    """
+
+    last: bool
+    phase: Text
+    reports: Tally
+    grants: Tally
+    sips: Annotated[tuple[SipSync, ...], Few]
+    channels: Annotated[tuple[tuple[Text, Tally], ...], Few]
 
 
 class Started(Message, tag="started", frozen=True):
@@ -173,14 +227,14 @@ class RankResult(Message, tag="rank_result", frozen=True):
     """To the launcher: one SIP's ``Result``."""
 
     rank: Rank
-    blob: bytes
+    blob: Blob
     partial: bool
 
 
 class Deadlock(Message, tag="deadlock", frozen=True):
     """To the launcher: nothing can happen any more; the dump of every SIP, by rank."""
 
-    dumps: tuple[bytes, ...]
+    dumps: Annotated[tuple[Blob, ...], Few]
 
 
 class Finished(Message, tag="finished", frozen=True):
@@ -192,20 +246,27 @@ class Finished(Message, tag="finished", frozen=True):
     windows: Tally
 
 
-class Packet(Message, tag="packet", frozen=True):
-    """From SIP to SIP: ``seq`` counts the packets of the ordered pair, ``body`` is opaque."""
+class Parcel(Message, tag="parcel", frozen=True):
+    """Packets from SIP to SIP, in one frame: (channel, arrival, body) each, the bodies opaque.
+
+    ``first`` is the number of the first one in the stream of the ordered pair; the others follow without a gap.
+    """
 
     src: Rank
-    channel: Rank
-    seq: Tally
-    arrival_ps: Ps
-    body: bytes
+    first: Tally
+    packets: Annotated[tuple[tuple[Channels, Ps, Blob], ...], Many]
 
 
-ToBroker = Join | Report | Dump | Failed | Result | Lost | Stop | AskStatus
-ToSip = Start | Grant | End | AskDump | Abort | Refused | Packet
-ToLauncher = Status | Started | RankFailed | RankResult | Deadlock | Finished
+ToBroker = Join | Report | Dump | Failed | Result | Lost | Stop | AskStatus | AskSync
+ToSip = Start | Grant | End | AskDump | Abort | Refused | Parcel
+ToLauncher = Status | Sync | Started | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_FOR_BROKER: "msgspec.msgpack.Decoder[ToBroker]" = msgspec.msgpack.Decoder(ToBroker)
+_FOR_SIP: "msgspec.msgpack.Decoder[ToSip]" = msgspec.msgpack.Decoder(ToSip)
+_FOR_LAUNCHER: "msgspec.msgpack.Decoder[ToLauncher]" = msgspec.msgpack.Decoder(ToLauncher)
 
 
 def encode(message: Message) -> bytes:
@@ -214,27 +275,18 @@ def encode(message: Message) -> bytes:
     Raises:
         BadFrame: when it would be longer than any receiver accepts.
     """
-    frame: bytes = msgpack.packb(msgspec.to_builtins(message, builtin_types=(bytes,)))
+    frame = _ENCODER.encode(message)
     if len(frame) > MAX_FRAME_BYTES:
         raise BadFrame(f"a message of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     return frame
 
 
-def _decode(frame: bytes, kinds: Any) -> Any:
-    if len(frame) > MAX_FRAME_BYTES:
-        raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
-    try:
-        fields = msgpack.unpackb(
-            frame,
-            max_bin_len=MAX_FRAME_BYTES,
-            max_str_len=2**20,
-            max_array_len=min(MAX_ITEMS, len(frame)),
-            max_map_len=0,
-            max_ext_len=0,
-        )
-        return msgspec.convert(fields, kinds, builtin_types=(bytes,))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}") from None
+def _bad(error: Exception) -> BadFrame:
+    return BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}")
+
+
+def _too_long(frame: bytes) -> BadFrame:
+    return BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
@@ -243,18 +295,26 @@ def decode_for_broker(frame: bytes) -> ToBroker:
     Raises:
         BadFrame: when they are anything else.
     """
-    message: ToBroker = _decode(frame, ToBroker)
-    return message
+    if len(frame) > MAX_FRAME_BYTES:
+        raise _too_long(frame)
+    try:
+        return _FOR_BROKER.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise _bad(error) from None
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
-    """Bytes to a command or packet for a SIP.
+    """Bytes to a command or a parcel for a SIP.
 
     Raises:
         BadFrame: when they are anything else.
     """
-    message: ToSip = _decode(frame, ToSip)
-    return message
+    if len(frame) > MAX_FRAME_BYTES:
+        raise _too_long(frame)
+    try:
+        return _FOR_SIP.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise _bad(error) from None
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
@@ -263,5 +323,9 @@ def decode_for_launcher(frame: bytes) -> ToLauncher:
     Raises:
         BadFrame: when they are anything else.
     """
-    message: ToLauncher = _decode(frame, ToLauncher)
-    return message
+    if len(frame) > MAX_FRAME_BYTES:
+        raise _too_long(frame)
+    try:
+        return _FOR_LAUNCHER.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise _bad(error) from None

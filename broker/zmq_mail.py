@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from broker.wire import BROKER, LAUNCHER, MAX_FRAME_BYTES
+from broker.wire import BROKER, LAUNCHER, MAX_FRAME_BYTES, MAX_RANK
 
 LINGER_MS = 5000
 RECONNECT_MS = 5
@@ -26,7 +26,8 @@ def sender_of(name: bytes) -> int | None:
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")
-    return int(digits) if name.startswith(b"sip-") and digits.isdigit() else None
+    rank = int(digits) if name.startswith(b"sip-") and len(digits) <= 4 and digits.isdigit() else MAX_RANK + 1
+    return rank if rank <= MAX_RANK else None
 
 
 def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
@@ -36,6 +37,15 @@ def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
     return socket
+
+
+def _bind(socket: "zmq.Socket[bytes]", endpoint: str, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    """Listen, or release everything."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError:
+        context.destroy(linger=0)
+        raise
 
 
 class ZmqEnd:
@@ -48,9 +58,14 @@ class ZmqEnd:
         self._dealer.connect(broker_endpoint)
 
     @property
-    def socket(self) -> "zmq.Socket[bytes]":
+    def pollable(self) -> "zmq.Socket[bytes]":
         """For a ``zmq.Poller``."""
         return self._dealer
+
+    @property
+    def unsent(self) -> bool:
+        """ZeroMQ keeps and sends what cannot be sent yet."""
+        return False
 
     def send(self, to: int, frame: bytes) -> None:
         """Send to the broker, the only destination of this end."""
@@ -80,7 +95,7 @@ class ZmqSipMail(ZmqEnd):
     def __init__(self, rank: int, broker_endpoint: str, endpoint: str) -> None:
         super().__init__(rank_name(rank), broker_endpoint)
         self._pull = _socket(self._context, zmq.PULL)
-        self._pull.bind(endpoint)
+        _bind(self._pull, endpoint, self._context)
         self._poller = zmq.Poller()
         self._poller.register(self._dealer, zmq.POLLIN)
         self._poller.register(self._pull, zmq.POLLIN)
@@ -102,14 +117,21 @@ class ZmqSipMail(ZmqEnd):
             push.connect(self._endpoints[to])
         push.send(frame)
 
-    def receive(self) -> Iterator[bytes]:
-        """Wait for frames; yield all that are here, those of the broker first."""
-        ready = dict(self._poller.poll())
-        for socket in (self._dealer, self._pull):
-            if socket in ready:
-                with contextlib.suppress(zmq.Again):
-                    while True:
-                        yield socket.recv(zmq.NOBLOCK)
+    def control(self) -> bytes:
+        """Wait for a frame of the broker."""
+        return self._dealer.recv()
+
+    def parcel(self) -> bytes:
+        """Wait for a frame of a peer, or one of the broker if that comes first."""
+        try:
+            return self._pull.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            ready = dict(self._poller.poll())
+        return (self._pull if self._pull in ready else self._dealer).recv()
+
+    def control_here(self) -> list[bytes]:
+        """Frames of the broker that are here already."""
+        return list(self.receive_waiting())
 
     def close(self) -> None:
         """Send what is queued and release everything."""
@@ -125,11 +147,19 @@ class ZmqBroker:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._router = _socket(self._context, zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._router.bind(endpoint)
+        _bind(self._router, endpoint, self._context)
 
     def receive(self) -> tuple[int | None, bytes]:
         """Wait for one (sender, frame); the sender is None for a stranger or a frame in parts."""
         parts = self._router.recv_multipart()
+        return (sender_of(parts[0]), parts[1]) if len(parts) == 2 else (None, b"")
+
+    def receive_now(self) -> tuple[int | None, bytes] | None:
+        """One (sender, frame) that is here already."""
+        try:
+            parts = self._router.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
         return (sender_of(parts[0]), parts[1]) if len(parts) == 2 else (None, b"")
 
     def send(self, to: int, frame: bytes) -> bool:

@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and ``--timeout`` as one question that loops ask: must the run end now, and why?
+"""Ctrl-C, SIGTERM and ``--timeout`` as one question that loops ask: must the run end now, and why? And SIGUSR1 as
+another: does somebody want to know how it stands?
 
 A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C does
 what Python does without us.
@@ -29,6 +30,7 @@ class Attention:
         self._noted: str | None = None
         self._previous: dict[int, object] = {}
         self._insists = False
+        self._asked = False
         self._wakeup, self._wake = socket.socketpair()
 
     def __enter__(self) -> "Attention":
@@ -37,6 +39,7 @@ class Attention:
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for signum in _REASONS:
             self._previous[signum] = signal.signal(signum, self._handle)
+        self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._question)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -68,6 +71,11 @@ class Attention:
             self._noted = "timeout"
         return self._noted
 
+    def asked(self) -> bool:
+        """Whether somebody has asked by SIGUSR1, since the last call, how synchronisation stands."""
+        asked, self._asked = self._asked, False
+        return asked
+
     def seconds_left(self, at_most: float) -> float:
         """How long a loop may sleep before it must ask again."""
         if self._deadline is None or self._noted is not None:
@@ -88,6 +96,9 @@ class Attention:
         self._noted = self._noted or _REASONS[signal.Signals(signum)]
         if self._insists:
             signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_S)
+
+    def _question(self, signum: int, frame: FrameType | None) -> None:
+        self._asked = True
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         if self.reason() is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from broker.mails import MAIL_KINDS
 from launcher.engines import ENGINES
 from launcher.listing import LISTS
 from sipsim import VERSION
@@ -47,6 +48,8 @@ class Options:
     warmup: int
     seed: int
     engine: str
+    mail: str
+    explain_sync: bool
     timeout_s: float | None
     verify_data: bool
     json: Path | None
@@ -106,6 +109,8 @@ def parse(argv: list[str]) -> Options:
         warmup=values.warmup,
         seed=values.seed,
         engine=values.engine,
+        mail=values.mail,
+        explain_sync=values.explain_sync,
         timeout_s=values.timeout,
         verify_data=values.verify_data,
         json=values.json,
@@ -194,6 +199,11 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
 
 def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
+    mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
+    group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes ({mails})")
+    group.add_argument(
+        "--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)"
+    )
     group.add_argument("--timeout", type=_seconds, metavar="S", help="stop after S seconds of wall time")
     group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
 

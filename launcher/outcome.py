@@ -3,7 +3,7 @@
 First cause first: the first failure that is told is the error of the run, and what follows from it is not.
 """
 
-from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, ToLauncher
+from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, Sync, ToLauncher
 from sipsim.ccl.diagnostics import explain_deadlock
 from sipsim.errors import ERROR_KINDS
 from sipsim.job import RankOutcome, outcome_from_bytes
@@ -30,6 +30,7 @@ class Outcome:
         self.cut_short = False
         self.error: RunError | None = None
         self.sync: Finished | None = None
+        self.last_sync: Sync | None = None
         self.now_ps = 0
         self.startup_s = 0.0
         self.simulate_s = 0.0
@@ -50,6 +51,8 @@ class Outcome:
                 self.sync = message
             case Status():
                 self.now_ps = message.now_ps
+            case Sync():
+                self.last_sync = message if message.last else self.last_sync
             case Started():
                 pass
 

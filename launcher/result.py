@@ -47,6 +47,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "digest": digest(prepared, outcome),
         "config": msgspec.to_builtins(system.resolved),
         "engine": prepared.engine,
+        "mail": options.mail if prepared.engine != "inproc" else None,
         "sips": system.n_sips,
         "topology": system.topology,
         "runs": runs_of(outcome, system.n_sips),
@@ -55,6 +56,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
             "reports": sync.reports if sync else 0,
             "grants": sync.grants if sync else 0,
             "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
+            "dearest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _dearest(outcome)],
         },
         "wall_s": {
             "total": round(outcome.total_s, 4),
@@ -64,6 +66,11 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "status": outcome.status,
         "error": _error(outcome),
     }
+
+
+def _dearest(outcome: Outcome) -> tuple[tuple[str, int], ...]:
+    """The channels whose waits cost most host time, as the broker's last word had them."""
+    return outcome.last_sync.channels if outcome.last_sync else ()
 
 
 def digest(prepared: Prepared, outcome: Outcome) -> str | None:
@@ -154,11 +161,12 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "digest": None,
         "config": None,
         "engine": options.engine if options else None,
+        "mail": options.mail if options else None,
         "sips": options.sips if options else None,
         "topology": options.topology if options else None,
         "runs": [],
         "ranks": [],
-        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0},
+        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "dearest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
         "status": "failed",
         "error": {"kind": ConfigError.kind, "rank": None, "message": message},

@@ -109,6 +109,8 @@ def _as_child(program: Program) -> None:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # A question for the launcher that was sent to its whole group must not end anybody.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         status = program()
     except BaseException:

@@ -59,6 +59,9 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     cpu_s: float
     peak_pss_mib: float
+    run_s: float
+    send_s: float
+    wait_s: float
     runs: tuple[RunRecord, ...]
 
 

@@ -5,6 +5,7 @@ all of it that a SIP's ``Join`` carries.
 """
 
 import hashlib
+from collections.abc import Iterator
 from functools import cached_property
 
 from broker.wire import Channel
@@ -14,6 +15,7 @@ from sipsim.ccl.install import InstallPlan, PePlace, check_rings_disjoint, insta
 from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.config.rules import effective_ipcq
+from sipsim.noc.graph import Node
 from sipsim.pe.ipcq import IpcqInitEntry
 from sipsim.system import System
 from sipsim.units import ns_to_ps
@@ -62,6 +64,35 @@ class Plan:
         return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
 
     @cached_property
+    def pair_delay_ps(self) -> dict[tuple[int, int], int]:
+        """The least delay of the channels from one SIP to another."""
+        least: dict[tuple[int, int], int] = {}
+        for channel in self.channels:
+            pair = (channel.src, channel.dst)
+            least[pair] = min(least.get(pair, channel.delay_ps), channel.delay_ps)
+        return least
+
+    @cached_property
+    def egress_ps(self) -> list[int]:
+        """By SIP: from any event on it to a sending that it causes, at least so long.
+
+        *Sent at t* means that the packet arrives no sooner than ``t`` plus the pair's least delay. A message that a PE
+        sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link. A credit arrives a whole path's
+        latency after the ``recv`` that frees the slot, which is more than the pair's least delay by what is told here.
+        """
+        return [min(self._egress_gains(sip), default=0) for sip in range(self.system.n_sips)]
+
+    @cached_property
+    def reactions_ps(self) -> list[int]:
+        """By SIP: from an arrival over a link to a sending that it causes, at least so long.
+
+        An arrival is an event like any other, unless it only passes through: then it leaves after the way between
+        two ports, of which the lookahead has taken up to a chunk already.
+        """
+        through_ps = self.system.transit_gain_ps if self._some_peers_are_far() else None
+        return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over config, queue pairs, channels, algorithm source and program version."""
         text = "\n".join(
@@ -85,6 +116,27 @@ class Plan:
                     delay = self.ipcq_overhead_ps + entry.credit_ps
                     least[pair] = min(least.get(pair, delay), delay)
         return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least.items())]
+
+    def _egress_gains(self, sip: int) -> Iterator[int]:
+        system, overhead = self.system, self.ipcq_overhead_ps
+        for place, entries in self.entries.items():
+            for entry in entries if place.sip == sip else ():
+                if entry.peer.sip == sip:
+                    continue
+                yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
+                if entry.can_send:
+                    port = system.port_towards(sip, entry.peer.sip, entry.direction)
+                    way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
+                    yield overhead + way.head_ps()
+
+    def _some_peers_are_far(self) -> bool:
+        """Whether some messages pass through a SIP that they are not for."""
+        joined = {(link.src, link.dst) for link in self.system.links}
+        return any(
+            entry.peer.sip != place.sip and (place.sip, entry.peer.sip) not in joined
+            for place, entries in self.entries.items()
+            for entry in entries
+        )
 
     def _places(self) -> list[PePlace]:
         system = self.system

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import greenlet
 
-from broker.wire import Packet
+from broker.wire import Parcel
 from sipsim.ccl.install import PePlace
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
@@ -41,12 +41,12 @@ class Pe:
 class Sip:
     """The hardware of SIP ``sip`` and the tasks that run on it."""
 
-    def __init__(self, sip: int, plan: Plan, post: Callable[[int, Packet], None], keep_oplog: bool = False) -> None:
+    def __init__(self, sip: int, plan: Plan, post: Callable[[int, Parcel], None], keep_oplog: bool = False) -> None:
         self.sip = sip
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
-        self.session = Session(sip, self.engine, plan.channels, post)
+        self.session = Session(sip, self.engine, plan.channels, post, plan.reactions_ps[sip])
         self.session.model = self
         self.fabric = Fabric(self.engine)
         self.memory = MemoryStore(sip, plan.system.capacities)
@@ -80,6 +80,10 @@ class Sip:
     def receive(self, channel: int, body: bytes) -> None:
         """A packet's last byte arrives over a link, now."""
         self.carrier.receive(channel, body)
+
+    def sends_ps(self, next_ps: int) -> int:
+        """By local events alone, the first at ``next_ps``, nothing is sent before this."""
+        return self.carrier.sends_ps(next_ps)
 
     def waiting(self) -> int:
         """Tasks that have not ended."""

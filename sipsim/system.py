@@ -79,6 +79,11 @@ class System:
         delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), self._least_transit_ps)
         return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
 
+    @property
+    def transit_gain_ps(self) -> int:
+        """How much longer the way between two ports is than what the lookahead of a data channel counts of it."""
+        return max(self._least_transit_ps - self.link.least_chunk_ps(self.chunk_bytes), 0)
+
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
         """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
         if src_sip == dst_sip:

@@ -12,13 +12,19 @@ from sipsim.registry import Registry
 
 
 class Request(NamedTuple):
-    """``run_dir``: a private folder for sockets, logs, evidence. ``started_s``: when the command started, monotonic."""
+    """``run_dir``: a private folder for sockets, logs, evidence. ``started_s``: when the command started, monotonic.
+
+    ``explain``: say at the end how synchronisation stood.
+    ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
+    """
 
     plan: Plan
     job: Job
     run_dir: str
     started_s: float
     progress: Progress
+    mail: str = "zmq"
+    explain: bool = False
 
 
 Engine = Callable[[Request, Attention], Outcome]

@@ -1,12 +1,14 @@
 """All SIPs and the broker in this one process: for debuggers, and for tests that shuffle the mail."""
 
+import sys
 import time
 
 from broker.hub import Hub
 from broker.mail import PostOffice
-from broker.wire import BROKER, LAUNCHER, Stop, decode_for_broker, decode_for_launcher, encode
+from broker.wire import BROKER, LAUNCHER, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.attention import Attention, StopNow
 from launcher.engines.base import ENGINES, Request
+from launcher.explain import explanation
 from launcher.outcome import Outcome, RunError
 from sipsim.member import Member
 
@@ -21,9 +23,9 @@ class InProcess:
         self._office = office
         self._stopping = False
         self.outcome = Outcome(plan.system.n_sips)
-        self._hub = Hub(plan.system.n_sips, plan.channels)
+        self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
-            Member(rank, plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog)
+            Member(rank, plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog)
             for rank in range(plan.system.n_sips)
         ]
 
@@ -47,16 +49,26 @@ class InProcess:
             if to == BROKER:
                 self._to_broker(letter.sender, letter.frame)
             elif to == LAUNCHER:
-                self.outcome.note(decode_for_launcher(letter.frame))
+                self._note(decode_for_launcher(letter.frame))
             else:
                 self.members[to].handle(letter.frame)
             self._look_up()
 
     def _to_broker(self, sender: int, frame: bytes) -> None:
-        for to, answer in self._hub.handle(sender, decode_for_broker(frame)):
+        for to, answer in self._hub.handle(sender, decode_for_broker(frame), time.monotonic_ns()):
             self._office.post(BROKER, to, encode(answer))
 
+    def _note(self, message: ToLauncher) -> None:
+        if isinstance(message, Sync) and message.last and self._request.explain:
+            self._explain(message)
+        self.outcome.note(message)
+
+    def _explain(self, sync: Sync) -> None:
+        print(explanation(sync), file=sys.stderr)
+
     def _look_up(self) -> None:
+        if self._attention.asked():
+            self._explain(self._hub.sync(time.monotonic_ns()))
         if self._request.progress.due():
             status = self._hub.status()
             self._request.progress.show(status.now_ps, status.grants)
@@ -67,6 +79,8 @@ class InProcess:
             self._office.post(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _must_end(self) -> bool:
+        if self._attention.asked():
+            self._explain(self._hub.sync(time.monotonic_ns()))
         return self._attention.reason() is not None
 
 

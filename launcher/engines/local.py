@@ -1,6 +1,7 @@
 """One process for each SIP and one for the broker, on this machine, over sockets in a private folder."""
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -10,16 +11,31 @@ from pathlib import Path
 
 import zmq
 
+from broker.mails import MAIL_KINDS
 from broker.process import run_broker
-from broker.wire import BROKER, AskStatus, Lost, Message, Started, Status, Stop, decode_for_launcher, encode
-from broker.zmq_mail import LAUNCHER_NAME, ZmqEnd
+from broker.wire import (
+    BROKER,
+    AskStatus,
+    AskSync,
+    Lost,
+    Message,
+    Started,
+    Status,
+    Stop,
+    Sync,
+    decode_for_launcher,
+    encode,
+)
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.outcome import Outcome, RunError
 from launcher.server import Ended, Program, Server
+from launcher.watch import Watch
 from sipsim.process import run_sip
 
 GRACE_S = 1.0
+LOOK_S = 0.2
+SOON_S = 0.001
 LAST_LINES = 20
 BROKER_NAME = "broker"
 
@@ -39,10 +55,12 @@ class _LocalRun:
         self._silent: dict[str, tuple[float, Ended]] = {}
         self._give_up_s: float | None = None
         self._began_s: float | None = None
-        self._broker_endpoint = f"ipc://{request.run_dir}/broker"
+        self._mail = MAIL_KINDS[request.mail]
+        self._broker_endpoint = self._mail.local(f"{request.run_dir}/broker")
         self._log_read: dict[str, int] = {}
+        self._watch = Watch(request.explain)
         self._server = Server(self._programs(), request.run_dir)
-        self._end = ZmqEnd(LAUNCHER_NAME, self._broker_endpoint)
+        self._end = self._mail.launcher(self._broker_endpoint)
 
     def run(self) -> Outcome:
         try:
@@ -53,6 +71,7 @@ class _LocalRun:
             self._server.close()
             self._end.close_now()
         self._pass_on_output(to_the_end=True)
+        self._watch.close()
         if not self._outcome.finished:
             last_words = self._tail(BROKER_NAME)
             self._outcome.fail(RunError("internal", None, "the broker ended before the run did", last_words))
@@ -60,25 +79,33 @@ class _LocalRun:
 
     def _programs(self) -> dict[str, Program]:
         request, plan = self._request, self._request.plan
-        names = {BROKER_NAME: partial(run_broker, self._broker_endpoint, plan.system.n_sips, plan.channels)}
+        meeting, broker = os.getpid(), self._broker_endpoint
+        names = {
+            BROKER_NAME: partial(
+                run_broker, broker, plan.system.n_sips, plan.channels, plan.reactions_ps, meeting
+            )
+        }
         for rank in range(plan.system.n_sips):
-            endpoint = f"ipc://{request.run_dir}/sip-{rank}"
-            names[_sip(rank)] = partial(run_sip, rank, plan, request.job, self._broker_endpoint, endpoint)
+            endpoint = self._mail.local(f"{request.run_dir}/sip-{rank}")
+            names[_sip(rank)] = partial(run_sip, rank, plan, request.job, broker, endpoint, meeting)
         self._living = set(names)
         return dict(names)
 
     def _loop(self) -> None:
         self._send(AskStatus())
         poller = zmq.Poller()
-        for source in (self._end.socket, self._server.fileno(), self._attention.fileno):
+        for source in (self._end.pollable, self._server.fileno(), self._attention.fileno):
             poller.register(source, zmq.POLLIN)
         while not self._is_over():
-            poller.poll(int(1000 * self._attention.seconds_left(0.2)) + 1)
+            patience_s = SOON_S if self._end.unsent else LOOK_S
+            poller.poll(int(1000 * self._attention.seconds_left(patience_s)) + 1)
             for frame in self._end.receive_waiting():
                 self._note(decode_for_launcher(frame))
             for event in self._server.news():
                 if isinstance(event, Ended):
                     self._note_end(event)
+                else:
+                    self._watch.started(event.name, event.pid)
             self._note_silence()
             if self._server.gone and self._server.fileno() in poller:
                 poller.unregister(self._server.fileno())
@@ -87,6 +114,10 @@ class _LocalRun:
             self._pass_on_output()
             if self._request.progress.due():
                 self._send(AskStatus())
+            if self._attention.asked():
+                self._watch.asked()
+            if self._watch.look():
+                self._send(AskSync())
 
     def _is_over(self) -> bool:
         """The broker has finished, or somebody who should answer has had time enough."""
@@ -99,6 +130,8 @@ class _LocalRun:
         if isinstance(message, Started):
             self._began_s = now
             self._outcome.startup_s = now - self._request.started_s
+        if isinstance(message, Sync):
+            self._watch.note(message)
         if isinstance(message, Status):
             self._request.progress.show(message.now_ps, message.grants)
         self._outcome.note(message)  # type: ignore[arg-type]
@@ -109,6 +142,7 @@ class _LocalRun:
 
     def _note_end(self, event: Ended) -> None:
         self._living.discard(event.name)
+        self._watch.ended(event.name)
         if event.status == 0:
             # Its last words may still be on their way through the broker.
             self._silent[event.name] = (time.monotonic() + GRACE_S, event)

@@ -28,6 +28,9 @@ class Carrier:
         self._write_ps = timing.write_ps
         self._data_channels = len(plan.system.links)
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
+        self._leaving_ps: dict[int, int] = {}
+        self._least_ways: dict[tuple[Node, str, int], int] = {}
+        self._started = 0
         self.bytes_sent = 0
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken) -> None:
@@ -65,6 +68,26 @@ class Carrier:
         route = self._system.graph.route(port, self._landing(packet.dst_cube, packet.dst_pe))
         self._deliver(route, packet.token, packet.dst_cube, packet.dst_pe, span_ps=packet.span_ps)
 
+    def sends_ps(self, next_ps: int) -> int:
+        """Nothing is sent before this by what is on its way to a port, or by events from ``next_ps`` on.
+
+        What is on its way is not sent before its head could reach the link if nothing else were there, nor, with a
+        longer message, before all but a least chunk of it could be through. That holds whatever the fabric plans
+        again later. Anything else that will be sent needs an event first, and then the way from a PE to a port.
+        """
+        later_ps = next_ps + self._plan.egress_ps[self._sip]
+        return min(later_ps, min(self._leaving_ps.values(), default=later_ps))
+
+    def _to_the_link_ps(self, src: Node, port: str, nbytes: int) -> int:
+        """From a PE to when all but a least chunk of a message is on the link, if nothing else is there."""
+        known = self._least_ways.get((src, port, nbytes))
+        if known is None:
+            link, chunk = self._system.link, self._system.chunk_bytes
+            head_ps = self._system.leaving(src, port).head_ps() - link.latency_ps
+            known = head_ps + link.drain_ps(nbytes) - link.least_chunk_ps(chunk)
+            self._least_ways[src, port, nbytes] = known
+        return known
+
     def _landing(self, cube: int, pe: int) -> Node:
         """Where a message to a PE's ring ends: at the memory that the rings are in; a TCM is the PE's own."""
         return self._system.graph.memory_node(cube, pe, self._plan.ipcq.buffer_kind)
@@ -86,12 +109,18 @@ class Carrier:
         channel = self._system.far_ends[self._sip, port].channel
         nbytes = len(packet.token.data)
         self.bytes_sent += nbytes
+        self._started += 1
+        number = self._started
 
         def leave(head_ps: int, tail_ps: int) -> None:
+            del self._leaving_ps[number]
             body = encode(packet._replace(span_ps=tail_ps - head_ps))
             self._session.emit(channel, tail_ps, body)
 
         link = self._system.link
         lead_ps = link.latency_ps + link.last_chunk_ps(nbytes, self._system.chunk_bytes)
         route = self._system.leaving(src, port)
+        self._leaving_ps[number] = self._engine.now_ps
+        if src.kind == "pe":
+            self._leaving_ps[number] += delay_ps + self._to_the_link_ps(src, port, nbytes)
         self._fabric.start(route, nbytes, leave, lead_ps=lead_ps, delay_ps=delay_ps, span_ps=span_ps)

@@ -1,8 +1,9 @@
 """Random systems through the real hub, sessions and engines, under the worst mail and grants that are legal.
 
 Not a test, and not how a run is driven in production. Every message travels as bytes, in a shuffled order; grants
-are cut short; participants dawdle, run a few events at a time, stand still in host code, take packets early or late,
-and promise silence. ``Parts`` is where a test puts a planted bug.
+are cut short and carry random advice on placement; parcels leave early or with the report, and may be sent again
+as part of a longer one; participants dawdle, run a few events at a time, stand still in host code, take packets
+early or late, and promise less than they could. ``Parts`` is where a test puts a planted bug.
 """
 
 import random
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from random_systems import NEVER_SENDS_PS, Automaton, Outcome, System
+from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
 from broker.mail import ShuffledPostOffice
 from broker.wire import (
     BROKER,
     LAUNCHER,
+    MAX_PS,
     PROTOCOL,
     Abort,
     AskDump,
@@ -28,7 +30,7 @@ from broker.wire import (
     Grant,
     Join,
     Message,
-    Packet,
+    Parcel,
     RankFailed,
     RankResult,
     Report,
@@ -39,11 +41,14 @@ from broker.wire import (
     decode_for_sip,
     encode,
 )
+from sipsim import session as session_module
 from sipsim.engine import Engine
 from sipsim.session import Session
 
 MOST_STEPS = 6_000
-"""The longest of the systems needs 1,408."""
+"""The longest of the systems needs 1,372."""
+LATE_PS = 2**40
+"""Later than any run gets."""
 
 
 class Caught(AssertionError):
@@ -86,21 +91,27 @@ class _Inside:
 
 
 class Participant:
-    """One SIP's process: mail in, and one thing at a turn when its patience ends."""
+    """One SIP's process: mail in, and one thing at a turn when its patience ends. It is its session's model."""
 
     def __init__(self, rank: int, system: System, office: ShuffledPostOffice, parts: "Parts") -> None:
         self.rank = rank
-        self._rng = random.Random(system.seed * 8 + rank)
+        self._rng = rng = random.Random(system.seed * 8 + rank)
         self._office = office
         self.engine = parts.engine()
-        self.engine.pace = self._rng.choice((1, 2, 3, 50))
-        self.session = parts.session(rank, self.engine, system.channels, self._post_packet)
+        self.engine.pace = rng.choice((1, 2, 3, 50))
+        reaction_ps = parts.reactions(system)[rank]
+        self.session = parts.session(rank, self.engine, system.channels, self._post_parcel, reaction_ps)
         self.device = Automaton(rank, system, _Inside(self.session))
-        self.session.model = self.device
-        self._slow = self._rng.choice(((0,), (0, 0, 0, 3), (0, 2, 9), (0, 0, 30)))
-        self._eager = self._rng.choice((0.0, 0.3, 1.0))
-        self._promises = self._rng.choice((0.0, 0.5, 1.0))
-        self._inbox: dict[int, deque[Packet]] = {}
+        self.session.model = self
+        self.session.costs = lambda: (rng.choice((0, 300, 10**6)), rng.randrange(300))
+        self._slow = rng.choice(((0,), (0, 0, 0, 3), (0, 2, 9), (0, 0, 30)))
+        self._eager = rng.choice((0.0, 0.3, 1.0))
+        self._promises = rng.choice((0.0, 0.5, 0.7, 1.0))
+        self._modesty_ps = rng.choice(((0,), (0, 0, 0, 1, 5, 60)))
+        self._parcel_bytes = rng.choice(((2**16,), (1,), (1, 40, 60, 2**16)))
+        self._stutter = rng.choice((0.0, 0.0, 0.3))
+        self._inbox: dict[int, deque[Parcel]] = {}
+        self._latest: dict[int, Parcel] = {}
         self._taken: dict[int, int] = {}
         self._patience = 0
         self._need: tuple[tuple[int, int], ...] | None = None
@@ -108,21 +119,37 @@ class Participant:
         self.owes_first_report = False
         self.ended: Message | None = None
 
+    # What its session asks of a model.
+
+    def receive(self, channel: int, body: bytes) -> None:
+        self.device.receive(channel, body)
+
+    def waiting(self) -> int:
+        return self.device.waiting()
+
+    def sends_ps(self, next_ps: int) -> int:
+        """Sometimes less than it could promise, and less than the time of its next event says by itself."""
+        sends_ps = self.device.sends_ps()
+        assert sends_ps >= next_ps
+        return _less(sends_ps, self._rng.choice(self._modesty_ps))
+
+    # Mail.
+
     def send(self, message: Message) -> None:
         self._office.post(self.rank, BROKER, encode(message))
 
-    def mail_name(self, packet: Packet) -> int:
+    def mail_name(self, parcel: Parcel) -> int:
         """Whose letters keep their order: all of one SIP's."""
-        return packet.src
+        return parcel.src
 
-    def _post_packet(self, dst: int, packet: Packet) -> None:
-        self._office.post(self.mail_name(packet), dst, encode(packet))
+    def _post_parcel(self, dst: int, parcel: Parcel) -> None:
+        self._office.post(self.mail_name(parcel), dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
         match message:
-            case Packet():
-                self._inbox.setdefault(message.src, deque()).append(message)
+            case Parcel():
+                self._inbox.setdefault(message.src, deque()).append(self._perhaps_again(message))
                 if self._rng.random() < self._eager:
                     self._take(message.src, None)
             case Grant():
@@ -141,6 +168,16 @@ class Participant:
             case _:
                 raise Caught(f"SIP {self.rank} was sent {message}")
 
+    def _perhaps_again(self, parcel: Parcel) -> Parcel:
+        """Sometimes with the packets of the parcel before it once more, as a mail would that resends."""
+        before = self._latest.get(parcel.src)
+        self._latest[parcel.src] = parcel
+        if before is None or self._rng.random() >= self._stutter:
+            return parcel
+        return replace(parcel, first=before.first, packets=before.packets + parcel.packets)
+
+    # Turns.
+
     def turn(self) -> bool:
         """Do the next thing if there is one and patience is at its end; whether there is one."""
         if not (self.owes_first_report or self._runs or self.engine.host_code or self._need is not None):
@@ -151,6 +188,7 @@ class Participant:
         return self._act()
 
     def _act(self) -> bool:
+        session_module.PARCEL_BYTES = self._rng.choice(self._parcel_bytes)
         if self.owes_first_report:
             self.owes_first_report = False
             self.device.begin()
@@ -188,28 +226,37 @@ class Participant:
         return True
 
     def promising(self, report: Report) -> Report:
-        """Sometimes with a promise, and sometimes a smaller one than it could make."""
-        if self._rng.random() >= self._promises:
+        """Sometimes without its promise, or with a smaller one. The session keeps to what it said first."""
+        if self._rng.random() < self._promises:
             return report
-        less_ps = self._rng.choice((0, 0, 0, 1, 5, NEVER_SENDS_PS))
-        return replace(report, promise_ps=max(0, self.device.promise_ps() - less_ps))
+        less_ps = self._rng.choice((None, None, 5, MAX_PS))
+        if less_ps is None or report.promise_ps is None:
+            return replace(report, promise_ps=None)
+        return replace(report, promise_ps=_less(report.promise_ps, less_ps))
 
     def _take(self, source: int, count: int | None) -> None:
         inbox = self._inbox.get(source)
         while inbox and (count is None or self._taken.get(source, 0) < count):
-            self._taken[source] = self._taken.get(source, 0) + 1
-            self.session.take(inbox.popleft())
+            parcel = inbox.popleft()
+            self._taken[source] = parcel.first + len(parcel.packets)
+            self.session.take(parcel)
 
     def _dawdle(self) -> None:
         self._patience = self._rng.choice(self._slow)
 
 
+def _less(promise_ps: int, by_ps: int) -> int:
+    """A smaller promise. The lesser of never is a time that no run reaches, yet far from the greatest that is one."""
+    return max(0, min(promise_ps, LATE_PS if by_ps else MAX_PS) - by_ps)
+
+
 class Parts(NamedTuple):
-    """What a run is made of; ``tamper`` may change the hub before the run."""
+    """What a run is made of; ``reactions`` are told to hub and sessions, ``tamper`` may change the hub."""
 
     session: type[Session] = Session
     engine: type[PacedEngine] = PacedEngine
     participant: type[Participant] = Participant
+    reactions: Callable[[System], list[int]] = lambda system: system.reactions_ps
     tamper: Callable[[Hub, System], None] = lambda _hub, _system: None
 
 
@@ -217,7 +264,8 @@ class _Run:
     def __init__(self, system: System, parts: Parts) -> None:
         self._rng = random.Random(system.seed + 7)
         self._chop = self._rng.choice((0.0, 0.4, 0.9))
-        self.hub = Hub(system.size, system.channels)
+        self._hasty = self._rng.choice((1.0, 0.5, 0.1))
+        self.hub = Hub(system.size, system.channels, parts.reactions(system))
         parts.tamper(self.hub, system)
         self._office = ShuffledPostOffice(system.seed)
         self.participants = [parts.participant(rank, system, self._office, parts) for rank in range(system.size)]
@@ -228,10 +276,11 @@ class _Run:
             p.send(Join(PROTOCOL, p.rank, len(self.participants), "v", "plan", 1, "here", f"inproc://{p.rank}"))
         for _ in range(MOST_STEPS):
             delivered = self._deliver()
+            decided = self._decide(at_once=not delivered)
             acted = [p.turn() for p in self.participants]
             if self.hub.phase is Phase.DONE:
                 return
-            if not delivered and not any(acted):
+            if not delivered and not decided and not any(acted):
                 raise Caught("stall: no letter is left and nobody has anything to do")
         raise Caught("the run does not come to an end")
 
@@ -243,9 +292,18 @@ class _Run:
         if to != BROKER:
             self.participants[to].deliver(letter.frame)
             return True
-        for destination, message in self.hub.handle(letter.sender, decode_for_broker(letter.frame)):
+        for destination, message in self.hub.take(letter.sender, decode_for_broker(letter.frame)):
             self._forward(destination, message)
         return True
+
+    def _decide(self, at_once: bool) -> bool:
+        """The broker decides now, or waits for more reports; whether it sent anything."""
+        if at_once or self._rng.random() < self._hasty:
+            decided = self.hub.decide()
+            for destination, message in decided:
+                self._forward(destination, message)
+            return bool(decided)
+        return False
 
     def _forward(self, to: int, message: Message) -> None:
         if to == LAUNCHER:
@@ -263,10 +321,11 @@ class _Run:
         assert start_ps is not None
         if horizon_ps is not None and horizon_ps <= start_ps:
             raise Caught(f"SIP {to} acts at {start_ps} ps and was granted {horizon_ps} ps: nothing to run")
+        gather = self._rng.random() < 0.5
         if self._rng.random() >= self._chop:
-            return grant
+            return replace(grant, gather=gather)
         room_ps = 30 if horizon_ps is None else min(30, horizon_ps - start_ps)
-        return Grant(start_ps + self._rng.randint(1, room_ps), grant.need)
+        return Grant(start_ps + self._rng.randint(1, room_ps), grant.need, gather)
 
 
 def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 - immutable
@@ -276,7 +335,11 @@ def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 -
         Caught: when the run stalls, ends in the wrong way, or breaks a rule that can be seen from outside.
     """
     run = _Run(system, parts)
-    run.play()
+    usual_bytes = session_module.PARCEL_BYTES
+    try:
+        run.play()
+    finally:
+        session_module.PARCEL_BYTES = usual_bytes
     devices = [p.device for p in run.participants]
     waiting = [d.waiting() for d in devices]
     _check_the_end(run, waiting)

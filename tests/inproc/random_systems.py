@@ -10,16 +10,20 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from broker.wire import Channel
+from broker.wire import MAX_PS, Channel
 
 SYSTEMS = 1000
-NEVER_SENDS_PS = 2**40
+NEVER_SENDS_PS = MAX_PS
 LOCAL_ORIGIN = -1
 BITS = 2**64 - 1
 
 
 class Habits(NamedTuple):
-    """How one SIP's device behaves; chances are out of eight unless named otherwise."""
+    """How one SIP's device behaves; chances are out of eight unless named otherwise.
+
+    ``reaction_ps``: what an arrival causes is sent so much later, or after that. ``early``: the chance to send from a
+    hushed event all the same, by what arrives late enough. ``wake``: the chance that an arrival ends what is hushed.
+    """
 
     starts_ps: tuple[int, ...]
     budget: int
@@ -30,6 +34,9 @@ class Habits(NamedTuple):
     far_ps: int
     gap_ps: int
     hush: int
+    early: int
+    wake: int
+    reaction_ps: int
     host_of_32: int
     may_wait: bool
 
@@ -44,6 +51,18 @@ class System(NamedTuple):
     @property
     def size(self) -> int:
         return len(self.habits)
+
+    @property
+    def reactions_ps(self) -> list[int]:
+        return [habits.reaction_ps for habits in self.habits]
+
+    def pair_delays_ps(self, src: int) -> dict[int, int]:
+        """By destination, the least delay of the channels that lead there from ``src``."""
+        least: dict[int, int] = {}
+        for channel in self.channels:
+            if channel.src == src:
+                least[channel.dst] = min(least.get(channel.dst, channel.delay_ps), channel.delay_ps)
+        return least
 
 
 class Outcome(NamedTuple):
@@ -64,7 +83,9 @@ def random_system(seed: int) -> System:
     idle = {rank for rank in range(size) if rng.random() < 0.25}
     if len(idle) == size or not any(c.src not in idle for c in channels):
         idle = set()
-    habits = [_random_habits(rng, rank, channels, rank in idle) for rank in range(size)]
+    slowest_ps = max(c.delay_ps for c in channels)
+    reactions = rng.choice(((0,), (0, 0, 1, 2), (0, 1, 3, slowest_ps), (0, 5, slowest_ps, 3 * slowest_ps)))
+    habits = [_random_habits(rng, rank, channels, rank in idle, rng.choice(reactions)) for rank in range(size)]
     return System(seed, channels, habits)
 
 
@@ -73,7 +94,7 @@ def _random_channels(rng: random.Random, size: int) -> list[Channel]:
     delays = rng.choice(((1, 2, 3), (2, 2, 3), (1, 4, 9), (3, 5, 20), (2, 30, 3)))
     for src, dst in _random_pairs(rng, size):
         equal = rng.choice(delays)
-        same = rng.random() < 0.4
+        same = rng.random() < 0.3
         channels += [
             Channel(src, dst, equal if same else rng.choice(delays), f"{src}>{dst}.{lane}")
             for lane in range(rng.choice((1, 1, 2, 2, 2, 3)))
@@ -96,17 +117,20 @@ def _random_pairs(rng: random.Random, size: int) -> list[tuple[int, int]]:
     return pairs[rng.choice(("chain", "ring", "ring", "both ways", "into one", "into one", "some"))]()
 
 
-def _random_habits(rng: random.Random, rank: int, channels: list[Channel], idle: bool) -> Habits:
+def _random_habits(rng: random.Random, rank: int, channels: list[Channel], idle: bool, reaction_ps: int) -> Habits:
     return Habits(
         starts_ps=() if idle else tuple(rng.randrange(rng.choice((1, 3, 30))) for _ in range(rng.randint(1, 3))),
-        budget=rng.randint(6, 22),
+        budget=rng.randint(8, 24),
         channels=tuple(i for i, c in enumerate(channels) if c.src == rank),
         local=rng.randint(1, 6),
         serve=rng.choice((0, 2, 4)),
-        send=rng.randint(2, 7),
+        send=rng.randint(3, 7),
         far_ps=rng.choice((0, 0, 12, 60)),
         gap_ps=rng.choice((4, 25, 90)),
-        hush=rng.choice((0, 0, 3, 6)),
+        hush=rng.choice((0, 3, 5, 7)),
+        early=rng.choice((4, 6, 8)),
+        wake=rng.choice((0, 0, 2, 6)),
+        reaction_ps=reaction_ps,
         host_of_32=rng.choice((0, 0, 2, 6)),
         may_wait=rng.random() < 0.15,
     )
@@ -128,33 +152,40 @@ class Automaton:
     """A device whose every decision is a hash of all that it has handled, in order.
 
     Links and local rivals share one server, so a swapped tie moves later times as well. An event may be *hushed*:
-    neither it nor what follows from it sends before a time; that is what honest promises are made of.
+    what it and what follows from it sends counts as sent at a time or later, as ``sipsim.session`` reads that: it
+    arrives the pair's least delay after it, or later, whenever and over whichever channel it leaves. Promises are made
+    of that, and reactions: an arrival hushes all that it causes. An arrival may also end other events' hush.
     """
 
     def __init__(self, rank: int, system: System, world: World) -> None:
         self.habits = system.habits[rank]
         self.trace: list[tuple[int, int, int]] = []
         self._channels = system.channels
+        self._pair_delays_ps = system.pair_delays_ps(rank)
         self._world = world
         self._state = (system.seed * 64 + rank + 1) * 0x9E3779B97F4A7C15 & BITS
         self._server_free_ps = 0
         self._created = 0
-        self._first_send_ps: dict[int, int] = {}
+        self._pending: dict[int, tuple[int, int]] = {}
 
     def begin(self) -> None:
         """What the host script does first, at time zero."""
         for time_ps in self.habits.starts_ps:
-            self._later(time_ps, self._draw(50), 0)
+            self._later(time_ps, self._draw(50), self._hushed(0, 0))
 
     def receive(self, channel: int, body: bytes) -> None:
-        self._handle(channel, int.from_bytes(body, "big"), 0)
+        hush_ps = self._world.now_ps() + self.habits.reaction_ps
+        if self.habits.wake and self._draw(8) < self.habits.wake:
+            for ticket, (time_ps, until_ps) in self._pending.items():
+                self._pending[ticket] = time_ps, min(until_ps, hush_ps)
+        self._handle(channel, int.from_bytes(body, "big"), hush_ps)
 
     def waiting(self) -> int:
         return int(self.habits.may_wait and (self._state >> 20) % 2)
 
-    def promise_ps(self) -> int:
+    def sends_ps(self) -> int:
         """It sends nothing before this unless something arrives; known from its local events only."""
-        return min(self._first_send_ps.values(), default=NEVER_SENDS_PS)
+        return min((max(pending) for pending in self._pending.values()), default=NEVER_SENDS_PS)
 
     def _draw(self, sides: int) -> int:
         self._mix(0)
@@ -166,11 +197,11 @@ class Automaton:
     def _later(self, time_ps: int, payload: int, hush_ps: int) -> None:
         ticket = self._created
         self._created += 1
-        self._first_send_ps[ticket] = max(time_ps, hush_ps)
+        self._pending[ticket] = time_ps, hush_ps
 
         def fire() -> None:
-            del self._first_send_ps[ticket]
-            self._handle(LOCAL_ORIGIN, payload, hush_ps)
+            _, until_ps = self._pending.pop(ticket)
+            self._handle(LOCAL_ORIGIN, payload, until_ps)
 
         self._world.at(time_ps, fire)
 
@@ -192,21 +223,22 @@ class Automaton:
         if draw(8) < habits.serve:
             self._server_free_ps = max(self._server_free_ps, now_ps) + 1 + draw(2)
             self._later(self._server_free_ps, draw(50), hush_ps)
-        if now_ps < hush_ps or not habits.channels:
+        if not habits.channels or hush_ps == NEVER_SENDS_PS or (now_ps < hush_ps and draw(8) >= habits.early):
             return
         for _ in range(3):
             if draw(8) < habits.send:
-                self._send(now_ps)
+                self._send(now_ps, hush_ps)
 
     def _hushed(self, now_ps: int, hush_ps: int) -> int:
         if self._draw(8) >= self.habits.hush:
             return hush_ps
-        return max(hush_ps, (now_ps + 3, now_ps + 15, now_ps + 60, NEVER_SENDS_PS)[self._draw(4)])
+        return max(hush_ps, (now_ps + 3, now_ps + 8, now_ps + 30, NEVER_SENDS_PS)[self._draw(4)])
 
-    def _send(self, now_ps: int) -> None:
+    def _send(self, now_ps: int, hush_ps: int) -> None:
         channel = self.habits.channels[self._draw(len(self.habits.channels))]
         late_ps = (0, 0, 0, 0, 1, 1, 2, self._draw(self.habits.far_ps + 1))[self._draw(8)]
-        arrival_ps = now_ps + self._channels[channel].delay_ps + late_ps
+        _, dst, delay_ps, _ = self._channels[channel]
+        arrival_ps = max(now_ps + delay_ps + late_ps, hush_ps + self._pair_delays_ps[dst])
         self._world.emit(channel, arrival_ps, self._draw(50).to_bytes(2, "big"))
 
 

@@ -29,6 +29,9 @@ class Undisturbed:
     def reason(self) -> None:
         return None
 
+    def asked(self) -> bool:
+        return False
+
 
 class Run(NamedTuple):
     """A run that is over: its result document, and the members as they were left."""

@@ -17,9 +17,10 @@ from random_systems import SYSTEMS, Outcome, System, first_difference, random_sy
 from simpy.events import EventPriority
 
 from broker.hub import Hub
+from broker.paths import FAR, LeastDelays
 from broker.streams import LostPacket
-from broker.timesync import Quiet, TimeSync, _Member, least
-from broker.wire import Grant, Packet, Report
+from broker.timesync import Quiet, TimeSync, _Member
+from broker.wire import MAX_PS, Channel, Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, LOCAL
 from sipsim.errors import InvariantViolation
 from sipsim.session import Session
@@ -41,15 +42,15 @@ class NeedNotAwaited(Session):
 
 
 class StreamPerChannel(Session):
-    """Numbers packets per channel; the counts of a pair are sums over its channels."""
+    """A parcel per channel; the counts of a pair are sums over its channels."""
 
-    def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
-        self._out.number(self._channels[channel].dst, arrival_ps)
-        self._post(self._channels[channel].dst, Packet(self.rank, channel, 0, arrival_ps, body))
+    def _post_parcel(self, dst: int) -> None:
+        packets = self._outgoing.pop(dst).packets
+        for lane in sorted({channel for channel, _, _ in packets}):
+            self._post(dst, Parcel(self.rank, 0, tuple(packet for packet in packets if packet[0] == lane)))
 
-    def take(self, packet: Packet) -> None:
-        seq = self._in.counts.get(packet.src, 0)
-        super().take(replace(packet, seq=seq))
+    def take(self, parcel: Parcel) -> None:
+        super().take(replace(parcel, first=self._in.counts.get(parcel.src, 0)))
 
 
 class CountPerChannel(Session):
@@ -59,9 +60,10 @@ class CountPerChannel(Session):
         super().__init__(*args)
         self._lanes: Counter[tuple[int, int]] = Counter()
 
-    def take(self, packet: Packet) -> None:
-        self._lanes[packet.src, packet.channel] += 1
-        super().take(packet)
+    def take(self, parcel: Parcel) -> None:
+        known = self._in.counts.get(parcel.src, 0) - parcel.first
+        self._lanes.update((parcel.src, channel) for channel, _, _ in parcel.packets[known:])
+        super().take(parcel)
 
     def is_ready(self) -> bool:
         most = {source: max((n for (s, _), n in self._lanes.items() if s == source), default=0) for source in range(8)}
@@ -69,10 +71,76 @@ class CountPerChannel(Session):
 
 
 class TiesByReceipt(Session):
-    def take(self, packet: Packet) -> None:
-        if self._in.accept(packet.src, packet.seq):
-            receipt = self.packets_taken
-            heapq.heappush(self._held, (packet.arrival_ps, receipt, packet.channel, packet.seq, packet.body))
+    def take(self, parcel: Parcel) -> None:
+        known = self._in.accept(parcel.src, parcel.first, len(parcel.packets))
+        for index, (channel, arrival_ps, body) in enumerate(parcel.packets[known:], known):
+            receipt = self.packets_taken + index - len(parcel.packets)
+            heapq.heappush(self._held, (arrival_ps, receipt, channel, parcel.first + index, body))
+
+
+class OverlapTakenAgain(Session):
+    """A parcel that brings something new brings all of it."""
+
+    def take(self, parcel: Parcel) -> None:
+        if self._in.accept(parcel.src, parcel.first, len(parcel.packets)) < len(parcel.packets):
+            for index, (channel, arrival_ps, body) in enumerate(parcel.packets):
+                heapq.heappush(self._held, (arrival_ps, parcel.src, channel, parcel.first + index, body))
+
+
+class OverlapDropped(Session):
+    """A parcel that brings something known brings nothing."""
+
+    def take(self, parcel: Parcel) -> None:
+        if not self._in.accept(parcel.src, parcel.first, len(parcel.packets)):
+            super().take(replace(parcel, first=parcel.first + len(parcel.packets), packets=()))
+            for index, (channel, arrival_ps, body) in enumerate(parcel.packets):
+                heapq.heappush(self._held, (arrival_ps, parcel.src, channel, parcel.first + index, body))
+
+
+class SplitForgetsItsNumber(Session):
+    """All parcels of a window carry the number of its first packet."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._firsts: dict[int, int] = {}
+
+    def report(self) -> Report:
+        report = super().report()
+        self._firsts.clear()
+        return report
+
+    def _post_parcel(self, dst: int) -> None:
+        self._outgoing[dst].first = self._firsts.setdefault(dst, self._outgoing[dst].first)
+        super()._post_parcel(dst)
+
+
+class CountedLate(Session):
+    """What is still here at a report leaves after it, and is counted by the next one."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._leaving: dict[int, Parcel] = {}
+        self._uncounted: dict[int, tuple[int, int, int]] = {}
+
+    def report(self) -> Report:
+        told, self._uncounted = self._uncounted, {}
+        here, report = set(self._outgoing), super().report()
+        sent = {dst: (dst, count, arrival) for dst, count, arrival in report.sent}
+        for dst in here:
+            self._uncounted[dst] = sent.pop(dst)
+        for dst, (_, count, arrival) in told.items():
+            newer = sent.get(dst, (dst, count, arrival))
+            sent[dst] = dst, max(count, newer[1]), min(arrival, newer[2])
+        return replace(report, sent=tuple(sent[dst] for dst in sorted(sent)))
+
+
+class PromiseOfTheChannel(Session):
+    """Reads a promise as if what it allows could leave on no channel of a pair before, however late it arrives."""
+
+    def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
+        if arrival_ps < self._sends_ps + self._channels[channel].delay_ps:
+            raise InvariantViolation("a slow channel was used before the promise")
+        super().emit(channel, arrival_ps, body)
 
 
 class InjectsAtTheHorizon(Session):
@@ -80,7 +148,7 @@ class InjectsAtTheHorizon(Session):
         assert self._grant is not None
         grant = self._grant
         if grant.horizon_ps is not None:
-            self._grant = Grant(grant.horizon_ps + 1, grant.need)
+            self._grant = replace(grant, horizon_ps=grant.horizon_ps + 1)
         super().begin()
         self._grant = grant
 
@@ -108,8 +176,11 @@ class RunsTheHorizon(PacedEngine):
 
 
 class MailPerChannel(Participant):
-    def mail_name(self, packet: Packet) -> int:
-        return packet.src + 1000 * (packet.channel + 1)
+    def mail_name(self, parcel: Parcel) -> int:
+        return parcel.src + 1000 * (parcel.packets[0][0] + 1)
+
+    def _perhaps_again(self, parcel: Parcel) -> Parcel:
+        return parcel
 
 
 class HostCodeReports(Participant):
@@ -139,12 +210,17 @@ class FirstReportTooEarly(Participant):
         return super()._act()
 
 
+class PromisesTooMuch(Participant):
+    def sends_ps(self, next_ps: int) -> int:
+        return min(super().sends_ps(next_ps) + 1, MAX_PS)
+
+
 # --- planted in what the broker knows of a SIP ----------------------------------------------------------------
 
 
 class FlightForgotten(_Member):
-    def flight_ps(self) -> int | None:
-        return None
+    def flight_ps(self) -> int:
+        return FAR
 
 
 class _NewestOnly(dict[int, deque[tuple[int, int]]]):
@@ -153,46 +229,123 @@ class _NewestOnly(dict[int, deque[tuple[int, int]]]):
 
 
 class NewestArrivalOnly(_Member):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, reaction_ps: int) -> None:
+        super().__init__(reaction_ps)
         self.flight = _NewestOnly()
 
 
+class _NewestKey(dict[int, int]):
+    def __setitem__(self, key: int, value: int) -> None:
+        self.clear()
+        super().__setitem__(key, value)
+
+
+class ToldByNewestOnly(_Member):
+    """A grant asks for what the newest report told of, and for nothing else that is on its way."""
+
+    def __init__(self, reaction_ps: int) -> None:
+        super().__init__(reaction_ps)
+        self.told = _NewestKey()
+
+
 class FlightToRunningIgnored(_Member):
-    def flight_ps(self) -> int | None:
-        return None if self.running else super().flight_ps()
+    def flight_ps(self) -> int:
+        return FAR if self.running else super().flight_ps()
 
 
-class PromiseNotLowered(_Member):
-    def _lowered(self) -> int | None:
-        return self.promise_ps
+class Bounding(_Member):
+    """The real ``X`` with its parts taken apart; by itself it bounds as ``_Member`` does."""
 
-    def sends_ps(self) -> int | None:
-        acts, lowered = self.acts_ps(), self._lowered()
-        return acts if acts is None or self.promise_ps is None or lowered is None else max(acts, lowered)
+    def promised_ps(self) -> int:
+        return FAR if self.promise_ps is None else self.promise_ps
 
+    def caused_ps(self) -> int:
+        return min(self.held_ps, self.flight_ps()) + self.reaction_ps
 
-class PromiseNotLoweredByHeld(PromiseNotLowered):
-    def _lowered(self) -> int | None:
-        return least(self.promise_ps, self.flight_ps())
-
-
-class PromiseNotLoweredByFlight(PromiseNotLowered):
-    def _lowered(self) -> int | None:
-        return least(self.promise_ps, self.held_ps)
+    def sends_ps(self) -> int:
+        acts = self.acts_ps()
+        if self.promise_ps is None or acts == FAR:
+            return acts
+        return max(acts, min(self.promised_ps(), self.caused_ps()))
 
 
-class PromiseBelowNext(_Member):
+class PromiseNotLowered(Bounding):
+    def caused_ps(self) -> int:
+        return FAR
+
+
+class PromiseNotLoweredByHeld(Bounding):
+    def caused_ps(self) -> int:
+        return self.flight_ps() + self.reaction_ps
+
+
+class PromiseNotLoweredByFlight(Bounding):
+    def caused_ps(self) -> int:
+        return self.held_ps + self.reaction_ps
+
+
+class HeldForgottenByGrant(Bounding):
+    """What a running SIP held has been injected, so it is left out: but what it causes is not sent yet."""
+
+    def caused_ps(self) -> int:
+        return (self.flight_ps() if self.running else min(self.held_ps, self.flight_ps())) + self.reaction_ps
+
+
+class ReactionTwice(Bounding):
+    def caused_ps(self) -> int:
+        return super().caused_ps() + self.reaction_ps
+
+
+class ReactionAfterPromise(Bounding):
+    def promised_ps(self) -> int:
+        return super().promised_ps() + self.reaction_ps
+
+
+class ReactionWithoutPromise(Bounding):
+    """Takes the next event for an arrival: ``X = N + R`` where nothing is promised."""
+
+    def sends_ps(self) -> int:
+        acts = self.acts_ps()
+        return super().sends_ps() if self.promise_ps is not None or acts == FAR else acts + self.reaction_ps
+
+
+class PromiseBelowNext(Bounding):
     """A promise weaker than what the SIP's next event says by itself holds everybody back."""
 
-    def sends_ps(self) -> int | None:
-        if self.promise_ps is None:
+    def sends_ps(self) -> int:
+        if self.promise_ps is None or self.acts_ps() == FAR:
             return self.acts_ps()
-        return least(self.promise_ps, self.held_ps, self.flight_ps())
+        return min(self.promised_ps(), self.caused_ps())
+
+
+class _PromiseThatStays(_Member):
+    _kept: int | None = None
+
+    @property
+    def promise_ps(self) -> int | None:
+        return self._kept
+
+
+class PromiseOutlivesItsReport(_PromiseThatStays):
+    """A report without a promise leaves the one before it."""
+
+    @_PromiseThatStays.promise_ps.setter
+    def promise_ps(self, promise_ps: int | None) -> None:
+        if promise_ps is not None:
+            self._kept = promise_ps
+
+
+class PromiseOnlyRises(_PromiseThatStays):
+    """A promise stands for ever."""
+
+    @_PromiseThatStays.promise_ps.setter
+    def promise_ps(self, promise_ps: int | None) -> None:
+        if promise_ps is not None:
+            self._kept = max(self._kept or 0, promise_ps)
 
 
 class RunningAtInfinity(_Member):
-    def sends_ps(self) -> int | None:
+    def sends_ps(self) -> int:
         return self.flight_ps() if self.running else super().sends_ps()
 
 
@@ -200,40 +353,38 @@ class RunningAtInfinity(_Member):
 
 
 class Decision(TimeSync):
-    """The real decision with its three conditions taken apart; by itself it decides as ``TimeSync`` does."""
+    """The decision from everything, with its conditions taken apart; by itself it decides as ``TimeSync`` does."""
 
     def may_grant(self) -> bool:
         return all(m.reported for m in self._members)
 
     def is_quiet(self) -> bool:
-        return all(m.reported and not m.running and m.acts_ps() is None for m in self._members)
+        return all(m.reported and not m.running and m.acts_ps() == FAR for m in self._members)
 
     def reaches(self, start_ps: int, horizon_ps: int) -> bool:
         return start_ps < horizon_ps
 
-    def _decide(self) -> list[tuple[int, Grant]] | Quiet:
+    def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiet:
+        self._acts = [m.acts_ps() for m in self._members]
+        self._sends = [m.sends_ps() for m in self._members]
         if self.is_quiet():
             return Quiet(tuple(m.waiting for m in self._members))
-        sends = [m.sends_ps() for m in self._members]
-        idle = [(rank, m.acts_ps()) for rank, m in enumerate(self._members) if not m.running]
         granted = []
-        for rank, start in idle if self.may_grant() else ():
-            if start is None:
-                continue
-            horizon = self._horizon(rank, sends)
-            if horizon is None or self.reaches(start, horizon):
-                granted.append((rank, self._grant(rank, start, horizon)))
+        for rank, member in enumerate(self._members) if self.may_grant() else ():
+            start, horizon = self._acts[rank], self._horizon(rank)
+            if not member.running and start < FAR and self.reaches(start, horizon):
+                granted.append((rank, self._grant(rank, start, None if horizon > MAX_PS else horizon)))
         return granted
 
 
 class EndWithFlight(Decision):
     def is_quiet(self) -> bool:
-        return all(m.reported and not m.running and m.next_ps is None for m in self._members)
+        return all(m.reported and not m.running and m.next_ps == FAR for m in self._members)
 
 
 class EndWhileRunning(Decision):
     def is_quiet(self) -> bool:
-        return all(m.reported and (m.running or m.acts_ps() is None) for m in self._members)
+        return all(m.reported and (m.running or m.acts_ps() == FAR) for m in self._members)
 
 
 class GrantBeforeFirstReports(Decision):
@@ -246,23 +397,99 @@ class GrantOfNothing(Decision):
         return start_ps <= horizon_ps
 
 
+class BlockedStayBlocked(TimeSync):
+    """Looks at the reporter and at the receivers again, not at whom the reporter kept from running."""
+
+    def _to_look_at(self, changed: set[int]) -> list[int]:
+        return [rank for rank, member in enumerate(self._members) if not member.running and rank in changed]
+
+
+class KnowsTheReporter(TimeSync):
+    reporter = -1
+
+    def report(self, rank: int, report: Report, now_ns: int = 0) -> list[tuple[int, Grant]] | Quiet:
+        self.reporter = rank
+        return super().report(rank, report, now_ns)
+
+
+class ReceiversNotLookedAt(KnowsTheReporter):
+    """Looks at the reporter and at whom the changed ones kept from running, not at idle SIPs that were sent packets."""
+
+    def _to_look_at(self, changed: set[int]) -> list[int]:
+        if not self.grants:
+            return super()._to_look_at(changed)
+        idle = [(rank, member) for rank, member in enumerate(self._members) if not member.running]
+        return [rank for rank, member in idle if rank == self.reporter or member.blocker in changed]
+
+
+class ReceiversKeepTheirBounds(KnowsTheReporter):
+    """Moves ``N`` and ``X`` of the reporter, not of those that it sent packets to."""
+
+    def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiet:
+        return super()._decide({self.reporter})
+
+
+class UnreachableBlock(TimeSync):
+    """A SIP from which no chain leads here keeps from running all the same, as if at no distance."""
+
+    def _look_at(self, rank: int) -> tuple[int, Grant] | None:
+        start, into = self._acts[rank], {source for source, _ in self.delays.into[rank]}
+        for other in set(range(self.size)) - into - {rank}:
+            if self._sends[other] <= start < FAR:
+                self._members[rank].blocker = other
+                return None
+        return super()._look_at(rank)
+
+
+# --- planted in the delays ------------------------------------------------------------------------------------
+
+
+def _no_cycles(hub: Hub, _system: System) -> None:
+    into = hub.timesync.delays.into
+    for dst, sources in enumerate(into):
+        into[dst] = [(src, delay) for src, delay in sources if src != dst]
+
+
+def _at_the_start(hub: Hub, system: System) -> None:
+    into, reactions = hub.timesync.delays.into, system.reactions_ps
+    into[:] = [[(src, delay + reactions[src]) for src, delay in sources] for sources in into]
+
+
+def _at_the_end(hub: Hub, system: System) -> None:
+    into, reactions = hub.timesync.delays.into, system.reactions_ps
+    into[:] = [[(src, delay + reactions[dst]) for src, delay in sources] for dst, sources in enumerate(into)]
+
+
+def _twice_on_the_way(hub: Hub, system: System) -> None:
+    hub.timesync.delays = LeastDelays(system.size, system.channels, [2 * r for r in system.reactions_ps])
+
+
+def _slowest_of_a_pair(hub: Hub, system: System) -> None:
+    slowest: dict[tuple[int, int], Channel] = {}
+    for channel in sorted(system.channels, key=lambda c: c.delay_ps):
+        slowest[channel.src, channel.dst] = channel
+    hub.timesync.delays = LeastDelays(system.size, list(slowest.values()), system.reactions_ps)
+
+
+# --- all of them ----------------------------------------------------------------------------------------------
+
+
 def deciding(kind: type[TimeSync]) -> Parts:
     def tamper(hub: Hub, system: System) -> None:
-        hub.timesync = kind(system.size, system.channels)
+        hub.timesync = kind(system.size, system.channels, system.reactions_ps)
 
     return Parts(tamper=tamper)
 
 
 def knowing(kind: type[_Member]) -> Parts:
     def tamper(hub: Hub, system: System) -> None:
-        hub.timesync._members = [kind() for _ in range(system.size)]
+        hub.timesync._members = [kind(reaction_ps) for reaction_ps in system.reactions_ps]
 
     return Parts(tamper=tamper)
 
 
-def _no_cycles(hub: Hub, system: System) -> None:
-    for rank in range(system.size):
-        hub.timesync.delays.rows[rank][rank] = None
+def _more_reaction(system: System) -> list[int]:
+    return [reaction_ps + 1 for reaction_ps in system.reactions_ps]
 
 
 MUTANTS: dict[str, Parts] = {
@@ -275,6 +502,8 @@ MUTANTS: dict[str, Parts] = {
     "a channel's count compared with the pair's": Parts(session=CountPerChannel),
     "taken counts injected packets only": Parts(session=TakenMeansInjected),
     "no self loop: D[j][j] missing": Parts(tamper=_no_cycles),
+    "SIPs that cannot be reached from bound": deciding(UnreachableBlock),
+    "delay of the slowest channel of a pair": Parts(tamper=_slowest_of_a_pair),
     "arrival after local at equal t": Parts(engine=ArrivalAfterLocal),
     "ties by order of receipt": Parts(session=TiesByReceipt),
     "what arrives at the horizon is injected": Parts(session=InjectsAtTheHorizon),
@@ -287,9 +516,29 @@ MUTANTS: dict[str, Parts] = {
     "promise not lowered by held or in-flight": knowing(PromiseNotLowered),
     "promise not lowered by held": knowing(PromiseNotLoweredByHeld),
     "promise not lowered by in-flight": knowing(PromiseNotLoweredByFlight),
+    "promise not lowered by held once it runs": knowing(HeldForgottenByGrant),
     "promise below N taken literally": knowing(PromiseBelowNext),
+    "promise kept by a report without one": knowing(PromiseOutlivesItsReport),
+    "promise never lowered by a later report": knowing(PromiseOnlyRises),
+    "promise larger than what is kept": Parts(participant=PromisesTooMuch),
+    "promise read per channel": Parts(session=PromiseOfTheChannel),
+    "reaction without a promise: X = N + R": knowing(ReactionWithoutPromise),
+    "reaction added to the promise": knowing(ReactionAfterPromise),
+    "reaction counted twice in X": knowing(ReactionTwice),
+    "reaction counted twice on the way": Parts(tamper=_twice_on_the_way),
+    "reaction of the chain's start in D": Parts(tamper=_at_the_start),
+    "reaction of the chain's end in D": Parts(tamper=_at_the_end),
+    "reaction larger than what is kept": Parts(reactions=_more_reaction),
     "a running SIP stands at infinity": knowing(RunningAtInfinity),
     "grant when N equals the horizon": deciding(GrantOfNothing),
+    "blocker moved, blocked not looked at": deciding(BlockedStayBlocked),
+    "idle receivers not looked at": deciding(ReceiversNotLookedAt),
+    "bounds of receivers not moved": deciding(ReceiversKeepTheirBounds),
+    "need only of the newest report": knowing(ToldByNewestOnly),
+    "parcel that the report does not count": Parts(session=CountedLate),
+    "parcel split early keeps its first number": Parts(session=SplitForgetsItsNumber),
+    "overlapping parcel taken again": Parts(session=OverlapTakenAgain),
+    "overlapping parcel dropped": Parts(session=OverlapDropped),
 }
 
 
@@ -310,11 +559,12 @@ def test_planted_bug_is_caught(name: str) -> None:
     pytest.fail(f"no system of {SYSTEMS} shows: {name}")
 
 
-def test_decision_by_itself_is_no_mutant() -> None:
-    """The copy that the mutants of the decision are made from is right."""
+@pytest.mark.parametrize("parts", [deciding(Decision), knowing(Bounding)])
+def test_rewritten_parts_are_no_mutants(parts: Parts) -> None:
+    """The copies that mutants are made from are right."""
     for seed in range(100):
         system = random_system(seed)
-        assert catch(system, reference(system), deciding(Decision)) is None, f"seed {seed}"
+        assert catch(system, reference(system), parts) is None, f"seed {seed}"
 
 
 def main() -> None:

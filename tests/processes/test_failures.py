@@ -246,11 +246,12 @@ def document_ranks(done: Done) -> list[int]:
 
 LATE_WORDS = """
 import sys
+from broker import zmq_mail
 from launcher import cli
 from launcher.engines import local
 
 gone = []
-really_receive, really_news = local.ZmqEnd.receive_waiting, local.Server.news
+really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, local.Server.news
 
 def receive(self):
     return really_receive(self) if gone else iter(())
@@ -261,7 +262,7 @@ def news(self):
         gone.append(True)
     return found
 
-local.ZmqEnd.receive_waiting, local.Server.news = receive, news
+zmq_mail.ZmqEnd.receive_waiting, local.Server.news = receive, news
 sys.exit(cli.main(sys.argv[1:]))
 """
 

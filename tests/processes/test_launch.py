@@ -23,8 +23,8 @@ SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 
 # fmt: off
 KEYS = [
-    "schema", "version", "argv", "seed", "digest", "config", "engine", "sips", "topology", "runs", "ranks",
-    "sync", "wall_s", "status", "error",
+    "schema", "version", "argv", "seed", "digest", "config", "engine", "mail", "sips", "topology", "runs",
+    "ranks", "sync", "wall_s", "status", "error",
 ]
 RUN_KEYS = [
     "collective", "algorithm", "dtype", "op", "count", "bytes", "time_ns", "algbw_GBps", "busbw_GBps", "wrong",
@@ -33,6 +33,7 @@ RUN_KEYS = [
 RANK_KEYS = [
     "rank", "pid", "host", "restarts", "sim_end_ps", "events", "grants", "packets_sent", "packets_received",
     "bytes_sent", "tensor_sha256", "oplog_sha256", "wall_s", "cpu_s", "peak_pss_mib",
+    "run_s", "send_s", "wait_s",
 ]
 # fmt: on
 
@@ -69,7 +70,7 @@ class TestADefaultRun:
         assert list(document) == KEYS
         assert [list(each) for each in document["runs"]] == [RUN_KEYS]
         assert all(sorted(each) == sorted(RANK_KEYS) for each in document["ranks"])
-        assert sorted(document["sync"]) == ["grants", "mean_window_ps", "reports"]
+        assert sorted(document["sync"]) == ["dearest_channels", "grants", "mean_window_ps", "reports"]
         assert sorted(document["wall_s"]) == ["simulate", "startup", "total"]
         assert (document["schema"], document["engine"], document["sips"], document["topology"]) == (
             1,

@@ -1,6 +1,7 @@
 """The engine around SimPy's queue: horizons, order at equal times, and why ``env.run(until=...)`` is not used."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 import simpy
@@ -120,3 +121,47 @@ def test_times_stay_exact_integers_where_floats_would_not() -> None:
     assert engine.run_before(far_ps + 1, 1)
     assert seen == [far_ps]
     assert (engine.now_ps, type(engine.now_ps)) == (far_ps, int)
+
+
+def test_events_of_simpy_itself_run_as_its_own_loop_runs_them() -> None:
+    """Processes, timeouts, callbacks and an event that fails: the same calls at the same times as with ``step``."""
+
+    def model(env: simpy.Environment, seen: list[object]) -> Iterator[simpy.Event]:
+        yield env.timeout(3)
+        seen.append(("woke", env.now))
+        gate = env.event()
+        gate.callbacks.append(lambda event: seen.append(("called", event.value, env.now)))
+        gate.succeed("open")
+        yield gate
+        try:
+            yield env.process(fails(env))
+        except KeyError as error:
+            seen.append((str(error), env.now))
+
+    def fails(env: simpy.Environment) -> Iterator[simpy.Event]:
+        yield env.timeout(2)
+        raise KeyError("lost")
+
+    engine, ours, theirs = Engine(), [], []
+    engine.env.process(model(engine.env, ours))
+    engine.at(4, lambda: ours.append("ours"))
+    assert engine.run_before(None, 100)
+    plain = simpy.Environment()
+    plain.process(model(plain, theirs))
+    plain.timeout(4).callbacks.append(lambda _event: theirs.append("ours"))
+    plain.run()
+    assert ours == theirs
+    assert len(ours) == 4
+
+
+def test_a_failure_that_nobody_takes_is_raised() -> None:
+    engine = Engine()
+    engine.env.event().fail(KeyError("lost"))
+    with pytest.raises(KeyError, match="lost"):
+        engine.run_before(None, 100)
+
+
+def test_our_events_run_under_simpys_own_step_too() -> None:
+    engine, seen = engine_with(3, 20)
+    engine.env.step()
+    assert seen == [3]

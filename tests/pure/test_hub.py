@@ -2,13 +2,15 @@
 
 import pytest
 
-from broker.hub import Hub, Phase
+from broker import hub as hub_module
+from broker.hub import Phase
 from broker.wire import (
     LAUNCHER,
     PROTOCOL,
     Abort,
     AskDump,
     AskStatus,
+    AskSync,
     Channel,
     Deadlock,
     Dump,
@@ -28,11 +30,27 @@ from broker.wire import (
     Started,
     Status,
     Stop,
+    Sync,
 )
 
 Out = list[tuple[int, Message]]
 SIZE = 3
 RING = [Channel(rank, (rank + 1) % SIZE, 10, f"c{rank}") for rank in range(SIZE)]
+
+
+class Hub(hub_module.Hub):
+    """The hub, with its last words on synchronisation put aside: they come with every ending, before all else."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.last_words: list[Sync] = []
+
+    def handle(self, *args: object) -> Out:
+        out = super().handle(*args)  # type: ignore[arg-type]
+        said = [(to, message) for to, message in out if isinstance(message, Sync) and message.last]
+        assert all(to == LAUNCHER for to, _ in said)
+        self.last_words += [message for _, message in said]
+        return [entry for entry in out if entry not in said]
 
 
 def join(rank: int, digest: str = "plan") -> Join:
@@ -312,3 +330,46 @@ def test_a_dump_by_a_stranger_is_a_failure() -> None:
     (_, told), *_ = hub.handle(9, Dump(b""))
     assert isinstance(told, RankFailed)
     assert told.message == "a dump by 9, who takes no part"
+
+
+# --- how synchronisation stands ---------------------------------------------------------------------------------
+
+
+def test_who_waits_for_whom_is_told_at_any_time() -> None:
+    hub = joining(0, 2)
+    ((to, sync),) = hub.handle(LAUNCHER, AskSync(), 7)
+    assert to == LAUNCHER
+    assert (sync.last, sync.phase) == (False, "joining")
+    assert [sip.state for sip in sync.sips] == ["starting", "joining", "starting"]
+    hub.handle(1, join(1), 1_000)
+    for rank, next_ps in ((0, 50), (1, 65), (2, None)):
+        hub.handle(rank, report(next_ps=next_ps), 2_000)
+    ((_, sync),) = hub.handle(LAUNCHER, AskSync(), 9_000)
+    zero, one, two = sync.sips
+    assert (zero.state, zero.horizon_ps, zero.since_ns, zero.by) == ("running", 80, 7_000, 0), "only its own cycle"
+    assert (one.state, one.next_ps, one.horizon_ps, one.by, one.chain) == ("waiting", 65, 60, 0, ("c0",))
+    assert (two.state, two.next_ps, two.horizon_ps, two.chain) == ("idle", None, 70, ("c0", "c1"))
+    assert sync.channels == (("c0", 7_000),)
+    assert [sip.wait_ns for sip in sync.sips] == [1_000, 8_000, 8_000]
+
+
+@pytest.mark.parametrize("how", ["end", "deadlock", "failure", "stop", "lost"])
+def test_the_last_words_are_said_once_and_tell_how_it_was_before_the_end(how: str) -> None:
+    """Seen to fail: last words said again when a deadlock is told, and said after the phase had changed."""
+    hub = running()
+    for rank in range(SIZE):
+        if how in ("end", "deadlock"):
+            hub.handle(rank, report(waiting=int(how == "deadlock")))
+    if how == "deadlock":
+        for rank in range(SIZE):
+            hub.handle(rank, Dump(b""))
+    elif how == "failure":
+        hub.handle(1, Failed("exception", "why", "", 5))
+    elif how == "stop":
+        hub.handle(LAUNCHER, Stop("interrupted"))
+    elif how == "lost":
+        hub.handle(LAUNCHER, Lost(2, "SIGKILL"))
+    for rank in range(SIZE):
+        hub.handle(rank, Result(b"", False))
+    assert hub.phase is Phase.DONE
+    assert [sync.phase for sync in hub.last_words] == ["running"]

@@ -44,6 +44,9 @@ def told(rank: int, *runs: RunRecord) -> RankOutcome:
         wall_s=0.1,
         cpu_s=0.1,
         peak_pss_mib=1.0,
+        run_s=0.1,
+        send_s=0.1,
+        wait_s=0.1,
         runs=runs,
     )
 

@@ -31,6 +31,9 @@ NOT_SIMULATED = {
     "wall_s": 9.5,
     "cpu_s": 9.5,
     "peak_pss_mib": 95.0,
+    "run_s": 95.0,
+    "send_s": 95.0,
+    "wait_s": 95.0,
 }
 SIMULATED = {"tensor_sha256": "other", "oplog_sha256": "other", "sim_end_ps": 3001}
 
@@ -68,6 +71,9 @@ def rank_outcome(rank: int, *runs: RunRecord, **changes: Any) -> RankOutcome:
         wall_s=0.1,
         cpu_s=0.1,
         peak_pss_mib=10.0,
+        run_s=0.1,
+        send_s=0.2,
+        wait_s=0.3,
         runs=runs or (record(),),
     )
     return msgspec.structs.replace(told, **changes)
@@ -156,7 +162,7 @@ class TestDocument:
         assert (made["schema"], made["argv"], made["seed"]) == (1, ["the", "words"], 0)
         assert (made["engine"], made["sips"], made["topology"]) == ("local", 2, "ring_1d")
         assert (made["status"], made["error"], made["digest"]) == ("ok", None, digest(outcome()))
-        assert made["sync"] == {"reports": 20, "grants": 10, "mean_window_ps": 250}
+        assert made["sync"] == {"reports": 20, "grants": 10, "mean_window_ps": 250, "dearest_channels": []}
         assert [each["rank"] for each in made["ranks"]] == [0, 1]
         assert [each["restarts"] for each in made["ranks"]] == [0, 0]
 
@@ -192,7 +198,7 @@ class TestDocument:
         made = document(failed)
         assert (made["status"], made["digest"]) == ("failed", None)
         assert made["error"] == {"kind": "exception", "rank": 1, "message": "the line"}
-        assert made["sync"] == {"reports": 0, "grants": 0, "mean_window_ps": 0}
+        assert made["sync"] == {"reports": 0, "grants": 0, "mean_window_ps": 0, "dearest_channels": []}
         assert [each["rank"] for each in made["ranks"]] == [1]
 
 

@@ -13,12 +13,15 @@ from broker import wire
 from broker.wire import BadFrame, Message, decode_for_broker, decode_for_launcher, decode_for_sip, encode
 
 MOST = 2**63 - 1
+STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
+FREE = wire.SipSync(4095, "idle", MOST, None, None, MOST, None, 0, 0, (), (), 0, 0, 0, MOST)
 SAMPLES: dict[type[Message], list[Message]] = {
     wire.Join: [wire.Join(1, 4095, 4095, "1.0", "d" * 64, 4194304, "häuschen", "tcp://127.0.0.1:1")],
     wire.Report: [
         wire.Report(0, None, None, (), (), 0),
-        wire.Report(MOST, MOST, MOST, ((0, 1, 2), (4095, MOST, MOST)), ((1, 2), (3, 4)), MOST, MOST),
+        wire.Report(MOST, MOST, MOST, ((0, 1, 2), (4095, MOST, MOST)), ((1, 2), (3, 4)), MOST, MOST, MOST, MOST),
         wire.Report(1, 2, None, ((1, 1, 9),), (), 3, 0),
+        wire.Report(1, 2, None, (), ((1, 1),), 3, None, 5, 4),
     ],
     wire.Dump: [wire.Dump(b""), wire.Dump(bytes(range(256)))],
     wire.Failed: [wire.Failed("exception", "it said: 'no'", "line one\nline two", 5)],
@@ -26,14 +29,25 @@ SAMPLES: dict[type[Message], list[Message]] = {
     wire.Lost: [wire.Lost(3, "signal 9")],
     wire.Stop: [wire.Stop("timeout")],
     wire.AskStatus: [wire.AskStatus()],
+    wire.AskSync: [wire.AskSync()],
     wire.Start: [wire.Start(()), wire.Start(("ipc://a", "ipc://b"))],
-    wire.Grant: [wire.Grant(None, ()), wire.Grant(0, ((0, 0),)), wire.Grant(MOST, ((4095, MOST), (0, 1)))],
+    wire.Grant: [
+        wire.Grant(None, ()),
+        wire.Grant(0, ((0, 0),)),
+        wire.Grant(MOST, ((4095, MOST), (0, 1))),
+        wire.Grant(1, (), True),
+    ],
     wire.End: [wire.End()],
     wire.AskDump: [wire.AskDump()],
     wire.Abort: [wire.Abort("")],
     wire.Refused: [wire.Refused("why")],
-    wire.Packet: [wire.Packet(1, 2, 3, 4, b"\x00\xff"), wire.Packet(4095, 4095, MOST, MOST, b"")],
+    wire.Parcel: [
+        wire.Parcel(0, 0, ()),
+        wire.Parcel(1, 3, ((2, 4, b"\x00\xff"),)),
+        wire.Parcel(4095, MOST, ((2**20, MOST, b""), (0, 0, bytes(300)))),
+    ],
     wire.Status: [wire.Status(4, 10**15, 9)],
+    wire.Sync: [wire.Sync(False, "joining", 0, 0, (), ()), wire.Sync(True, "x", 1, MOST, (STANDS, FREE), (("a", 5),))],
     wire.Started: [wire.Started()],
     wire.RankFailed: [wire.RankFailed(0, "k", "m", "d", 1)],
     wire.RankResult: [wire.RankResult(7, b"r", False)],
@@ -139,7 +153,7 @@ def test_what_nobody_would_accept_is_not_sent(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_garbage(frame: bytes) -> None:
     for line in refused(frame):
-        assert line.startswith("not a message of protocol 1: ")
+        assert line.startswith("not a message of protocol 2: ")
         assert not line.endswith(": "), "it says what is wrong"
 
 
@@ -174,10 +188,29 @@ def test_garbage(frame: bytes) -> None:
         ("grant", 1, [[0, 1]], 3),
         ("grant", 0.5, []),
         ("grant", 10, [[0, -1]]),
-        ("packet", 1, 2, 3, 4, "text"),
-        ("packet", 1, 2, 3, None, b""),
-        ("packet", True, 2, 3, 4, b""),
+        ("grant", 10, [], 1),
+        ("grant", 10, [], None),
+        ("report", 1, 2, None, [], [], 0, None, -1),
+        ("report", 1, 2, None, [], [], 0, None, 0, MOST + 1),
+        ("report", 1, 2, None, [], [], 0, None, None),
+        ("parcel", 1, 3, [[2, 4, "text"]]),
+        ("parcel", 1, 3, [[2, None, b""]]),
+        ("parcel", 1, 3, [[None, 4, b""]]),
+        ("parcel", 1, 3, [[2**20 + 1, 4, b""]]),
+        ("parcel", 1, 3, [[-1, 4, b""]]),
+        ("parcel", 1, 3, [[True, 4, b""]]),
+        ("parcel", 1, 3, [[2, 4]]),
+        ("parcel", 1, 3, [[2, 4, b"", 5]]),
+        ("parcel", 1, 3, [2, 4, b""]),
+        ("parcel", 1, 3, b""),
+        ("parcel", 1, 3, None),
+        ("parcel", 1, -1, []),
+        ("parcel", 1, None, []),
+        ("parcel", 4096, 3, []),
+        ("parcel", True, 3, []),
         ("start", [b"a"]),
+        ("sync", False, "", 0, 0, [[0]], []),
+        ("sync", False, "", 0, 0, [], [["name", -1]]),
         ("deadlock", ["text"]),
     ],
     ids=repr,
@@ -199,8 +232,18 @@ def test_fields_of_the_wrong_type_or_range(fields: tuple[Any, ...]) -> None:
         b"\xc9\xff\xff\xff\xff\x05",
         b"\x92\xa4dump\xc6\x7f\xff\xff\xff" + bytes(100),
         b"\x92\xa5start\xdd\x00\x01\x00\x00" + bytes(100),
+        b"\x92\xa5start\xdd\xff\xff\xff\xff" + bytes(100),
+        b"\x92\xa8deadlock\xdd\xff\xff\xff\xff" + bytes(100),
+        b"\x94\xa6parcel\x01\x00\xdd\xff\xff\xff\xff" + bytes(100),
+        b"\x94\xa6parcel\x01\x00\xdd\x00\x01\x00\x00" + bytes(100),
+        b"\x94\xa6parcel\x01\x00\xdd\x00\x01\x00\x00" + b"\x93\x00\x00\xc6\x7f\xff\xff\xff",
+        b"\x94\xa6parcel\x01\x00\xdd\x00\x01\x00\x00" + b"\xdd\xff\xff\xff\xff" * 20,
+        b"\x93\xa5grant\x01\xdd\xff\xff\xff\xff" + bytes(100),
+        b"\x93\xa5grant\x01\xdc\x10\x00" + b"\xdd\xff\xff\xff\xff" * 20,
+        b"\x97\xa6report\x01\xc0\xc0\xdd\xff\xff\xff\xff" + bytes(100),
+        b"\x92\xa4stop\xdb\xff\xff\xff\xff" + bytes(100),
     ],
-    ids=lambda frame: frame[:12].hex(),
+    ids=lambda frame: frame[:24].hex(),
 )
 def test_a_claim_of_a_huge_length_takes_no_memory(frame: bytes) -> None:
     tracemalloc.start()
@@ -219,12 +262,29 @@ def test_no_claim_inside_a_claim_multiplies() -> None:
 
 
 def test_more_items_than_allowed() -> None:
-    endpoints = [""] * (wire.MAX_ITEMS + 1)
-    with pytest.raises(BadFrame, match="max_array_len"):
-        decode_for_sip(pack("start", endpoints))
-    with pytest.raises(BadFrame, match="max_str_len"):
+    """Planted: a field without its bound."""
+    ranks, most = 4096, wire.MAX_ITEMS
+    packet = [0, 0, b""]
+    fits = [
+        (decode_for_sip, "endpoints", ranks, lambda n: pack("start", [""] * n)),
+        (decode_for_sip, "packets", most, lambda n: pack("parcel", 1, 0, [packet] * n)),
+        (decode_for_sip, "need", ranks, lambda n: pack("grant", 1, [[0, 1]] * n)),
+        (decode_for_broker, "sent", ranks, lambda n: pack("report", 1, None, None, [[0, 1, 2]] * n, [], 0)),
+        (decode_for_broker, "taken", ranks, lambda n: pack("report", 1, None, None, [], [[0, 1]] * n, 0)),
+        (decode_for_launcher, "dumps", ranks, lambda n: pack("deadlock", [b""] * n)),
+    ]
+    for decode, field, limit, frame in fits:
+        assert len(getattr(decode(frame(limit)), field)) == limit
+        with pytest.raises(BadFrame, match=f"Expected `array` of length <= {limit}"):
+            decode(frame(limit + 1))
+    assert decode_for_sip(pack("abort", "x" * 2**20)) == wire.Abort("x" * 2**20)
+    with pytest.raises(BadFrame, match=f"Expected `str` of length <= {2**20}"):
         decode_for_sip(pack("abort", "x" * (2**20 + 1)))
-    assert len(decode_for_sip(pack("start", endpoints[1:])).endpoints) == wire.MAX_ITEMS
+
+
+def test_a_blob_that_fits_a_frame_is_told_whole() -> None:
+    blob = bytes(wire.MAX_FRAME_BYTES - 100)
+    assert decode_for_broker(encode(wire.Dump(blob))) == wire.Dump(blob)
 
 
 @pytest.mark.parametrize("depth", [3, 500, 100_000])

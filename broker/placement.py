@@ -1,0 +1,63 @@
+"""Which processors the processes of a host run on: together on one while only one of them has work, else anywhere.
+
+To wake a process on another processor costs more than to hand over one's own. While SIPs run one at a time, or so
+briefly that two at a time would gain less than the wakes cost, everybody is better off on one processor. ``Crowd``
+decides that from what reports tell, ``Placement`` does it. Host times in, advice out: nothing that is simulated can
+depend on it.
+"""
+
+import contextlib
+import os
+
+WAKES_NS = 10_000
+"""What the wakes of a window cost. On a two-core KVM guest, 2026-11, patterns of ``scripts/bench_sync.py`` in which
+SIPs could have saved 10 us a window by running side by side took as long in both places."""
+SMOOTHING = 16
+FEWEST_REPORTS = 32
+
+
+class Crowd:
+    """How many SIPs run at a time and for how long, over the last reports. Pure."""
+
+    def __init__(self) -> None:
+        self.together = False
+        self._running = 0.0
+        self._run_ns = 0.0
+        self._reports = 0
+
+    def note(self, running: int, run_ns: int) -> bool:
+        """A report has come while ``running`` SIPs ran, its own included; whether all should share a processor."""
+        self._running += (running - self._running) / SMOOTHING
+        self._run_ns += (run_ns - self._run_ns) / SMOOTHING
+        self._reports += 1
+        if self._reports < FEWEST_REPORTS:
+            return self.together
+        lost_ns = (self._running - 1) * self._run_ns
+        # Twice as much to leave as to stay, so that it does not go back and forth.
+        self.together = lost_ns < (2 * WAKES_NS if self.together else WAKES_NS)
+        return self.together
+
+
+class Placement:
+    """The processors of this process and all its threads. ``meeting``: any number, the same for all of a run."""
+
+    def __init__(self, meeting: int) -> None:
+        self._together = False
+        self._everywhere: set[int] = set()
+        with contextlib.suppress(AttributeError, OSError):
+            self._everywhere = os.sched_getaffinity(0)
+        places = sorted(self._everywhere)
+        self._meeting = {places[meeting % len(places)]} if len(places) > 1 else set()
+
+    def gather(self, together: bool) -> None:
+        """Share the meeting processor, or run anywhere again. Does nothing where there is no choice."""
+        if not self._meeting or together == self._together:
+            return
+        self._together = together
+        places = self._meeting if together else self._everywhere
+        # Who is woken does not push aside who woke it, and would only wait for a word of it again.
+        policy = os.SCHED_BATCH if together else os.SCHED_OTHER
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(thread), places)
+                os.sched_setscheduler(int(thread), policy, os.sched_param(0))

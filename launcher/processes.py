@@ -1,0 +1,38 @@
+"""What the kernel says of a process of this host: whether it computes, sleeps or is stopped."""
+
+from typing import NamedTuple
+
+_WORDS = {
+    "R": "computes",
+    "S": "sleeps",
+    "D": "waits for a disk",
+    "T": "is stopped",
+    "t": "is held by a debugger",
+    "Z": "has ended",
+}
+
+
+class Look(NamedTuple):
+    """One look at a process: its state letter of proc(5), and its CPU time so far in clock ticks."""
+
+    state: str
+    ticks: int
+
+    def computes_since(self, before: "Look | None") -> bool:
+        """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier look."""
+        return self.state in "RD" or (before is not None and self.ticks > before.ticks + 1)
+
+    @property
+    def words(self) -> str:
+        """The state in words."""
+        return _WORDS.get(self.state, f"is in state {self.state}")
+
+
+def look_at(pid: int) -> Look | None:
+    """How process ``pid`` is now; None when it is gone, or where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return Look(fields[0].decode(), int(fields[11]) + int(fields[12]))

@@ -1,0 +1,74 @@
+"""How synchronisation stands, told when somebody wants to know: asked for, at the end, or because nothing moves.
+
+The shell around ``Stall``: it reads the clock and /proc, and prints to standard error.
+"""
+
+import sys
+import time
+
+from broker.wire import Sync
+from launcher.explain import explanation
+from launcher.processes import Look, look_at
+from launcher.stall import Stall
+
+EVERY_S = 1.0
+
+
+class Watch:
+    """One run's. ``at_the_end``: tell the last state too, however the run ends."""
+
+    def __init__(self, at_the_end: bool) -> None:
+        self._at_the_end = at_the_end
+        self._pids: dict[str, int] = {}
+        self._stall = Stall(time.monotonic())
+        self._sync: Sync | None = None
+        self._next_s = time.monotonic() + EVERY_S
+        self._wanted = False
+        self._last = ""
+
+    def started(self, name: str, pid: int) -> None:
+        """A process of the run has started."""
+        self._pids[name] = pid
+
+    def ended(self, name: str) -> None:
+        """It has ended."""
+        self._pids.pop(name, None)
+
+    def asked(self) -> None:
+        """Somebody wants to know now."""
+        self._wanted = True
+        self._next_s = 0.0
+
+    def look(self) -> bool:
+        """Look at the processes when it is time; whether the broker is to be asked."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + EVERY_S
+        looks: dict[int, Look] = {}
+        for pid in self._pids.values():
+            look = look_at(pid)
+            if look is not None:
+                looks[pid] = look
+        _say(self._stall.judge(self._sync, self._pids, looks, now_s))
+        return True
+
+    def note(self, sync: Sync) -> None:
+        """The broker's answer, or its last word on a run that ends."""
+        self._sync = sync
+        _say(self._stall.answered(sync, time.monotonic()))
+        if sync.last:
+            self._last = explanation(sync)
+        elif self._wanted:
+            self._wanted = False
+            print(explanation(sync), file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The run is over."""
+        if self._at_the_end and self._last:
+            print(self._last, file=sys.stderr, flush=True)
+
+
+def _say(what: str | None) -> None:
+    if what is not None:
+        print(f"ahbm-launch: {what}", file=sys.stderr)

@@ -1,0 +1,71 @@
+"""The benches run and write the rows that they promise. How fast they are is nobody's business here."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["--repeat", "1", "--hops", "40", "--until", "4000", "--windows", "8", "--events", "20"]
+ROW = {"tool", "transport", "pattern", "members", "ops_per_s", "us_each", "cpu_us_each"}
+
+pytestmark = pytest.mark.processes
+
+
+def bench(name: str, folder: Path, *words: str) -> "tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]":
+    """Run a bench to its end; what it printed, and its rows."""
+    out = folder / "rows.json"
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words, "--json", str(out)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
+    return ran, json.loads(out.read_text())["rows"] if out.is_file() else []
+
+
+def test_sync(tmp_path: Path) -> None:
+    """Every pattern over every mail; a member that counts operations it has not done would change the sums."""
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2,3")
+    assert ran.returncode == 0, ran.stderr
+    assert all(row.keys() >= ROW for row in rows)
+    ours = {(row["transport"], row["pattern"], row["members"]) for row in rows if row["tool"] == "ahbm"}
+    assert ours == {
+        (mail, pattern, members)
+        for mail in ("zmq", "unix")
+        for pattern in ("ring", "phold", "step", "work")
+        for members in (2, 3)
+    }
+    floors = {(row["transport"], row["pattern"]) for row in rows if row["tool"] == "floor"}
+    assert floors == {("zmq", "ping"), ("unix", "ping"), ("zmq", "work"), ("unix", "work")}
+    assert all(row["ops_per_s"] > 0 and row["us_each"] > 0 for row in rows)
+    assert len(ran.stdout.splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("helics") is not None, reason="HELICS is installed here")
+def test_sync_says_what_it_lacks(tmp_path: Path) -> None:
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--vs", "helics")
+    assert (ran.returncode, ran.stdout, rows) == (2, "", [])
+    assert ran.stderr == "bench_sync: HELICS is not installed here; pip install helics\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("helics") is None, reason="HELICS, an optional extra, is not installed")
+def test_sync_against_helics(tmp_path: Path) -> None:
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2", "--vs", "helics", "--cores", "ipc")
+    assert ran.returncode == 0, ran.stderr
+    assert {row["pattern"] for row in rows if row["tool"] == "helics"} == {"ring", "phold", "step", "work"}
+    assert all("vs_helics_fastest" in row for row in rows if row["tool"] == "ahbm")
+
+
+def test_speedup(tmp_path: Path) -> None:
+    ran, rows = bench("bench_speedup", tmp_path, "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
+    assert ran.returncode == 0, ran.stderr
+    assert [(row["sips"], row["engine"], row["mail"]) for row in rows] == [
+        (sips, engine, mail)
+        for sips in (2, 3)
+        for engine, mail in (("inproc", None), ("local", "zmq"), ("local", "unix"))
+    ]
+    keys = ("wall_s", "cpu_s", "pss_mib_per_sip", "startup_s", "simulate_s", "speedup", "cpu_us_per_event")
+    assert all(row[key] > 0 for row in rows for key in keys)
+    assert len({row["digest"] for row in rows if row["sips"] == 2}) == 1

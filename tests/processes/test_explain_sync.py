@@ -1,0 +1,143 @@
+"""Who waits for whom, told by real runs: at the end, on Ctrl-C, on SIGUSR1, and by itself when nothing moves.
+
+Scripts say when they have come somewhere, on a line of standard error, and go on when a pipe is written to; nothing
+waits by the clock but the stall itself, which is three seconds without a move.
+"""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from launch import launched, launching
+
+pytestmark = pytest.mark.processes
+
+MAILS = pytest.mark.parametrize("mail", ["zmq", "unix"])
+HEAD = "synchronisation ("
+
+STANDING_STILL = """
+import os
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group(backend="ahbm")
+    if rank == 1:
+        print("here", os.getpid(), flush=True)
+        os.read(os.open(os.environ["GATE"], os.O_RDONLY), 1)
+    torch.distributed.all_reduce(torch.zeros((16, 64), dtype="f16", dp=DPPolicy(num_cubes=16)))
+"""
+
+COMPUTING = """
+import time
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group(backend="ahbm")
+    if rank == 1:
+        until = time.monotonic() + 5.0
+        while time.monotonic() < until:
+            sum(range(10_000))
+    torch.distributed.all_reduce(torch.zeros((16, 64), dtype="f16", dp=DPPolicy(num_cubes=16)))
+"""
+
+
+def script(folder: Path, source: str) -> Path:
+    path = folder / "script.py"
+    path.write_text(source)
+    return path
+
+
+def gate(folder: Path) -> Path:
+    """A pipe with a name: who opens it to read waits until somebody opens it to write."""
+    path = folder / "gate"
+    os.mkfifo(path)
+    return path
+
+
+@MAILS
+def test_at_the_end(mail: str) -> None:
+    done = launched("--sips", 3, "--mail", mail, "--explain-sync")
+    assert done.exit_code == 0
+    assert done.stderr.count(HEAD) == 1
+    rows = [line.split() for line in done.stderr.splitlines() if re.match(r"  \d ", line)]
+    assert [row[0] for row in rows] == ["0", "1", "2"] * 2, "how each stands, and how it spent its time"
+    assert [row[1] for row in rows[:3]] == ["idle"] * 3
+    assert all(float(row[1]) > 0 for row in rows[3:]), "each has simulated"
+    assert re.search(r"cost most.*\n(  \d\.[EW]>\d\.[EW]  \d+\.\d+ s\n){3}$", done.stderr)
+
+
+def test_at_the_end_in_one_process() -> None:
+    done = launched("--sips", 2, "--engine", "inproc", "--explain-sync")
+    assert (done.exit_code, done.stderr.count(HEAD)) == (0, 1)
+
+
+def test_not_unless_asked_for() -> None:
+    assert HEAD not in launched("--sips", 2).stderr
+
+
+@MAILS
+@pytest.mark.parametrize("explain", [True, False])
+def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
+    flags = ["--explain-sync"] if explain else []
+    words = ["--sips", 2, "--mail", mail, *flags, script(tmp_path, STANDING_STILL)]
+    with launching(*words, GATE=gate(tmp_path)) as launch:
+        launch.line(lambda line: "here" in line)
+        launch.process.send_signal(signal.SIGINT)
+        done = launch.end()
+    assert done.exit_code == 130
+    assert done.stderr.count(HEAD) == int(explain)
+    assert not explain or re.search(r"  1 +starting .*its host script has not come to its first wait", done.stderr)
+
+
+@MAILS
+def test_on_sigusr1_and_the_run_goes_on(mail: str, tmp_path: Path) -> None:
+    """To the whole process group, too: nobody dies of the question."""
+    with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
+        launch.line(lambda line: "here" in line)
+        for child in launch.watch():
+            os.kill(child, signal.SIGUSR1)
+        launch.line(lambda line: HEAD in line)
+        launch.line(lambda line: "1    starting" in line)
+        (tmp_path / "gate").write_text("go")
+        done = launch.end()
+    assert done.exit_code == 0
+    assert done.stderr.count(HEAD) == 1
+
+
+@MAILS
+def test_a_stall_is_told_by_itself_and_that_it_goes_on(mail: str, tmp_path: Path) -> None:
+    """A host script that waits for something outside, then goes on: told once, and no failure."""
+    with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
+        launch.line(lambda line: "here" in line)
+        launch.line(lambda line: "stalled: nothing has moved for" in line)
+        named = launch.line(lambda line: "SIP 1" in line)
+        assert re.search(r"SIP 1 has been starting for .* \(pid \d+\) sleeps", named)
+        (tmp_path / "gate").write_text("go")
+        launch.line(lambda line: "goes on after" in line)
+        done = launch.end()
+    assert done.exit_code == 0
+    assert done.stderr.count("stalled") == 1
+
+
+@pytest.mark.parametrize("who", ["broker", "sip"])
+def test_a_stopped_process_is_named(who: str, tmp_path: Path) -> None:
+    with launching("--sips", 2, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
+        pid = int(launch.line(lambda line: "here" in line).split()[-1])
+        if who == "broker":
+            tree = launch.watch()
+            (server,) = tree[launch.pid]
+            pid = tree[server][0]
+        os.kill(pid, signal.SIGSTOP)
+        launch.line(lambda line: "stalled" in line)
+        launch.line(lambda line: f"(pid {pid}): its process is stopped" in line)
+        if who == "broker":
+            launch.line(lambda line: "the broker has not answered for" in line)
+        os.kill(pid, signal.SIGCONT)
+        (tmp_path / "gate").write_text("go")
+        done = launch.end()
+    assert done.exit_code == 0
+
+
+def test_computing_for_long_is_no_stall(tmp_path: Path) -> None:
+    """Longer than a stall takes to be told. Seen to fail: only processes in state S looked at, by their state alone."""
+    done = launched("--sips", 2, script(tmp_path, COMPUTING))
+    assert done.exit_code == 0
+    assert "stalled" not in done.stderr

@@ -1,0 +1,122 @@
+"""``--mail``: the same runs and the same ends, whatever carries the frames between the processes.
+
+Scripts and kills are those of ``test_failures``.
+
+Seen to fail with these bugs planted: ``--mail`` that is not passed on; a Unix mail that drops what a receiver has no
+room for; frames of more than one piece cut; a run folder that is left because sockets are in it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
+from runs import run
+from test_failures import ALL_REDUCE, RING, assert_partial, kill_standing, last_lines, script
+
+from broker.mails import MAIL_KINDS
+
+pytestmark = pytest.mark.processes
+
+KINDS = list(MAIL_KINDS)
+SYSTEMS = {
+    "2": (),
+    "4 in a torus": ("--sips", "4", "--topology", "torus_2d"),
+    "4 in a ring over ethernet": ("--sips", "4", "--link", "ethernet_100g"),
+    "2 with long frames": (
+        *("--n-elem", "400000", "--set", "defaults.buffer_kind=hbm", "--set", "defaults.slot_size=1048576"),
+        *("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"),
+    ),
+}
+SAME = ("status", "digest", "runs")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_kind_gives_what_one_process_gives(tmp_path: Path, system: str) -> None:
+    alike = run(*SYSTEMS[system]).document
+    for kind in KINDS:
+        done = launched(*SYSTEMS[system], "--mail", kind, "--json", tmp_path / f"{kind}.json")
+        assert (done.exit_code, done.stderr) == (0, ""), kind
+        assert done.digest == alike["digest"]
+        assert {key: done.document[key] for key in SAME} == {key: alike[key] for key in SAME}
+        for here, there in zip(done.document["ranks"], alike["ranks"], strict=True):
+            for key in ("sim_end_ps", "events", "packets_sent", "packets_received", "bytes_sent", "oplog_sha256"):
+                assert here[key] == there[key], (kind, key)
+        assert len({each["pid"] for each in done.document["ranks"]}) == len(alike["ranks"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deadlock(tmp_path: Path, kind: str) -> None:
+    path = script(tmp_path, f"if rank != 1: {ALL_REDUCE}")
+    done = launched(*RING, "--mail", kind, "--json", tmp_path / "out.json", path)
+    assert done.exit_code == 3
+    assert_partial(done, "failed", "IpcqDeadlock")
+    assert last_lines(done)[0].startswith("ahbm-launch: IpcqDeadlock: 8 PEs wait and nothing can happen any more, at ")
+    assert [each["rank"] for each in done.document["ranks"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("who", ["sip-1", "broker", "launcher"])
+def test_a_killed_process(tmp_path: Path, kind: str, who: str) -> None:
+    """``kill_standing`` sees to it that the folder with the sockets is gone."""
+    done = kill_standing(tmp_path, who, signal.SIGKILL, "--mail", kind)
+    if who == "launcher":
+        assert done.exit_code == -signal.SIGKILL
+        return
+    assert done.exit_code == 4
+    assert_partial(done, "failed", "process_died")
+    named = {"sip-1": "rank 1", "broker": "the broker"}[who]
+    assert last_lines(done)[0].startswith(f"ahbm-launch: process_died: {named} (pid ")
+    assert last_lines(done)[0].endswith(") was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c(tmp_path: Path, kind: str) -> None:
+    done = kill_standing(tmp_path, "launcher", signal.SIGINT, "--mail", kind)
+    assert done.exit_code == 130
+    assert_partial(done, "interrupted", "interrupted")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exception_in_every_rank_with_a_long_message(tmp_path: Path, kind: str) -> None:
+    """Everybody tells the broker at once, which tells everybody to stop."""
+    path = script(tmp_path, f"{ALL_REDUCE}\nraise ValueError('x' * 300000)")
+    done = launched(*RING, "--mail", kind, "--json", tmp_path / "out.json", path)
+    assert done.exit_code == 5
+    assert_partial(done, "failed", "exception")
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    done = launched("--mail", "pigeon")
+    assert (done.exit_code, done.made_files) == (2, False)
+    (line,) = done.stderr.splitlines()
+    assert "--mail" in line
+    assert all(kind in line for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [80, 84, 90, 91, 92, 93, 94])
+def test_a_folder_as_long_as_goes(kind: str, length: int) -> None:
+    """The run's folder has so many characters. Either it is refused in one line, or the run is as any other."""
+    with temporary_folder() as temp:
+        done = in_a_folder_of(temp, length, kind)
+    assert done.left_files == []
+    if length > 84 and done.exit_code == 2:
+        assert "too long for socket names; set TMPDIR to a shorter path" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    else:
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
+def in_a_folder_of(temp: Path, length: int, kind: str) -> Done:
+    """A run whose private folder, ``ahbm-`` and eight characters in TMPDIR, has a path of ``length``."""
+    deep = temp / ("x" * (length - len(str(temp)) - len("//ahbm-12345678")))
+    deep.mkdir()
+    command = [sys.executable, "-m", "launcher", *RING, "--mail", kind]
+    ended = subprocess.run(
+        command, env=environment(str(deep)), cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S
+    )
+    return Done(ended.returncode, ended.stdout, ended.stderr, None, True, os.listdir(deep))

@@ -1,0 +1,113 @@
+"""Real mail for tests: its ends made by need, a wait that never hangs for ever, a second thread where two must work.
+
+Not a test. A test that uses these takes the fixture ``here`` from this file: endpoints are relative to its folder.
+"""
+
+import contextlib
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from broker.mails import MailKind
+from broker.unix_mail import PIECE_BYTES
+from broker.wire import BROKER
+
+END_S = 20
+"""Nobody needs as long; only for a test not to hang."""
+SIZES = [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, 3 * 2**20 + 7]
+
+
+def frame_of(sender: int, number: int, nbytes: int) -> bytes:
+    """Bytes that no other frame has, and that nobody can mistake for another piece of the same one."""
+    return random.Random(f"{sender} {number}").randbytes(nbytes)
+
+
+class Post:
+    """The ends of one mail, made by need and closed with the test."""
+
+    def __init__(self, kind: MailKind) -> None:
+        self.kind = kind
+        self.sips: dict[int, Any] = {}
+        self.broker: Any = None
+        self.launcher: Any = None
+
+    def open_broker(self) -> Any:
+        self.broker = self.kind.broker(self.kind.local("broker"))
+        return self.broker
+
+    def open_sip(self, rank: int) -> Any:
+        self.sips[rank] = self.kind.sip(rank, self.kind.local("broker"), self.kind.local(f"sip-{rank}"))
+        return self.sips[rank]
+
+    def open_launcher(self) -> Any:
+        self.launcher = self.kind.launcher(self.kind.local("broker"))
+        return self.launcher
+
+    def open_all(self, sips: int) -> None:
+        """A broker that knows every SIP, and SIPs that know each other."""
+        self.open_broker()
+        for rank in range(sips):
+            self.open_sip(rank).send(BROKER, b"here")
+        assert sorted(self.broker.receive() for _ in range(sips)) == [(rank, b"here") for rank in range(sips)]
+        for sip in self.sips.values():
+            sip.meet(tuple(self.kind.local(f"sip-{rank}") for rank in range(sips)))
+
+    def close(self) -> None:
+        if self.launcher is not None:
+            self.launcher.close_now()
+        for end in (*self.sips.values(), self.broker):
+            if end is not None:
+                end.close()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Endpoints are relative, for a socket's path is short; and a wait for what never comes fails."""
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError("this test hangs")
+
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(END_S)
+    yield tmp_path
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def beside(action: Callable[[], object]) -> Iterator[None]:
+    """Run ``action`` in a thread; it has ended, and has not failed, when the block is left."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+        thread.join(END_S)
+        assert not thread.is_alive(), "the other side hangs"
+    finally:
+        assert failed == []
+
+
+def of_the_launcher(launcher: Any, frames: int) -> list[bytes]:
+    """So many frames that come to the launcher, waited for as the engine does."""
+    poller = zmq.Poller()
+    poller.register(launcher.pollable, zmq.POLLIN)
+    found = list(launcher.receive_waiting())
+    while len(found) < frames:
+        poller.poll(1)
+        found += launcher.receive_waiting()
+    return found
