@@ -7,6 +7,7 @@ every local event of t, in the order in which it was scheduled.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Any
 
 import simpy
 from simpy.core import Infinity
@@ -19,23 +20,15 @@ Ps = int
 
 
 class Callback(Event):
-    """An event that calls one function when its time comes. Cheaper than a ``Timeout`` in a process."""
+    """An event that calls one function when its time comes. Cheaper than a ``Timeout`` in a process.
 
-    _ok = True
-    _value = None
-    _defused = True
+    Only :meth:`Timeline.run_before` knows it: SimPy's events have a list of callbacks until they are processed.
+    """
+
+    callbacks = None  # type: ignore[assignment]
 
     def __init__(self, action: Callable[[], None]) -> None:
         self.action = action
-
-    @property
-    def callbacks(self) -> list[Callable[[Event], None]]:
-        """For SimPy's own ``step``; :meth:`Timeline.run_before` does not ask."""
-        return [lambda _event: self.action()]
-
-    @callbacks.setter
-    def callbacks(self, _processed: object) -> None:
-        pass
 
 
 class Timeline(simpy.Environment):
@@ -63,10 +56,11 @@ class Timeline(simpy.Environment):
             if not queue or queue[0][0] >= limit_ps:
                 return done
             self._now, _, _, event = heappop(queue)
-            if event.__class__ is Callback:
-                event.action()
+            callbacks: Any = event.callbacks
+            if callbacks is None:
+                event.action()  # type: ignore[attr-defined]
                 continue
-            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            event.callbacks = None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)
             if not event._ok and not hasattr(event, "_defused"):

@@ -42,8 +42,8 @@ class MemoryStore:
         rest = (self.read(address + at, min(PAGE_BYTES, nbytes - at)) for at in range(first, nbytes, PAGE_BYTES))
         return b"".join((self.read(address, first), *rest))
 
-    def write(self, address: int, data: bytes) -> None:
-        """Put ``data`` at a physical address.
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Put ``data``, bytes, at a physical address.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.

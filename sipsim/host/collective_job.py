@@ -5,7 +5,7 @@ It is a host program like a user's script, and uses the same ``torch``.
 
 from sipsim.dtypes import DTYPES
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.seeded import NONE_WRONG, Wrong, compare, expected_row, seeded_rows
+from sipsim.host.seeded import NONE_WRONG, Wrong, compare, expected_row, seeded_tensor
 from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.job import Job, RunRecord
@@ -32,7 +32,7 @@ class CollectiveJob:
         job, dist = self._job, self._torch.distributed
         shape = (self._n_cubes, n_elem)
         contributions = self._world_size * self._n_cubes
-        data = HostTensor(seeded_rows(self._rank, shape, self._dtype, job.seed, contributions))
+        data = HostTensor(seeded_tensor(self._rank, shape, self._dtype, job.seed, contributions))
         dp = DPPolicy(num_cubes=self._n_cubes)
         tensor = self._torch.zeros(shape, dtype=self._dtype, dp=dp)
         expected = expected_row(self._world_size, shape, self._dtype, job.seed) if job.verify else None

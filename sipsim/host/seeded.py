@@ -15,6 +15,8 @@ Array = np.ndarray[Any, Any]
 _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
+PIECE = 2**14
+"""Elements made at a time: their int64 fit a cache."""
 
 
 class Wrong(NamedTuple):
@@ -42,26 +44,42 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
     """The data of one rank, as int64, ``shape`` = (cubes, elements a cube)."""
     count = shape[0] * shape[1]
-    state = (seed * _SEED_STEP + rank * count * _GOLDEN + _GOLDEN) & _MASK
-    counters = np.arange(count, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))
-    if dtype.exact_int is None:
-        values = (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(np.int64) | 1
-    else:
-        limit = dtype.exact_int // contributions
-        values = (mixed % np.uint64(2 * limit)).astype(np.int64) - limit
-        values += values >= 0
-    return values.reshape(shape)
+    return _values(rank * count, count, dtype, seed, contributions).reshape(shape)
+
+
+def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
+    """The same in its type. Made piece by piece: fresh memory for whole tensors of int64 costs more than the numbers."""
+    count = shape[0] * shape[1]
+    flat = np.empty(count, dtype.numpy)
+    for start in range(0, count, PIECE):
+        piece = flat[start : start + PIECE]
+        piece[:] = _values(rank * count + start, len(piece), dtype, seed, contributions)
+    return flat.reshape(shape)
 
 
 def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
     """What every row of every rank must hold after an all-reduce: the sum of all rows of all ranks, in the type."""
-    contributions = ranks * shape[0]
-    total = np.zeros(shape[1], dtype=np.int64)
-    for rank in range(ranks):
-        total += seeded_rows(rank, shape, dtype, seed, contributions).sum(axis=0)
+    cubes, n_elem = shape
+    total = np.zeros(n_elem, dtype=np.int64)
+    for start in range(0, n_elem, PIECE):
+        piece = total[start : start + PIECE]
+        for row in range(ranks * cubes):
+            piece += _values(row * n_elem + start, len(piece), dtype, seed, ranks * cubes)
     return total.astype(dtype.numpy)
+
+
+def _values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
+    """Elements ``first`` and on of all ranks' data in a row, as int64."""
+    state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
+    counters = np.arange(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))
+    if dtype.exact_int is None:
+        return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(np.int64) | 1
+    limit = dtype.exact_int // contributions
+    values: Array = (mixed % np.uint64(2 * limit)).astype(np.int64) - limit
+    values += values >= 0
+    return values
 
 
 def compare(got: Array, expected: Array) -> Wrong:

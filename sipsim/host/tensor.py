@@ -5,6 +5,7 @@ shard is contiguous in it and lies in the HBM of that cube's PE 0.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,7 +143,7 @@ class Tensor:
         array = source.numpy()
         if tuple(array.shape) != self.shape:
             raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
-        data = np.ascontiguousarray(array, dtype=self.dtype.numpy).tobytes()
+        data = np.ascontiguousarray(array, dtype=self.dtype.numpy).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             self._memory.write(shard.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
         return self
@@ -151,9 +152,13 @@ class Tensor:
         """Set every element."""
         return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
 
+    def shard_bytes(self) -> Iterator[bytes]:
+        """The elements of one shard after the other, little endian."""
+        return (self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
+
     def tobytes(self) -> bytes:
         """All elements in order, little endian."""
-        return b"".join(self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
+        return b"".join(self.shard_bytes())
 
     def numpy(self) -> "np.ndarray[Any, Any]":
         """A copy on the host."""

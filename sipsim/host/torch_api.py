@@ -57,5 +57,6 @@ class Torch:
         digest = hashlib.sha256()
         for tensor in self.tensors:
             digest.update(f"{tensor.dtype} {tensor.shape}\n".encode())
-            digest.update(tensor.tobytes())
+            for shard in tensor.shard_bytes():
+                digest.update(shard)
         return digest.hexdigest()

@@ -159,9 +159,3 @@ def test_a_failure_that_nobody_takes_is_raised() -> None:
     engine.env.event().fail(KeyError("lost"))
     with pytest.raises(KeyError, match="lost"):
         engine.run_before(None, 100)
-
-
-def test_our_events_run_under_simpys_own_step_too() -> None:
-    engine, seen = engine_with(3, 20)
-    engine.env.step()
-    assert seen == [3]
