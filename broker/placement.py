@@ -39,13 +39,19 @@ class Crowd:
 
 
 class Placement:
-    """The processors of this process and all its threads. ``meeting``: any number, the same for all of a run."""
+    """The processors of this process and how it is scheduled there.
 
-    def __init__(self, meeting: int) -> None:
+    ``meeting``: any number, the same for all of a run. A SIP is a batch job, which does not push aside the one who
+    wakes it. The broker (``at_once``) does, for others wait for its answer, unless all share a processor.
+    """
+
+    def __init__(self, meeting: int, at_once: bool = False) -> None:
         self._together = False
         self._everywhere: set[int] = set()
         with contextlib.suppress(AttributeError, OSError):
             self._everywhere = os.sched_getaffinity(0)
+            self._apart = os.SCHED_OTHER if at_once else os.SCHED_BATCH
+            os.sched_setscheduler(0, self._apart, os.sched_param(0))
         places = sorted(self._everywhere)
         self._meeting = {places[meeting % len(places)]} if len(places) > 1 else set()
 
@@ -55,8 +61,7 @@ class Placement:
             return
         self._together = together
         places = self._meeting if together else self._everywhere
-        # Who is woken does not push aside who woke it, and would only wait for a word of it again.
-        policy = os.SCHED_BATCH if together else os.SCHED_OTHER
+        policy = os.SCHED_BATCH if together else self._apart
         for thread in os.listdir("/proc/self/task"):
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(int(thread), places)

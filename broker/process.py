@@ -17,7 +17,7 @@ def run_broker(
     """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows."""
     hub = Hub(size, channels, reactions_ps)
     post = _Post(mail_for(endpoint).broker(endpoint))
-    placement = Placement(meeting)
+    placement = Placement(meeting, at_once=True)
     while hub.phase is not Phase.DONE or post.owes_the_launcher:
         letter: Letter | None = post.mail.receive()
         while letter is not None:

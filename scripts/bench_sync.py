@@ -12,6 +12,7 @@ taking turns. CPU an operation is told for all members together and, apart, for 
 """
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -47,6 +48,7 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
+from launcher.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.engine import Engine
 from sipsim.participant import Participant
 from sipsim.process import run_participant
@@ -420,6 +422,9 @@ def main() -> int:
     if chosen.vs and importlib.util.find_spec("helics") is None:
         print("bench_sync: HELICS is not installed here; pip install helics", file=sys.stderr)
         return 2
+    # As in the processes that ahbm-launch starts.
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    gc.freeze()
     todo = entries(chosen)
     costs: dict[tuple[str, str, str, int], list[Cost]] = {name: [] for name, _ in todo}
     for seed in range(chosen.repeat):

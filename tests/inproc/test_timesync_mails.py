@@ -260,7 +260,7 @@ class Player(Participant):
 class _Nowhere:
     """Placement that leaves the processors of this process alone."""
 
-    def __init__(self, _meeting: int) -> None:
+    def __init__(self, _meeting: int, at_once: bool = False) -> None:
         pass
 
     def gather(self, _together: bool) -> None:

@@ -184,3 +184,17 @@ def test_a_thread_that_ends_meanwhile_keeps_nobody(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("os.sched_setaffinity", move)
     Placement(0).gather(True)
     assert moved == [5, 6]
+
+
+@needs_two
+@pytest.mark.parametrize(("at_once", "apart"), [(False, os.SCHED_BATCH), (True, os.SCHED_OTHER)])
+def test_only_the_broker_is_answered_at_once_and_nobody_while_all_share(at_once: bool, apart: int) -> None:
+    """Seen to fail: the policy of the broker taken for everybody, and not given back after a gathering."""
+
+    def body() -> None:
+        placement = Placement(3, at_once)
+        for together, wanted in ((False, apart), (True, os.SCHED_BATCH), (False, apart)):
+            placement.gather(together)
+            assert os.sched_getscheduler(0) == wanted
+
+    in_a_child(body)
