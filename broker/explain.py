@@ -8,25 +8,27 @@ DEAREST_CHANNELS = 3
 
 
 def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, now_ns: int, last: bool) -> Sync:
-    """How every SIP stands at host time ``now_ns`` of a run whose SIPs started at ``began_ns``."""
+    """How every SIP stands at host time ``now_ns`` of a run that began at ``began_ns``."""
     missing = set(membership.missing())
-    sips = tuple(_sip(sync, rank, rank not in missing, began_ns, now_ns) for rank in range(sync.size))
+    sips = tuple(_sip(sync, rank, rank not in missing, not missing, began_ns, now_ns) for rank in range(sync.size))
     channels = tuple(sync.waits.dearest_channels(sync.delays, DEAREST_CHANNELS, now_ns))
     return Sync(last, phase, sync.reports, sync.grants, sips, channels)
 
 
-def _sip(sync: TimeSync, rank: int, has_joined: bool, began_ns: int, now_ns: int) -> SipSync:
+def _sip(
+    sync: TimeSync, rank: int, has_joined: bool, membership_complete: bool, began_ns: int, now_ns: int
+) -> SipSync:
     waits = sync.waits
     reported = sync.has_reported(rank)
     since_ns = waits.since_ns[rank] if reported else began_ns
+    state = _state(sync, rank, has_joined, membership_complete)
     bound = sync.bound(rank) if reported else None
     run_ns, send_ns = waits.run_ns[rank], waits.send_ns[rank]
-    runs = sync.is_running(rank) or (has_joined and not reported)
-    running_ns = now_ns - since_ns if runs else 0
+    running_ns = now_ns - since_ns if state in ("starting", "running") else 0
     elapsed_ns = now_ns - began_ns if has_joined else 0
     return SipSync(
         rank=rank,
-        state=_state(sync, rank, has_joined),
+        state=state,
         now_ps=sync.now_ps(rank),
         next_ps=sync.acts_ps(rank),
         horizon_ps=sync.granted_ps(rank) if sync.is_running(rank) or not reported else sync.horizon_ps(rank),
@@ -43,9 +45,11 @@ def _sip(sync: TimeSync, rank: int, has_joined: bool, began_ns: int, now_ns: int
     )
 
 
-def _state(sync: TimeSync, rank: int, has_joined: bool) -> str:
+def _state(sync: TimeSync, rank: int, has_joined: bool, membership_complete: bool) -> str:
     if not has_joined:
         return "joining"
+    if not membership_complete:
+        return "joined"
     if not sync.has_reported(rank):
         return "starting"
     if sync.is_running(rank):

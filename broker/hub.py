@@ -1,7 +1,7 @@
 """The broker's decisions: who joins, who may run, when the run ends and what a failure does. Pure.
 
 ``Hub.handle(sender, message)`` answers with the messages to send. The shells around it carry bytes
-(``broker.process`` over ZeroMQ, the ``inproc`` engine by function calls); both use this one code path.
+(``broker.process`` over some mail, the ``inproc`` engine by function calls); both use this one code path.
 """
 
 from enum import Enum
@@ -74,6 +74,7 @@ class Hub:
         A fact that cannot be true ends the run as an internal failure that names the sender; it never raises.
         """
         self._now_ns = now_ns
+        self._began_ns = self._began_ns or now_ns
         try:
             return self._dispatch(sender, message)
         except ProtocolError as error:
@@ -116,7 +117,6 @@ class Hub:
         if not self._membership.complete:
             return []
         self.phase = Phase.RUNNING
-        self._began_ns = self._now_ns
         start = Start(self._membership.endpoints())
         return [(LAUNCHER, Started()), *((rank, start) for rank in range(self._size))]
 

@@ -42,16 +42,19 @@ class Placement:
     """The processors of this process and how it is scheduled there.
 
     ``meeting``: any number, the same for all of a run. A SIP is a batch job, which does not push aside the one who
-    wakes it. The broker (``at_once``) does, for others wait for its answer, unless all share a processor.
+    wakes it. The broker (``at_once``) does, for others wait for its answer, unless all share a processor. A policy that
+    the user chose stays.
     """
 
     def __init__(self, meeting: int, at_once: bool = False) -> None:
         self._together = False
         self._everywhere: set[int] = set()
+        self._apart: int | None = None
         with contextlib.suppress(AttributeError, OSError):
             self._everywhere = os.sched_getaffinity(0)
-            self._apart = os.SCHED_OTHER if at_once else os.SCHED_BATCH
-            os.sched_setscheduler(0, self._apart, os.sched_param(0))
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                self._apart = os.SCHED_OTHER if at_once else os.SCHED_BATCH
+                os.sched_setscheduler(0, self._apart, os.sched_param(0))
         places = sorted(self._everywhere)
         self._meeting = {places[meeting % len(places)]} if len(places) > 1 else set()
 
@@ -61,8 +64,13 @@ class Placement:
             return
         self._together = together
         places = self._meeting if together else self._everywhere
-        policy = os.SCHED_BATCH if together else self._apart
-        for thread in os.listdir("/proc/self/task"):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(int(thread), places)
-                os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+        with contextlib.suppress(OSError):
+            for thread in map(int, os.listdir("/proc/self/task")):
+                self._move(thread, places, together)
+
+    def _move(self, thread: int, places: set[int], together: bool) -> None:
+        """A thread that has just ended moves nobody else's mind."""
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, places)
+            if self._apart is not None:
+                os.sched_setscheduler(thread, os.SCHED_BATCH if together else self._apart, os.sched_param(0))

@@ -268,8 +268,8 @@ class TimeSync:
     def _note_sent(self, rank: int, member: _Member, report: Report) -> None:
         for dst, count, arrival in report.sent:
             self._must_exist(dst)
-            if count <= member.sent.get(dst, 0):
-                raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {member.sent[dst]}")
+            if count <= (before := member.sent.get(dst, 0)):
+                raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {before}")
             member.sent[dst] = count
             receiver = self._members[dst]
             receiver.told[rank] = count

@@ -22,6 +22,8 @@ SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024
 """Below what an unprivileged Linux socket may queue by default (net.core.wmem_default, 208 KiB, headers counted)."""
 LINGER_S = 5.0
+FOR_GOOD_S = 1e6
+"""For what the broker has for a launcher that is suspended: a launcher that is gone ends the broker too."""
 LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
@@ -136,6 +138,7 @@ class _Outlets:
         may be waiting for room at the receiver of ours.
         """
         while self._blocked:
+            self.flush()
             found = inlet.receive_now()
             if found is not None:
                 return found
@@ -170,7 +173,7 @@ class _Outlets:
             poll = select.poll()
             for outlet in self._blocked.values():
                 poll.register(outlet, select.POLLOUT)
-            poll.poll(1000 * left_s)
+            poll.poll(1000 * min(left_s, LINGER_S))
             self.flush()
         for outlet in self._outlets.values():
             outlet.close()
@@ -312,7 +315,7 @@ class UnixBroker:
 
     def close(self) -> None:
         """Send what is queued and release everything."""
-        self._outlets.close(LINGER_S)
+        self._outlets.close(FOR_GOOD_S)
         self._inlet.close()
 
 

@@ -75,7 +75,7 @@ class Report(Message, tag="report", frozen=True):
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
     ``taken``: (source, packets taken so far, injected or not). ``waiting``: kernels and scripts that
     wait. ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None
-    promises nothing. ``run_ns``, ``send_ns``: host time spent on this window, and of that on sending.
+    promises nothing. ``run_ns``, ``send_ns``: host time of this window spent on simulating, and on sending parcels.
     """
 
     now_ps: Ps
@@ -172,7 +172,7 @@ class Status(Message, tag="status", frozen=True):
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """How one SIP stands with time. ``state``: joining, starting, running, waiting or idle.
+    """How one SIP stands with time. ``state``: joining, joined, starting, running, waiting or idle.
 
     ``by`` keeps it (``state`` waiting) or would stop it next, sending at ``by_ps`` over ``chain``, which takes
     ``delay_ps``; None when nobody can. ``lacks``: packets of others on their way to it when it was granted.

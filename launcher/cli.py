@@ -7,6 +7,7 @@ import os
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+import signal  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 
@@ -19,6 +20,8 @@ from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code of DESIGN section 8."""
+    # A question that comes before or after the run has no answer, and must not end us.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     arguments = sys.argv[1:] if argv is None else argv
     try:
         chosen = options.parse(arguments)

@@ -22,6 +22,8 @@ def reason(sip: SipSync) -> str:
     """What a SIP waits for."""
     if sip.state == "joining":
         return "its process has not joined"
+    if sip.state == "joined":
+        return "the others to join"
     if sip.state == "starting":
         return "its host script has not come to its first wait"
     if sip.state == "running":

@@ -161,7 +161,7 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "digest": None,
         "config": None,
         "engine": options.engine if options else None,
-        "mail": options.mail if options else None,
+        "mail": options.mail if options and options.engine != "inproc" else None,
         "sips": options.sips if options else None,
         "topology": options.topology if options else None,
         "runs": [],

@@ -10,6 +10,8 @@ from launcher.explain import explanation, reason
 from launcher.processes import Look
 
 STALL_AFTER_S = 3.0
+BLIND_AFTER_S = 2.5
+"""Whoever has not looked for so long, and should each second, was suspended."""
 
 
 class Suspect(NamedTuple):
@@ -27,6 +29,7 @@ class Stall:
         self._mark: object = None
         self._told = False
         self._answered_s = now_s
+        self._judged_s = now_s
         self._looks: dict[int, Look] = {}
 
     def answered(self, sync: Sync, now_s: float) -> str | None:
@@ -41,13 +44,18 @@ class Stall:
     def judge(self, sync: Sync | None, pids: dict[str, int], looks: dict[int, Look], now_s: float) -> str | None:
         """What to tell now, if anything. ``looks``: how the processes of ``pids`` look at this moment."""
         before, self._looks = self._looks, looks
+        asleep, self._judged_s = now_s - self._judged_s > BLIND_AFTER_S, now_s
+        if asleep:
+            # It was us who did not move.
+            self._answered_s = now_s
+            return self._moves(now_s)
         if any(look.computes_since(before.get(pid)) for pid, look in looks.items()):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
         if self._told or still_s < STALL_AFTER_S:
             return None
         self._told = True
-        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process computes"
+        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process of the run computes"
         return "\n".join([head, *(f"  {line}" for line in self._suspects(sync, pids, looks, now_s))])
 
     def _moves(self, now_s: float) -> str | None:

@@ -65,8 +65,9 @@ class Watch:
 
     def close(self) -> None:
         """The run is over."""
-        if self._at_the_end and self._last:
-            print(self._last, file=sys.stderr, flush=True)
+        known = self._last or (f"as it was when last told of:\n{explanation(self._sync)}" if self._sync else "")
+        if known and (self._at_the_end or self._wanted):
+            print(known, file=sys.stderr, flush=True)
 
 
 def _say(what: str | None) -> None:

@@ -17,6 +17,7 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import socket
 import statistics
 import sys
@@ -57,6 +58,7 @@ from sipsim.session import Session
 LOOKAHEAD_PS = 500_000
 MEAN_PS = 500_000
 MESSAGES = 4
+DEADLINE_S = 120.0
 PATTERNS = ("ring", "phold", "step", "work")
 
 
@@ -218,10 +220,14 @@ def run_ahbm(task: Task, kind: MailKind) -> Cost:
         told: list[Any] = []
         poller = zmq.Poller()
         poller.register(end.pollable, zmq.POLLIN)
-        while not any(isinstance(message, Finished) for message in told):
+        ends_s = time.monotonic() + DEADLINE_S
+        while not any(isinstance(message, Finished) for message in told) and time.monotonic() < ends_s:
             poller.poll(1 if end.unsent else 100)
             told += map(decode_for_launcher, end.receive_waiting())
         end.close_now()
+        if not any(isinstance(message, Finished) for message in told):
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
         broker_cpu_s, *_ = reap(pids)
     failed = [message.message for message in told if isinstance(message, RankFailed)]
     if failed:

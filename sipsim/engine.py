@@ -34,11 +34,6 @@ class Callback(Event):
 class Timeline(simpy.Environment):
     """SimPy's queue, run up to a time in one loop: what ``schedule`` and ``step`` do, with fewer calls an event."""
 
-    @property
-    def now_ps(self) -> Ps:
-        """The time of the last event."""
-        return self._now  # type: ignore[return-value]
-
     def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority) -> None:
         """Call ``action`` at ``time_ps``, which must not be in the past."""
         if time_ps < self._now:

@@ -135,6 +135,10 @@ class Participant:
         session = self.session
         session.begin()
         while (report := session.advance()) is None:
+            if self._gathered:
+                # A window this long had better run beside others.
+                self._gathered = False
+                self._gather(False)
             if self._interrupted():
                 return
         self._send(report)
@@ -145,7 +149,7 @@ class Participant:
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time of this window so far: simulating, and sending."""
+        """Host time of this window so far: simulating, and sending parcels."""
         spent_ns, sending_ns = perf_counter_ns() - self._window_ns, self._sending_ns
         self._sending_ns = 0
         self.run_ns += spent_ns - sending_ns

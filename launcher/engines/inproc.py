@@ -39,6 +39,8 @@ class InProcess:
             self._deliver_all()
         except StopNow:
             reason = self._attention.reason() or "interrupted"
+            if self._request.explain:
+                self._explain(self._hub.sync(time.monotonic_ns()))
             self.outcome.fail(RunError(reason, None, self._attention.words(reason)))
         self.outcome.simulate_s = time.monotonic() - began_s
         return self.outcome

@@ -116,7 +116,7 @@ class _LocalRun:
                 self._send(AskStatus())
             if self._attention.asked():
                 self._watch.asked()
-            if self._watch.look():
+            if not self._outcome.finished and self._watch.look():
                 self._send(AskSync())
 
     def _is_over(self) -> bool:

@@ -48,7 +48,7 @@ def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, cont
 
 
 def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """The same in its type, made piece by piece: fresh memory for whole tensors of int64 costs more than the numbers."""
+    """The same in its type, piece by piece: fresh memory for whole tensors of int64 costs more than the numbers."""
     count = shape[0] * shape[1]
     flat = np.empty(count, dtype.numpy)
     for start in range(0, count, PIECE):

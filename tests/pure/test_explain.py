@@ -137,7 +137,7 @@ def watched(until_s: float, looks: dict[int, Look] = ASLEEP, standing: Sync | No
 
 def test_a_stall_is_told_once_and_names_who_should_have_moved() -> None:
     (told,) = watched(30.0)
-    assert told.startswith("stalled: nothing has moved for 3.0 s, and no process computes\n")
+    assert told.startswith("stalled: nothing has moved for 3.0 s, and no process of the run computes\n")
     assert "SIP 0 has been running for 1.5 s: nobody: it runs; its process (pid 20) sleeps" in told
     assert "SIP 0, which may send" in told, "the table is there"
 
@@ -183,11 +183,19 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
 def test_it_says_when_things_move_again_and_can_tell_the_next_stall() -> None:
     stall, standing = Stall(0.0), sync(sip(0, "running"))
     stall.answered(standing, 0.0)
-    assert stall.judge(standing, PIDS, ASLEEP, 4.0) is not None
+    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
+    assert told == [False, False, True, False]
     assert stall.answered(sync(sip(0, "running"), reports=6), 5.0) == "goes on after 5.0 s"
-    assert stall.judge(standing, PIDS, ASLEEP, 7.0) is None
-    assert stall.judge(standing, PIDS, ASLEEP, 8.0) is not None
-    assert stall.judge(standing, PIDS, {**ASLEEP, 20: Look("R", 7)}, 9.0) == "goes on after 4.0 s"
+    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
+    assert told == [False, False, True, False]
+    assert stall.judge(standing, PIDS, {**ASLEEP, 20: Look("R", 7)}, 10.0) == "goes on after 5.0 s"
+
+
+def test_who_was_suspended_itself_knows_nothing_of_a_stall() -> None:
+    """Ctrl-Z and fg: the first look afterwards is at a run that nobody has watched for a while."""
+    stall, standing = Stall(0.0), sync(sip(0, "running"))
+    assert stall.judge(standing, PIDS, ASLEEP, 40.0) is None
+    assert stall.judge(None, {}, {}, 41.0) is None
 
 
 def test_a_join_is_a_move() -> None:

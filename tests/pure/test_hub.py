@@ -340,7 +340,7 @@ def test_who_waits_for_whom_is_told_at_any_time() -> None:
     ((to, sync),) = hub.handle(LAUNCHER, AskSync(), 7)
     assert to == LAUNCHER
     assert (sync.last, sync.phase) == (False, "joining")
-    assert [sip.state for sip in sync.sips] == ["starting", "joining", "starting"]
+    assert [sip.state for sip in sync.sips] == ["joined", "joining", "joined"]
     hub.handle(1, join(1), 1_000)
     for rank, next_ps in ((0, 50), (1, 65), (2, None)):
         hub.handle(rank, report(next_ps=next_ps), 2_000)
@@ -350,7 +350,7 @@ def test_who_waits_for_whom_is_told_at_any_time() -> None:
     assert (one.state, one.next_ps, one.horizon_ps, one.by, one.chain) == ("waiting", 65, 60, 0, ("c0",))
     assert (two.state, two.next_ps, two.horizon_ps, two.chain) == ("idle", None, 70, ("c0", "c1"))
     assert sync.channels == (("c0", 7_000),)
-    assert [sip.wait_ns for sip in sync.sips] == [1_000, 8_000, 8_000]
+    assert [sip.wait_ns for sip in sync.sips] == [1_993, 8_993, 8_993]
 
 
 @pytest.mark.parametrize("how", ["end", "deadlock", "failure", "stop", "lost"])

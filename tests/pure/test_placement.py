@@ -192,6 +192,7 @@ def test_only_the_broker_is_answered_at_once_and_nobody_while_all_share(at_once:
     """Seen to fail: the policy of the broker taken for everybody, and not given back after a gathering."""
 
     def body() -> None:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         placement = Placement(3, at_once)
         for together, wanted in ((False, apart), (True, os.SCHED_BATCH), (False, apart)):
             placement.gather(together)
