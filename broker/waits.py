@@ -1,8 +1,7 @@
 """Who waited for whom, and for how long in host time: the books behind ``--explain-sync``. Pure; decides nothing.
 
 A SIP *waits* while it has something to do that another SIP's bound forbids; that SIP is its blocker, one of them
-where several forbid it. A SIP with
-nothing to do, and one that runs, waits for nobody.
+where several forbid it. A SIP with nothing to do, and one that runs, waits for nobody.
 """
 
 from collections import defaultdict

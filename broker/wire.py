@@ -41,6 +41,14 @@ class Channel(NamedTuple):
     name: str
 
 
+def pair_delays_ps(channels: list[Channel]) -> dict[tuple[int, int], int]:
+    """The least delay of the channels of each ordered pair of SIPs, by (source, destination)."""
+    least: dict[tuple[int, int], int] = {}
+    for src, dst, delay_ps, _ in channels:
+        least[src, dst] = min(least.get((src, dst), delay_ps), delay_ps)
+    return least
+
+
 class BadFrame(ValueError):
     """Bytes that are not a message of this protocol; says what is wrong with them."""
 

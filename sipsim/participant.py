@@ -97,9 +97,7 @@ class Participant:
 
     def post_parcel(self, dst: int, parcel: Parcel) -> None:
         """Send packets to a peer; what a session posts with."""
-        began_ns = perf_counter_ns()
-        self._mail.send(dst, encode(parcel))
-        self._sending_ns += perf_counter_ns() - began_ns
+        self._send_to(dst, parcel)
 
     def _obey(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -162,6 +160,9 @@ class Participant:
             self._send(Result(self.outcome(), partial))
 
     def _send(self, message: Message) -> None:
+        self._send_to(BROKER, message)
+
+    def _send_to(self, to: int, message: Message) -> None:
         began_ns = perf_counter_ns()
-        self._mail.send(BROKER, encode(message))
+        self._mail.send(to, encode(message))
         self._sending_ns += perf_counter_ns() - began_ns

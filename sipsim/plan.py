@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 
-from broker.wire import Channel
+from broker.wire import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.install import InstallPlan, PePlace, check_rings_disjoint, install
@@ -66,11 +66,7 @@ class Plan:
     @cached_property
     def pair_delay_ps(self) -> dict[tuple[int, int], int]:
         """The least delay of the channels from one SIP to another."""
-        least: dict[tuple[int, int], int] = {}
-        for channel in self.channels:
-            pair = (channel.src, channel.dst)
-            least[pair] = min(least.get(pair, channel.delay_ps), channel.delay_ps)
-        return least
+        return pair_delays_ps(self.channels)
 
     @cached_property
     def egress_ps(self) -> list[int]:
@@ -80,7 +76,10 @@ class Plan:
         sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link. A credit arrives a whole path's
         latency after the ``recv`` that frees the slot, which is more than the pair's least delay by what is told here.
         """
-        return [min(self._egress_gains(sip), default=0) for sip in range(self.system.n_sips)]
+        gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
+        for place, entries in self.entries.items():
+            gains[place.sip].extend(self._egress_gains(place, entries))
+        return [min(of_sip, default=0) for of_sip in gains]
 
     @cached_property
     def reactions_ps(self) -> list[int]:
@@ -117,17 +116,16 @@ class Plan:
                     least[pair] = min(least.get(pair, delay), delay)
         return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least.items())]
 
-    def _egress_gains(self, sip: int) -> Iterator[int]:
-        system, overhead = self.system, self.ipcq_overhead_ps
-        for place, entries in self.entries.items():
-            for entry in entries if place.sip == sip else ():
-                if entry.peer.sip == sip:
-                    continue
-                yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
-                if entry.can_send:
-                    port = system.port_towards(sip, entry.peer.sip, entry.direction)
-                    way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
-                    yield overhead + way.head_ps()
+    def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
+        system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
+        for entry in entries:
+            if entry.peer.sip == sip:
+                continue
+            yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
+            if entry.can_send:
+                port = system.port_towards(sip, entry.peer.sip, entry.direction)
+                way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
+                yield overhead + way.head_ps()
 
     def _some_peers_are_far(self) -> bool:
         """Whether some messages pass through a SIP that they are not for."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.streams import InStreams, OutStreams
-from broker.wire import MAX_PS, Channel, Grant, Parcel, Report
+from broker.wire import MAX_PS, Channel, Grant, Parcel, Report, pair_delays_ps
 from sipsim.engine import ARRIVAL, Engine
 from sipsim.errors import InvariantViolation
 
@@ -70,7 +70,7 @@ class Session:
         self.rank = rank
         self.engine = engine
         self._channels = channels
-        self._pair_delay_ps = _least_of_pairs(rank, channels)
+        self._pair_delay_ps = {dst: delay for (src, dst), delay in pair_delays_ps(channels).items() if src == rank}
         self._post = post
         self._out = OutStreams()
         self._outgoing: dict[int, _Outgoing] = {}
@@ -199,11 +199,3 @@ class Session:
     def _post_parcel(self, dst: int) -> None:
         outgoing = self._outgoing.pop(dst)
         self._post(dst, Parcel(self.rank, outgoing.first, tuple(outgoing.packets)))
-
-
-def _least_of_pairs(rank: int, channels: list[Channel]) -> dict[int, Ps]:
-    least: dict[int, Ps] = {}
-    for channel in channels:
-        if channel.src == rank:
-            least[channel.dst] = min(least.get(channel.dst, channel.delay_ps), channel.delay_ps)
-    return least

@@ -68,9 +68,12 @@ class InProcess:
     def _explain(self, sync: Sync) -> None:
         print(explanation(sync), file=sys.stderr)
 
-    def _look_up(self) -> None:
+    def _answer_question(self) -> None:
         if self._attention.asked():
             self._explain(self._hub.sync(time.monotonic_ns()))
+
+    def _look_up(self) -> None:
+        self._answer_question()
         if self._request.progress.due():
             status = self._hub.status()
             self._request.progress.show(status.now_ps, status.grants)
@@ -81,8 +84,7 @@ class InProcess:
             self._office.post(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _must_end(self) -> bool:
-        if self._attention.asked():
-            self._explain(self._hub.sync(time.monotonic_ns()))
+        self._answer_question()
         return self._attention.reason() is not None
 
 

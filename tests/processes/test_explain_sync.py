@@ -7,10 +7,12 @@ waits by the clock but the stall itself, which is three seconds without a move.
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from launch import launched, launching
+from launch import END_S, environment, launched, launching, temporary_folder
 
 pytestmark = pytest.mark.processes
 
@@ -134,6 +136,27 @@ def test_a_stopped_process_is_named(who: str, tmp_path: Path) -> None:
         (tmp_path / "gate").write_text("go")
         done = launch.end()
     assert done.exit_code == 0
+
+
+OUTSIDE_THE_RUN = """
+import os, signal, sys
+from launcher import cli
+
+def asked(*_):
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+cli.prepare.describe, really = (lambda prepared: asked() or really(prepared)), cli.prepare.describe
+sys.exit(cli.main(["--dry-run"]))
+"""
+
+
+def test_a_question_outside_the_run_ends_nobody() -> None:
+    """Seen to fail: SIGUSR1 left to its default action, which ends the process."""
+    with temporary_folder() as temp:
+        command = [sys.executable, "-c", OUTSIDE_THE_RUN]
+        done = subprocess.run(command, env=environment(temp), capture_output=True, text=True, timeout=END_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "would run" in done.stdout
 
 
 def test_computing_for_long_is_no_stall(tmp_path: Path) -> None:

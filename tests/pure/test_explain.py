@@ -192,7 +192,7 @@ def test_it_says_when_things_move_again_and_can_tell_the_next_stall() -> None:
 
 
 def test_who_was_suspended_itself_knows_nothing_of_a_stall() -> None:
-    """Ctrl-Z and fg: the first look afterwards is at a run that nobody has watched for a while."""
+    """Ctrl-Z and fg: the first look is at a run that nobody watched. Seen to fail: every gap between looks believed."""
     stall, standing = Stall(0.0), sync(sip(0, "running"))
     assert stall.judge(standing, PIDS, ASLEEP, 40.0) is None
     assert stall.judge(None, {}, {}, 41.0) is None

@@ -6,6 +6,7 @@ whole one, only one rank's wrong numbers told, an exit code of 0 for a run that 
 
 import msgspec
 import pytest
+from outcomes import rank_outcome, record
 
 from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status
 from launcher.outcome import Outcome, RunError
@@ -13,42 +14,11 @@ from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
 from sipsim.job import RankOutcome, RunRecord, to_bytes
 
-RUN = RunRecord(
-    collective="all_reduce",
-    algorithm="a",
-    dtype="f16",
-    op="sum",
-    count=64,
-    nbytes=128,
-    iters=1,
-    start_ps=0,
-    end_ps=1000,
-    wrong=0,
-    first_wrong="",
-)
+RUN = record(iters=1, start_ps=0, end_ps=1000)
 
 
 def told(rank: int, *runs: RunRecord) -> RankOutcome:
-    return RankOutcome(
-        rank=rank,
-        pid=100 + rank,
-        host="here",
-        sim_end_ps=1000,
-        events=1,
-        grants=1,
-        packets_sent=0,
-        packets_received=0,
-        bytes_sent=0,
-        tensor_sha256="t",
-        oplog_sha256="o",
-        wall_s=0.1,
-        cpu_s=0.1,
-        peak_pss_mib=1.0,
-        run_s=0.1,
-        send_s=0.1,
-        wait_s=0.1,
-        runs=runs,
-    )
+    return rank_outcome(rank, sim_end_ps=1000, runs=runs)
 
 
 def result(rank: int, *runs: RunRecord, partial: bool = False) -> RankResult:

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from outcomes import rank_outcome, record
 
 from broker.wire import Finished
 from launcher import result
@@ -21,7 +21,7 @@ from launcher.options import Options, parse
 from launcher.outcome import Outcome, RunError
 from launcher.prepare import Prepared, prepare
 from sipsim.errors import ConfigError
-from sipsim.job import RankOutcome, RunRecord
+from sipsim.job import RankOutcome
 
 SMALL = ("--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
 NOT_SIMULATED = {
@@ -36,47 +36,6 @@ NOT_SIMULATED = {
     "wait_s": 95.0,
 }
 SIMULATED = {"tensor_sha256": "other", "oplog_sha256": "other", "sim_end_ps": 3001}
-
-
-def record(**changes: Any) -> RunRecord:
-    run = RunRecord(
-        collective="all_reduce",
-        algorithm="a",
-        dtype="f16",
-        op="sum",
-        count=64,
-        nbytes=128,
-        iters=2,
-        start_ps=1000,
-        end_ps=3000,
-        wrong=0,
-        first_wrong="",
-    )
-    return msgspec.structs.replace(run, **changes)
-
-
-def rank_outcome(rank: int, *runs: RunRecord, **changes: Any) -> RankOutcome:
-    told = RankOutcome(
-        rank=rank,
-        pid=100 + rank,
-        host="here",
-        sim_end_ps=3000,
-        events=10,
-        grants=5,
-        packets_sent=3,
-        packets_received=3,
-        bytes_sent=300,
-        tensor_sha256=f"t{rank}",
-        oplog_sha256=f"o{rank}",
-        wall_s=0.1,
-        cpu_s=0.1,
-        peak_pss_mib=10.0,
-        run_s=0.1,
-        send_s=0.2,
-        wait_s=0.3,
-        runs=runs or (record(),),
-    )
-    return msgspec.structs.replace(told, **changes)
 
 
 def outcome(*ranks: RankOutcome) -> Outcome:

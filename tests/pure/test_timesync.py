@@ -206,6 +206,12 @@ def test_a_second_report_without_a_grant_is_refused_with_the_last_facts() -> Non
         sync.report(0, report(next_ps=78))
 
 
+def test_packets_told_of_are_at_least_one() -> None:
+    """In a first report too. Seen to fail: the count before looked up without a default, which is no named refusal."""
+    with pytest.raises(ProtocolError, match="SIP 0 counts 0 packets to 1 after 0"):
+        pair().report(0, report(sent=((1, 0, 10),)))
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_counts_of_sent_packets_only_grow(count: int) -> None:
     sync = pair()
