@@ -169,7 +169,7 @@ class Hub:
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
     def _fail(self, sender: int, failed: Failed) -> Out:
-        told = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps)
+        told = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps, failed.where)
         return [(LAUNCHER, told), *self._abort(f"SIP {sender} failed: {failed.message}")]
 
     def _lost(self, lost: Lost) -> Out:

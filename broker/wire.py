@@ -134,6 +134,17 @@ class Refused(Message, tag="refused", frozen=True):
     reason: Text
 
 
+class Where(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The place of a failure within its SIP, opaque to the broker: -1 and "" where it has none."""
+
+    cube: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
+    pe: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
+    direction: Text = ""
+
+
+NOWHERE = Where()
+
+
 class Failed(Message, tag="failed", frozen=True):
     """A SIP's simulation failed: ``kind`` is one of the documented error kinds, ``detail`` more lines for people."""
 
@@ -141,6 +152,7 @@ class Failed(Message, tag="failed", frozen=True):
     message: Text
     detail: Text
     now_ps: Ps
+    where: Where = NOWHERE
 
 
 class Result(Message, tag="result", frozen=True):
@@ -229,6 +241,7 @@ class RankFailed(Message, tag="rank_failed", frozen=True):
     message: Text
     detail: Text
     now_ps: Ps
+    where: Where = NOWHERE
 
 
 class RankResult(Message, tag="rank_result", frozen=True):

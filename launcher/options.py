@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +51,12 @@ class Options:
     engine: str
     mail: str
     explain_sync: bool
+    check_invariants: bool
     timeout_s: float | None
     verify_data: bool
     json: Path | None
     csv: Path | None
+    trace_ccl: Path | None
     list: str | None
     dry_run: bool
     quiet: bool
@@ -111,10 +114,12 @@ def parse(argv: list[str]) -> Options:
         engine=values.engine,
         mail=values.mail,
         explain_sync=values.explain_sync,
+        check_invariants=values.check_invariants,
         timeout_s=values.timeout,
         verify_data=values.verify_data,
         json=values.json,
         csv=values.csv,
+        trace_ccl=values.trace_ccl,
         list=values.list,
         dry_run=values.dry_run,
         quiet=values.quiet,
@@ -204,6 +209,12 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)"
     )
+    group.add_argument(
+        "--check-invariants",
+        action="store_true",
+        default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
+        help="check the queues at every step (also AHBM_CHECK_INVARIANTS=1)",
+    )
     group.add_argument("--timeout", type=_seconds, metavar="S", help="stop after S seconds of wall time")
     group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
 
@@ -211,6 +222,7 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
 def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--json", type=Path, metavar="FILE", help="write the result, schema 1")
     group.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    group.add_argument("--trace-ccl", type=Path, metavar="FILE", help="write a line of CSV a send and recv")
     group.add_argument("--list", choices=list(LISTS), help="say what there is")
     group.add_argument("--version", action=_Version, nargs=0, help="say the version")
     group.add_argument("-q", "--quiet", action="store_true", help="no table")

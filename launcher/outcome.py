@@ -3,22 +3,26 @@
 First cause first: the first failure that is told is the error of the run, and what follows from it is not.
 """
 
+from dataclasses import dataclass, field
+from typing import Any
+
 from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, Sync, ToLauncher
-from sipsim.ccl.diagnostics import explain_deadlock
+from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.errors import ERROR_KINDS
 from sipsim.job import RankOutcome, outcome_from_bytes
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 
 
+@dataclass(frozen=True)
 class RunError:
-    """Why a run failed. ``detail`` is more lines for people."""
+    """Why a run failed. ``detail`` is more lines for people, ``facts`` what else the result file says of it."""
 
-    def __init__(self, kind: str, rank: int | None, message: str, detail: str = "") -> None:
-        self.kind = kind
-        self.rank = rank
-        self.message = message
-        self.detail = detail
+    kind: str
+    rank: int | None
+    message: str
+    detail: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Outcome:
@@ -43,10 +47,11 @@ class Outcome:
                 self.ranks[message.rank] = outcome_from_bytes(message.blob)
                 self.cut_short = self.cut_short or message.partial
             case RankFailed():
-                self.fail(RunError(message.kind, message.rank, message.message, message.detail))
+                facts = {**_place_of(message), "time_ps": message.now_ps}
+                self.fail(RunError(message.kind, message.rank, message.message, message.detail, facts))
             case Deadlock():
-                line, report = explain_deadlock(list(message.dumps))
-                self.fail(RunError("IpcqDeadlock", None, line, report))
+                told = explain_deadlock(list(message.dumps))
+                self.fail(RunError("IpcqDeadlock", None, told.headline, told.report, {"deadlock": told.facts}))
             case Finished():
                 self.sync = message
             case Status():
@@ -89,3 +94,9 @@ class Outcome:
     def exit_code(self) -> int:
         """Of DESIGN section 8."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
+
+
+def _place_of(failed: RankFailed) -> dict[str, Any]:
+    where = failed.where
+    place = {"cube": where.cube, "pe": where.pe, "direction": where.direction}
+    return {name: value for name, value in place.items() if value not in (-1, "")}

@@ -76,6 +76,7 @@ def _job(options: Options, plan: Plan) -> Job:
     if options.script is not None:
         return Job(
             script=options.script,
+            check_invariants=options.check_invariants,
             as_module=options.as_module,
             script_args=options.script_args,
             verify=options.verify_data,
@@ -94,6 +95,7 @@ def _job(options: Options, plan: Plan) -> Job:
         warmup=options.warmup,
         seed=options.seed,
         verify=options.verify_data,
+        check_invariants=options.check_invariants,
     )
 
 

@@ -121,7 +121,7 @@ def _rank(outcome: Outcome, rank: int) -> Document:
 
 def _error(outcome: Outcome) -> Document | None:
     error = outcome.error
-    return None if error is None else {"kind": error.kind, "rank": error.rank, "message": error.message}
+    return None if error is None else {"kind": error.kind, "rank": error.rank, "message": error.message, **error.facts}
 
 
 def check_writable(options: Options) -> None:
@@ -130,7 +130,7 @@ def check_writable(options: Options) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
-    for flag, path in (("--json", options.json), ("--csv", options.csv)):
+    for flag, path in (("--json", options.json), ("--csv", options.csv), ("--trace-ccl", options.trace_ccl)):
         if path is None:
             continue
         folder = path.parent

@@ -16,6 +16,7 @@ from launcher.options import Options
 from launcher.outcome import Outcome
 from launcher.prepare import Prepared
 from launcher.progress import Progress
+from launcher.trace import write_trace
 from sipsim.errors import ConfigError
 
 LONGEST_SOCKET_PATH = 107
@@ -32,7 +33,7 @@ def run(prepared: Prepared, options: Options) -> Outcome:
     with Attention(options.timeout_s) as attention:
         run_dir = _private_folder()
         try:
-            job = prepared.job
+            job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
             if job.script is not None and job.verify:
                 job = msgspec.structs.replace(job, evidence_dir=run_dir)
             request = Request(prepared.plan, job, run_dir, started_s, progress, options.mail, options.explain_sync)
@@ -41,6 +42,8 @@ def run(prepared: Prepared, options: Options) -> Outcome:
                 check_evidence(outcome, prepared.plan, job.evidence_dir)
         finally:
             progress.close()
+            if options.trace_ccl:
+                write_trace(run_dir, options.trace_ccl)
             shutil.rmtree(run_dir, ignore_errors=True)
     outcome.note_wrong()
     outcome.total_s = time.monotonic() - started_s

@@ -8,10 +8,19 @@ from typing import ClassVar
 
 
 class AhbmError(Exception):
-    """Base of every failure that we name. ``kind`` is what the JSON's ``error.kind`` holds."""
+    """Base of every failure that we name. ``kind`` is what the JSON's ``error.kind`` holds.
+
+    ``cube``, ``pe`` and ``direction`` say where on its SIP it was, as far as the one who raised it knows.
+    """
 
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 4
+
+    def __init__(self, *args: object, cube: int | None = None, pe: int | None = None, direction: str = "") -> None:
+        super().__init__(*args)
+        self.cube = cube
+        self.pe = pe
+        self.direction = direction
 
 
 class ConfigError(AhbmError):

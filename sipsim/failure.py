@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.streams import LostPacket
+from broker.wire import NOWHERE, Where
 from sipsim.errors import AhbmError
 from sipsim.pe.task import TaskFailed
 from sipsim.units import format_time_ps
@@ -20,22 +21,25 @@ class Failure(NamedTuple):
     kind: str
     message: str
     detail: str
+    where: Where = NOWHERE
 
 
 def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
     """What to tell about an exception that ended SIP ``rank`` at ``now_ps``."""
-    place, cause = f"rank {rank}", error
+    place, cause, on_pe = f"rank {rank}", error, (-1, -1)
     if isinstance(error, TaskFailed) and error.__cause__ is not None:
-        place, cause = f"rank {rank}, {error.place}", error.__cause__
+        place, cause, on_pe = f"rank {rank}, {error.place}", error.__cause__, error.on_pe
     when = f"at {format_time_ps(now_ps)}"
     if isinstance(cause, AhbmError):
-        return Failure(cause.kind, f"{cause} ({place}, {when})", "")
+        cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
+        return Failure(cause.kind, f"{cause} ({place}, {when})", "", Where(cube, pe, cause.direction))
     if isinstance(cause, LostPacket):
         return Failure("lost_packet", f"{cause} ({place}, {when})", "")
     said = _sendable(str(cause), LONGEST_MESSAGE)
     what = f"{type(cause).__name__}: {said}" if said else type(cause).__name__
     kind = "exception" if isinstance(error, TaskFailed) else "internal"
-    return Failure(kind, f"{what} ({place}, {when})", _sendable(_traceback(cause), LONGEST_DETAIL))
+    detail = _sendable(_traceback(cause), LONGEST_DETAIL)
+    return Failure(kind, f"{what} ({place}, {when})", detail, Where(*on_pe))
 
 
 def _sendable(text: str, longest: int) -> str:

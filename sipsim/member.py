@@ -19,6 +19,7 @@ from sipsim.pe.task import Task
 from sipsim.plan import Plan
 from sipsim.resources import cpu_seconds
 from sipsim.sip import Sip
+from sipsim.trace import TraceFile
 
 
 class Member(Participant):
@@ -40,7 +41,10 @@ class Member(Participant):
         self.job = job
         self._endpoint = endpoint
         self._started_s = time.perf_counter()
-        self.sip = Sip(rank, plan, self.post_parcel, keep_oplog)
+        self.sip = Sip(rank, plan, self.post_parcel, keep_oplog, job.check_invariants)
+        self._trace = TraceFile(job.trace_dir, rank) if job.trace_dir else None
+        if self._trace is not None:
+            self.sip.tracer = self._trace.append
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.evidence_dir)
         self._world = _script_world(job, rank)
@@ -70,7 +74,7 @@ class Member(Participant):
     def failure(self, error: Exception) -> Failed:
         now_ps = self.sip.engine.now_ps
         told = describe(error, self.rank, now_ps)
-        return Failed(told.kind, told.message, told.detail, now_ps)
+        return Failed(told.kind, told.message, told.detail, now_ps, told.where)
 
     def _host_program(self) -> None:
         world_size = self.plan.system.n_sips
@@ -81,6 +85,8 @@ class Member(Participant):
 
     def outcome(self) -> bytes:
         sip = self.sip
+        if self._trace is not None:
+            self._trace.close()
         self.torch.distributed.memory.look()
         told = RankOutcome(
             rank=self.rank,

@@ -59,6 +59,14 @@ class MemoryStore:
             bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
             done += part
 
+    def check(self, address: int, nbytes: int) -> None:
+        """Whether a range is one that may be read and written.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        self._find(address, nbytes)
+
     def _find(self, address: int, nbytes: int) -> tuple[_Bank, int]:
         key, offset = address >> OFFSET_BITS, address & _OFFSET_MASK
         bank = self._banks.get(key)

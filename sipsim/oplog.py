@@ -49,8 +49,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
 """What each kind of record says after its kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
 
 
+_TEMPLATES = {kind: "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in names) for kind, names in FIELDS.items()}
+
+
 def line(record: tuple[Any, ...]) -> str:
     """The canonical text of one record."""
-    kind, start, end, cube, pe, *values = record
-    named = " ".join(f"{name}={value}" for name, value in zip(FIELDS[kind], values, strict=True))
-    return f"{kind} {start} {end} {cube} {pe} {named}\n"
+    return _TEMPLATES[record[0]] % record + "\n"

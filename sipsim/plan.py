@@ -7,6 +7,7 @@ all of it that a SIP's ``Join`` carries.
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property
+from math import gcd
 
 from broker.wire import Channel, pair_delays_ps
 from sipsim import VERSION
@@ -16,7 +17,8 @@ from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.config.rules import effective_ipcq
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq import IpcqInitEntry
+from sipsim.noc.virtual_channels import Arbitration
+from sipsim.pe.ipcq_messages import IpcqInitEntry
 from sipsim.system import System
 from sipsim.units import ns_to_ps
 
@@ -36,12 +38,24 @@ class Plan:
         self.topology_kind = self.algorithm.topology_kind(self.system.topology)
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
+        self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
+        self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
         self.entries: InstallPlan = install(self.system, self.ipcq, self._places(), self._neighbour_table())
         check_rings_disjoint(self.entries)
 
     def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
         """The queue pairs of one PE; empty for a PE that takes no part."""
         return self.entries.get(place, [])
+
+    @cached_property
+    def arbitration(self) -> Arbitration | None:
+        """How virtual channels share an edge; None when everything goes through one queue."""
+        knobs = self.ipcq
+        if not knobs.virtual_channels:
+            return None
+        common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
+        weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
+        return Arbitration(knobs.vc_chunk_size, weights)
 
     @cached_property
     def hbm_room_bytes(self) -> int:
@@ -54,7 +68,7 @@ class Plan:
 
     @cached_property
     def channels(self) -> list[Channel]:
-        """The data channels, one a link, then one credit channel for each ordered pair of SIPs that needs it."""
+        """The data channels, one a link, then one for each ordered pair of SIPs whose credits have a wire."""
         return [*self.system.data_channels(), *self._credit_channels()]
 
     @cached_property
@@ -73,8 +87,9 @@ class Plan:
         """By SIP: from any event on it to a sending that it causes, at least so long.
 
         *Sent at t* means that the packet arrives no sooner than ``t`` plus the pair's least delay. A message that a PE
-        sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link. A credit arrives a whole path's
-        latency after the ``recv`` that frees the slot, which is more than the pair's least delay by what is told here.
+        sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link, and so does a credit that goes
+        like a message. A credit on its own wire arrives a whole path's latency after the ``recv`` that frees the slot,
+        which is more than the pair's least delay by what is told here.
         """
         gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
         for place, entries in self.entries.items():
@@ -108,6 +123,8 @@ class Plan:
     def _credit_channels(self) -> list[Channel]:
         """A credit is on its way for its whole path's latency; the least of a pair of SIPs is its lookahead."""
         least: dict[tuple[int, int], int] = {}
+        if self.ipcq.credit_return_mode != "fast_path":
+            return []
         for place, entries in self.entries.items():
             for entry in entries:
                 if entry.peer.sip != place.sip:
@@ -118,11 +135,13 @@ class Plan:
 
     def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
         system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
+        on_own_wire = self.ipcq.credit_return_mode == "fast_path"
         for entry in entries:
             if entry.peer.sip == sip:
                 continue
-            yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
-            if entry.can_send:
+            if on_own_wire:
+                yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
+            if entry.can_send or not on_own_wire:
                 port = system.port_towards(sip, entry.peer.sip, entry.direction)
                 way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
                 yield overhead + way.head_ps()

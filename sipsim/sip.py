@@ -15,12 +15,17 @@ from sipsim.memory import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
 from sipsim.oplog import OpLog
+from sipsim.pe.backpressure import Backpressure
+from sipsim.pe.credit_return import CREDIT_RETURNS
 from sipsim.pe.dma import MemoryTiming, PeDma
-from sipsim.pe.ipcq import PeIpcq
+from sipsim.pe.flits import WireFormat
+from sipsim.pe.invariants import InvariantChecker
+from sipsim.pe.ipcq import PeIpcq, Surroundings
 from sipsim.pe.math import PeMath
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
 from sipsim.session import Session
+from sipsim.trace import TraceLine
 
 
 class Pe:
@@ -31,28 +36,46 @@ class Pe:
         self.pe = pe
         self.dma = PeDma(sip, Node("pe", cube, pe))
         self.math = PeMath(sip.plan.resolved.components.pe_math)
-        entries = sip.plan.entries_of(PePlace(sip.sip, cube, pe))
-        self.ipcq = PeIpcq(
-            (sip.sip, cube, pe), entries, sip.engine, sip.memory, sip.carrier, sip.plan.ipcq_overhead_ps
-        )
+        self.ipcq = self._make_ipcq(sip)
         self.task: Task | None = None
+
+    def _make_ipcq(self, sip: "Sip") -> PeIpcq:
+        plan = sip.plan
+        credit_return = CREDIT_RETURNS[plan.ipcq.credit_return_mode](
+            sip.engine, sip.carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
+        )
+        around = Surroundings(
+            sip.engine, sip.memory, sip.carrier, self.dma, Backpressure(plan.poll_ps), credit_return, sip.checker
+        )
+        place = PePlace(sip.sip, self.cube, self.pe)
+        return PeIpcq(place, plan.entries_of(place), around)
 
 
 class Sip:
-    """The hardware of SIP ``sip`` and the tasks that run on it."""
+    """The hardware of SIP ``sip`` and the tasks that run on it. ``check_invariants``: see ``sipsim.pe.invariants``."""
 
-    def __init__(self, sip: int, plan: Plan, post: Callable[[int, Parcel], None], keep_oplog: bool = False) -> None:
+    def __init__(
+        self,
+        sip: int,
+        plan: Plan,
+        post: Callable[[int, Parcel], None],
+        keep_oplog: bool = False,
+        check_invariants: bool = False,
+    ) -> None:
         self.sip = sip
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
         self.session = Session(sip, self.engine, plan.channels, post, plan.reactions_ps[sip])
         self.session.model = self
-        self.fabric = Fabric(self.engine)
+        self.fabric = Fabric(self.engine, plan.arbitration)
         self.memory = MemoryStore(sip, plan.system.capacities)
         self.timing = MemoryTiming(plan.resolved.components)
         self.oplog = OpLog(keep_oplog)
-        self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing)
+        self.wire_format = WireFormat(plan.ipcq.hw_strict)
+        self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
+        self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing, self.wire_format)
+        self.tracer: Callable[[TraceLine], None] | None = None
         self.loop = greenlet.getcurrent()
         self.tasks: list[Task] = []
         self._pes: dict[tuple[int, int], Pe] = {}
@@ -70,9 +93,10 @@ class Sip:
         """Every PE that was made, in order of cube and PE."""
         return [self._pes[key] for key in sorted(self._pes)]
 
-    def spawn(self, name: str, body: Callable[[], None]) -> Task:
-        """A task that starts now, after the events that are already due."""
-        task = Task(name, body, self.loop)
+    def spawn(self, pe: Pe, body: Callable[[], None]) -> Task:
+        """A kernel that starts on a PE now, after the events that are already due."""
+        task = Task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
+        pe.task = task
         self.tasks.append(task)
         self.engine.at(self.engine.now_ps, task.resume)
         return task

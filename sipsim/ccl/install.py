@@ -12,7 +12,7 @@ from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
 from sipsim.config.model import IpcqKnobs
 from sipsim.errors import ConfigError
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq import IpcqEndpoint, IpcqInitEntry
+from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.system import System
 
 

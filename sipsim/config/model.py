@@ -17,6 +17,14 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Direction = Literal["E", "W", "N", "S"]
 DTypeName = Literal["f16", "f32", "i32"]
 BufferKind = Literal["tcm", "hbm", "sram"]
+Backpressure = Literal["sleep", "poll"]
+CreditReturnMode = Literal["fast_path", "fabric", "piggyback"]
+PollInterval = Annotated[float, Meta(ge=0.001, le=1e6)]
+SlotCount = Annotated[int, Meta(ge=1, le=65536)]
+SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
+ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
+CreditSize = Annotated[int, Meta(ge=1, le=4096)]
+Weight = Annotated[int, Meta(ge=1, le=100)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -189,13 +197,20 @@ class IpcqKnobs(Section, frozen=True):
     """IPCQ settings of ADR-0023 D11; an algorithm's entry overrides ``defaults`` key by key."""
 
     buffer_kind: BufferKind
-    backpressure: Literal["sleep"]
-    credit_return_mode: Literal["fast_path"]
-    n_slots: Annotated[int, Meta(ge=1, le=65536)]
-    slot_size: Annotated[int, Meta(ge=1, le=2**24)]
-    vc_chunk_size: Annotated[int, Meta(ge=1, le=65536)]
-    ipcq_credit_size_bytes: Annotated[int, Meta(ge=1, le=4096)]
+    backpressure: Backpressure
+    poll_interval_ns: PollInterval
+    credit_return_mode: CreditReturnMode
+    piggyback_wait_ns: NonNegative
+    n_slots: SlotCount
+    slot_size: SlotSize
+    virtual_channels: bool
+    vc_chunk_size: ChunkSize
+    vc_compute_weight: Weight
+    vc_comm_weight: Weight
+    credit_virtual_channel: bool
+    ipcq_credit_size_bytes: CreditSize
     strict_validation: bool
+    hw_strict: bool
 
 
 class CclDefaults(IpcqKnobs, frozen=True):
@@ -214,13 +229,20 @@ class AlgorithmEntry(Section, frozen=True):
     root_cube: Index | None = None
     world_size: Count | None = None
     buffer_kind: BufferKind | None = None
-    backpressure: Literal["sleep"] | None = None
-    credit_return_mode: Literal["fast_path"] | None = None
-    n_slots: Annotated[int, Meta(ge=1, le=65536)] | None = None
-    slot_size: Annotated[int, Meta(ge=1, le=2**24)] | None = None
-    vc_chunk_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
-    ipcq_credit_size_bytes: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    backpressure: Backpressure | None = None
+    poll_interval_ns: PollInterval | None = None
+    credit_return_mode: CreditReturnMode | None = None
+    piggyback_wait_ns: NonNegative | None = None
+    n_slots: SlotCount | None = None
+    slot_size: SlotSize | None = None
+    virtual_channels: bool | None = None
+    vc_chunk_size: ChunkSize | None = None
+    vc_compute_weight: Weight | None = None
+    vc_comm_weight: Weight | None = None
+    credit_virtual_channel: bool | None = None
+    ipcq_credit_size_bytes: CreditSize | None = None
     strict_validation: bool | None = None
+    hw_strict: bool | None = None
 
 
 class CclFile(Section, frozen=True):

@@ -13,6 +13,7 @@ from sipsim.config.document import Document, Path, Problem, dotted, shown
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
 from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS
+from sipsim.pe.flits import HEADER_BYTES
 from sipsim.registry import UnknownName, unknown_name
 from sipsim.topologies.base import TOPOLOGIES
 from sipsim.topology import build_links
@@ -218,6 +219,41 @@ def rings_fit_their_memory(resolved: Resolved) -> Problem | None:
     return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {rings}, {what}")
 
 
+def hardware_is_strict(resolved: Resolved) -> Problem | None:
+    """``hw_strict``: a slot is found with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
+    name = resolved.ccl.defaults.algorithm
+    knobs = effective_ipcq(resolved, name)
+    if not knobs.hw_strict:
+        return None
+    for key in ("n_slots", "slot_size"):
+        value = getattr(knobs, key)
+        if value & (value - 1):
+            path = _knob_path(resolved, key)
+            what = f"must be a power of two under hw_strict, such as {1 << value.bit_length() - 1}"
+            return Problem((path, _knob_path(resolved, "hw_strict")), f"{dotted(path)} = {value}: {what}")
+    if knobs.ipcq_credit_size_bytes != HEADER_BYTES:
+        path = _knob_path(resolved, "ipcq_credit_size_bytes")
+        what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
+        text = f"{dotted(path)} = {knobs.ipcq_credit_size_bytes}: {what}"
+        return Problem((path, _knob_path(resolved, "hw_strict")), text)
+    return None
+
+
+def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
+    """A virtual channel for credits needs virtual channels, and credits that travel over the fabric."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    if not knobs.credit_virtual_channel:
+        return None
+    path, paths = _knob_path(resolved, "credit_virtual_channel"), ("virtual_channels", "credit_return_mode")
+    if not knobs.virtual_channels:
+        what = "needs virtual_channels: true"
+    elif knobs.credit_return_mode == "fast_path":
+        what = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
+    else:
+        return None
+    return Problem((path, *(_knob_path(resolved, key) for key in paths)), f"{dotted(path)} = true: {what}")
+
+
 def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
     cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
     rooms: dict[str, tuple[Path, int]] = {
@@ -244,4 +280,6 @@ RULES: tuple[Rule, ...] = (
     world_size_is_one_rank_a_sip,
     root_cube_is_south_east,
     rings_fit_their_memory,
+    hardware_is_strict,
+    credits_have_a_channel_to_use,
 )

@@ -96,7 +96,7 @@ class KernelQueue:
             kernel(*args, tl)
             self._ended(work)
 
-        pe.task = self._sip.spawn(f"cube {cube}, PE 0", body)
+        self._sip.spawn(pe, body)
 
     def _ended(self, work: Work) -> None:
         work.left -= 1

@@ -5,54 +5,111 @@ next SIP, and from the port there onwards. The packet says how long its train is
 continue exactly where a single fabric would (DESIGN section 5).
 """
 
+from collections.abc import Callable
+
+from sipsim.address import PhysAddr
 from sipsim.engine import Engine
-from sipsim.io.packets import CreditPacket, DataPacket, decode, encode
+from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
+from sipsim.noc.virtual_channels import COMM, CREDIT
 from sipsim.pe.dma import MemoryTiming
-from sipsim.pe.ipcq import IpcqCreditMetadata, IpcqDmaToken, PeIpcq, QueuePair
+from sipsim.pe.flits import WireFormat
+from sipsim.pe.ipcq import PeIpcq
+from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.pe.queue_pair import QueuePair
 from sipsim.plan import Plan
 from sipsim.session import Session
 
+Ps = int
+
 
 class Carrier:
-    """The IPCQ side of one SIP's IO: ``carry_token`` and ``carry_credit`` go out, :meth:`receive` comes in."""
+    """The IPCQ side of one SIP's IO: ``carry_...`` and ``inject_credit`` go out, :meth:`receive` comes in."""
 
-    def __init__(self, sip: int, plan: Plan, session: Session, fabric: Fabric, timing: MemoryTiming) -> None:
+    def __init__(
+        self, sip: int, plan: Plan, session: Session, fabric: Fabric, timing: MemoryTiming, wire_format: WireFormat
+    ) -> None:
         self._sip = sip
         self._plan = plan
         self._system = plan.system
         self._session = session
         self._engine: Engine = session.engine
         self._fabric = fabric
-        self._write_ps = timing.write_ps
-        self._data_channels = len(plan.system.links)
+        self._timing = timing
+        self._ring_kind = plan.ipcq.buffer_kind
+        self._ring_write_ps = timing.write_ps[self._ring_kind]
+        self._message_bytes = wire_format.message_bytes
+        self._credit_vc = CREDIT if plan.ipcq.credit_virtual_channel else COMM
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
-        self._leaving_ps: dict[int, int] = {}
-        self._least_ways: dict[tuple[Node, str, int], int] = {}
+        self._leaving_ps: dict[int, Ps] = {}
+        self._least_ways: dict[tuple[Node, str, int], Ps] = {}
+        self._halves: dict[int, tuple[Route, tuple[Route, Route]]] = {}
+        self._read_routes: dict[tuple[Node, Node, Node | str], Route] = {}
         self._started = 0
         self.bytes_sent = 0
 
-    def carry_token(self, queue: QueuePair, token: IpcqDmaToken) -> None:
-        """Write a message into the peer's slot; it leaves now and nobody waits for it here."""
+    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        """Write a message into the peer's slot; it leaves now and nobody waits for it here.
+
+        With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
+        """
         src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
-        delay = self._plan.ipcq_overhead_ps
+        nbytes, delay_ps = self._message_bytes(len(token.data)), self._plan.ipcq_overhead_ps
+        freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, token)
+        start, read_ps = (src, 0) if read_pa is None else self._fetching(src, read_pa)
         if peer.sip == self._sip:
-            route = self._system.graph.route(src, self._landing(peer.cube, peer.pe))
-            self._deliver(route, token, peer.cube, peer.pe, delay_ps=delay)
+            landing = self._landing(freight)
+            route = self._system.graph.route(src, landing) if start == src else self._from_memory(start, src, landing)
+            self._deliver(route, freight, delay_ps + read_ps)
             return
         port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-        self._send_on(src, port, DataPacket(peer.sip, peer.cube, peer.pe, 0, token), delay_ps=delay)
+        route = self._system.leaving(src, port) if start == src else self._from_memory(start, src, port)
+        number = self._note_leaving(src, port, nbytes, delay_ps)
+        self._send_on(route, port, freight, number, delay_ps + read_ps)
 
-    def carry_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: int) -> None:
-        """Bring a credit to the peer at ``arrival_ps``, on its own wire."""
+    def carry_credit(
+        self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
+    ) -> None:
+        """Bring a credit to the peer at ``arrival_ps``, on its own wire; call ``emitted`` then."""
         peer = queue.peer
         if peer.sip == self._sip:
             ipcq = self.ipcqs[peer.cube, peer.pe]
-            self._engine.at(arrival_ps, lambda: ipcq.credit(credit))
+
+            def arrive() -> None:
+                ipcq.credit(credit)
+                emitted()
+
+            self._engine.at(arrival_ps, arrive)
             return
         channel = self._plan.credit_channel[self._sip, peer.sip]
         self._session.emit(channel, arrival_ps, encode(CreditPacket(peer.cube, peer.pe, credit)))
+        self._engine.at(arrival_ps, emitted)
+
+    def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
+        """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
+        src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
+        nbytes, delay_ps = self._plan.ipcq.ipcq_credit_size_bytes, self._plan.ipcq_overhead_ps
+        freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, credit)
+        number = 0
+        if peer.sip == self._sip:
+            port, route = "", self._system.graph.route(src, self._landing(freight))
+        else:
+            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
+            route = self._system.leaving(src, port)
+            number = self._note_leaving(src, port, nbytes, delay_ps)
+        first, onward = self._in_two(route)
+
+        def at_first_router(head_ps: Ps, tail_ps: Ps) -> None:
+            if injected is not None:
+                injected()
+            rest = freight._replace(span_ps=tail_ps - head_ps)
+            if peer.sip == self._sip:
+                self._deliver(onward, rest)
+            else:
+                self._send_on(onward, port, rest, number)
+
+        self._fabric.start(first, nbytes, at_first_router, self._credit_vc, delay_ps=delay_ps)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A packet's last byte is here: it goes to its PE, or on to the next SIP."""
@@ -62,13 +119,15 @@ class Carrier:
             return
         link = self._system.links[channel]
         port = Node("io", -1, link.dst_port)
-        if packet.dst_sip != self._sip:
-            self._send_on(port, self._system.next_port(self._sip, packet.dst_sip), packet, span_ps=packet.span_ps)
+        if packet.dst_sip == self._sip:
+            self._deliver(self._system.graph.route(port, self._landing(packet)), packet)
             return
-        route = self._system.graph.route(port, self._landing(packet.dst_cube, packet.dst_pe))
-        self._deliver(route, packet.token, packet.dst_cube, packet.dst_pe, span_ps=packet.span_ps)
+        onward = self._system.next_port(self._sip, packet.dst_sip)
+        self._started += 1
+        self._leaving_ps[self._started] = self._engine.now_ps
+        self._send_on(self._system.leaving(port, onward), onward, packet, self._started)
 
-    def sends_ps(self, next_ps: int) -> int:
+    def sends_ps(self, next_ps: Ps) -> Ps:
         """Nothing is sent before this by what is on its way to a port, or by events from ``next_ps`` on.
 
         What is on its way is not sent before its head could reach the link if nothing else were there, nor, with a
@@ -78,7 +137,13 @@ class Carrier:
         later_ps = next_ps + self._plan.egress_ps[self._sip]
         return min(later_ps, min(self._leaving_ps.values(), default=later_ps))
 
-    def _to_the_link_ps(self, src: Node, port: str, nbytes: int) -> int:
+    def _note_leaving(self, src: Node, port: str, nbytes: int, delay_ps: Ps) -> int:
+        """Something starts from a PE towards a port: its number, under which its earliest sending is kept."""
+        self._started += 1
+        self._leaving_ps[self._started] = self._engine.now_ps + delay_ps + self._to_the_link_ps(src, port, nbytes)
+        return self._started
+
+    def _to_the_link_ps(self, src: Node, port: str, nbytes: int) -> Ps:
         """From a PE to when all but a least chunk of a message is on the link, if nothing else is there."""
         known = self._least_ways.get((src, port, nbytes))
         if known is None:
@@ -88,39 +153,65 @@ class Carrier:
             self._least_ways[src, port, nbytes] = known
         return known
 
-    def _landing(self, cube: int, pe: int) -> Node:
-        """Where a message to a PE's ring ends: at the memory that the rings are in; a TCM is the PE's own."""
-        return self._system.graph.memory_node(cube, pe, self._plan.ipcq.buffer_kind)
+    def _landing(self, freight: Freight) -> Node:
+        """Where it ends: a message at the memory that the rings are in (a TCM is the PE's own), a credit at the PE."""
+        kind = self._ring_kind if isinstance(freight.load, IpcqDmaToken) else "tcm"
+        return self._system.graph.memory_node(freight.dst_cube, freight.dst_pe, kind)
 
-    def _deliver(
-        self, route: Route, token: IpcqDmaToken, cube: int, pe: int, delay_ps: int = 0, span_ps: int = 0
-    ) -> None:
-        ipcq = self.ipcqs[cube, pe]
-        self._fabric.start(
-            route,
-            len(token.data),
-            lambda _head, _tail: ipcq.arrive(token),
-            lead_ps=-self._write_ps[self._plan.ipcq.buffer_kind],
-            delay_ps=delay_ps,
-            span_ps=span_ps,
-        )
+    def _fetching(self, src: Node, read_pa: int) -> tuple[Node, Ps]:
+        """The memory that PE_DMA fetches from, and how long until it gives: a command and a read; its own TCM is at hand."""
+        place = PhysAddr.decode(read_pa)
+        memory = self._system.graph.node_of(place)
+        if memory == src:
+            return src, 0
+        return memory, self._timing.read_ps[place.space] + self._system.graph.route(src, memory).latency_ps(self._timing.command_bytes)
 
-    def _send_on(self, src: Node, port: str, packet: DataPacket, delay_ps: int = 0, span_ps: int = 0) -> None:
-        channel = self._system.far_ends[self._sip, port].channel
-        nbytes = len(packet.token.data)
-        self.bytes_sent += nbytes
-        self._started += 1
-        number = self._started
+    def _from_memory(self, memory: Node, src: Node, to: Node | str) -> Route:
+        """From a memory through a PE's DMA to another node, or to the far end of a port's link."""
+        known = self._read_routes.get((memory, src, to))
+        if known is None:
+            onward = self._system.leaving(src, to) if isinstance(to, str) else self._system.graph.route(src, to)
+            # The PE's own overhead is in the first part: the head passes it once.
+            fetch = self._system.graph.route(memory, src)
+            known = self._read_routes[memory, src, to] = fetch.then(onward._replace(start_ps=0))
+        return known
 
-        def leave(head_ps: int, tail_ps: int) -> None:
+    def _in_two(self, route: Route) -> tuple[Route, Route]:
+        """A route's first edge, and what follows it."""
+        known = self._halves.get(id(route))
+        if known is None:
+            first = route.edges[0]
+            halves = route._replace(edges=(first,)), Route(first.dst, 0, route.edges[1:])
+            known = self._halves[id(route)] = (route, halves)
+        return known[1]
+
+    def _deliver(self, route: Route, freight: Freight, delay_ps: Ps = 0) -> None:
+        ipcq, load = self.ipcqs[freight.dst_cube, freight.dst_pe], freight.load
+        if isinstance(load, IpcqDmaToken):
+            self._fabric.start(
+                route,
+                freight.nbytes,
+                lambda _head, _tail: ipcq.arrive(load),
+                COMM,
+                -self._ring_write_ps,
+                delay_ps,
+                freight.span_ps,
+            )
+            return
+        vc = self._credit_vc
+        self._fabric.start(route, freight.nbytes, lambda _h, _t: ipcq.credit(load), vc, 0, delay_ps, freight.span_ps)
+
+    def _send_on(self, route: Route, port: str, freight: Freight, number: int, delay_ps: Ps = 0) -> None:
+        """Over the link behind a port, by a route that ends with it."""
+        channel, nbytes, vc = self._system.far_ends[self._sip, port].channel, freight.nbytes, self._credit_vc
+        if isinstance(freight.load, IpcqDmaToken):
+            vc = COMM
+            self.bytes_sent += len(freight.load.data)
+
+        def leave(head_ps: Ps, tail_ps: Ps) -> None:
             del self._leaving_ps[number]
-            body = encode(packet._replace(span_ps=tail_ps - head_ps))
-            self._session.emit(channel, tail_ps, body)
+            self._session.emit(channel, tail_ps, encode(freight._replace(span_ps=tail_ps - head_ps)))
 
         link = self._system.link
         lead_ps = link.latency_ps + link.last_chunk_ps(nbytes, self._system.chunk_bytes)
-        route = self._system.leaving(src, port)
-        self._leaving_ps[number] = self._engine.now_ps
-        if src.kind == "pe":
-            self._leaving_ps[number] += delay_ps + self._to_the_link_ps(src, port, nbytes)
-        self._fabric.start(route, nbytes, leave, lead_ps=lead_ps, delay_ps=delay_ps, span_ps=span_ps)
+        self._fabric.start(route, nbytes, leave, vc, lead_ps, delay_ps, freight.span_ps)

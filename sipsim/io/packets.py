@@ -4,42 +4,52 @@ from typing import NamedTuple
 
 import msgpack
 
-from sipsim.pe.ipcq import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 
 
-class DataPacket(NamedTuple):
-    """A message whose tail arrives ``span_ps`` after its head, for a PE of SIP ``dst_sip``."""
+class Freight(NamedTuple):
+    """A message, or a credit that goes like one, for a PE of SIP ``dst_sip``: ``nbytes`` on the wires within a SIP.
+
+    Its tail arrives ``span_ps`` after its head.
+    """
 
     dst_sip: int
     dst_cube: int
     dst_pe: int
+    nbytes: int
     span_ps: int
-    token: IpcqDmaToken
+    load: IpcqDmaToken | IpcqCreditMetadata
 
 
 class CreditPacket(NamedTuple):
-    """A credit for a PE of the SIP that receives it."""
+    """A credit on its own wire, for a PE of the SIP that receives it."""
 
     dst_cube: int
     dst_pe: int
     credit: IpcqCreditMetadata
 
 
-_DATA, _CREDIT = 0, 1
+_MESSAGE, _CREDIT_AS_MESSAGE, _CREDIT = 0, 1, 2
 
 
-def encode(packet: DataPacket | CreditPacket) -> bytes:
+def encode(packet: Freight | CreditPacket) -> bytes:
     """A packet's body as bytes."""
-    kind = _DATA if isinstance(packet, DataPacket) else _CREDIT
+    if isinstance(packet, CreditPacket):
+        kind = _CREDIT
+    else:
+        kind = _MESSAGE if isinstance(packet.load, IpcqDmaToken) else _CREDIT_AS_MESSAGE
     body: bytes = msgpack.packb((kind, *packet[:-1], *packet[-1]))
     return body
 
 
-def decode(body: bytes) -> DataPacket | CreditPacket:
+def decode(body: bytes) -> Freight | CreditPacket:
     """The packet in a body that :func:`encode` made."""
     kind, *fields = msgpack.unpackb(body, use_list=False)
-    if kind == _DATA:
-        dst_sip, dst_cube, dst_pe, span_ps, *token = fields
-        return DataPacket(dst_sip, dst_cube, dst_pe, span_ps, IpcqDmaToken(*token))
-    dst_cube, dst_pe, *credit = fields
-    return CreditPacket(dst_cube, dst_pe, IpcqCreditMetadata(*credit))
+    if kind == _CREDIT:
+        dst_cube, dst_pe, *credit = fields
+        return CreditPacket(dst_cube, dst_pe, IpcqCreditMetadata(*credit))
+    dst_sip, dst_cube, dst_pe, nbytes, span_ps, *load = fields
+    if kind == _CREDIT_AS_MESSAGE:
+        return Freight(dst_sip, dst_cube, dst_pe, nbytes, span_ps, IpcqCreditMetadata(*load))
+    load[-1] = tuple(IpcqCreditMetadata(*rider) for rider in load[-1])
+    return Freight(dst_sip, dst_cube, dst_pe, nbytes, span_ps, IpcqDmaToken(*load))

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.noc.graph import Edge, Route
+from sipsim.noc.virtual_channels import COMPUTE, Arbitration
 
 Ps = int
 Gaps = tuple[tuple[Ps, Ps], ...]
@@ -101,14 +102,21 @@ Agenda = list[tuple[Ps, int, int, Transfer]]
 class Fabric:
     """All edges of one SIP and the transfers on them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
         self._engine = engine
         self._lanes: dict[Edge, Lane] = {}
         self._hops: dict[tuple[int, int], tuple[Route, list[Hop]]] = {}
         self._started = 0
 
     def start(
-        self, route: Route, nbytes: int, done: Done, lead_ps: Ps = 0, delay_ps: Ps = 0, span_ps: Ps = 0
+        self,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        vc: int = COMPUTE,
+        lead_ps: Ps = 0,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
     ) -> None:
         """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 

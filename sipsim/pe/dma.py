@@ -1,7 +1,9 @@
 """PE_DMA: the data plane of a PE. It moves bytes between memories over the fabric and knows nothing of queues.
 
 Reads are a command to the memory, its read latency, and the data back. Writes are *non-posted*: the data, the
-memory's write latency, and an acknowledgement over the route back (DESIGN section 5, "raw DMA").
+memory's write latency, and an acknowledgement over the route back (DESIGN section 5, "raw DMA"). What kernels load
+and store goes by ``vc_compute``, what PE_IPCQ asks for by ``vc_comm`` (ADR-0023 D8): neither waits for the other here,
+and on the edges that they share the fabric arbitrates.
 """
 
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from sipsim.errors import MemoryAccessError
 from sipsim.memory import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, SipGraph
+from sipsim.noc.virtual_channels import COMM, COMPUTE
+from sipsim.pe.flits import WireFormat
 from sipsim.units import ns_to_ps
 
 
@@ -26,6 +30,7 @@ class Surroundings(Protocol):
     graph: SipGraph
     memory: MemoryStore
     timing: "MemoryTiming"
+    wire_format: WireFormat
 
 
 class MemoryTiming:
@@ -46,7 +51,7 @@ class PeDma:
         self._around = around
         self._node = node
 
-    def read(self, address: int, nbytes: int, done: Callable[[bytes], None]) -> None:
+    def read(self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE) -> None:
         """Fetch ``nbytes``; ``done(data)`` when the last byte is here. The bytes are those of the memory's read."""
         around = self._around
         place = self._local(address)
@@ -59,12 +64,16 @@ class PeDma:
 
         def at_memory(_head: int, _tail: int) -> None:
             data = around.memory.read(address, nbytes)
-            around.fabric.start(back, nbytes, lambda _h, _t: done(data))
+            around.fabric.start(back, around.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
 
         there = around.graph.route(self._node, memory_node)
-        around.fabric.start(there, around.timing.command_bytes, at_memory, lead_ps=-read_ps)
+        around.fabric.start(there, around.timing.command_bytes, at_memory, vc, lead_ps=-read_ps)
 
-    def write(self, address: int, data: bytes, done: Callable[[], None]) -> None:
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Move ``data``, as it lies at ``src`` now, to ``dst``, by ``vc_comm``: a read and then a write."""
+        self.read(src, len(data), lambda _there: self.write(dst, data, done, COMM), COMM)
+
+    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE) -> None:
         """Put ``data``; ``done()`` when the acknowledgement is here."""
         around = self._around
         place = self._local(address)
@@ -83,10 +92,10 @@ class PeDma:
 
         def at_memory(_head: int, _tail: int) -> None:
             around.memory.write(address, data)
-            around.fabric.start(back, around.timing.ack_bytes, lambda _h, _t: done())
+            around.fabric.start(back, around.timing.ack_bytes, lambda _h, _t: done(), vc)
 
         there = around.graph.route(self._node, memory_node)
-        around.fabric.start(there, len(data), at_memory, lead_ps=-write_ps)
+        around.fabric.start(there, around.wire_format.data_bytes(len(data)), at_memory, vc, lead_ps=-write_ps)
 
     def _local(self, address: int) -> PhysAddr:
         try:

@@ -12,255 +12,249 @@ from typing import NamedTuple, Protocol
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge
 from sipsim.memory import MemoryStore
+from sipsim.pe.backpressure import Backpressure
+from sipsim.pe.credit_return import CreditReturn
+from sipsim.pe.invariants import InvariantChecker
+from sipsim.pe.ipcq_messages import (
+    IpcqCreditMetadata,
+    IpcqDmaToken,
+    IpcqInitEntry,
+    Message,
+    Place,
+    Received,
+    Waiting,
+)
+from sipsim.pe.queue_pair import QueuePair
+from sipsim.pe.receives import Receive
 from sipsim.pe.task import Task
 
 
-class IpcqEndpoint(NamedTuple):
-    """Where a peer's receive ring is (ADR-0023 D2.5). Addresses are encoded; sizes in bytes."""
+class Source(NamedTuple):
+    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, if not in the PE (None)."""
 
-    sip: int
-    cube: int
-    pe: int
-    buffer_kind: str
-    rx_base_pa: int
-    rx_base_va: int
-    n_slots: int
-    slot_size: int
-
-
-class IpcqInitEntry(NamedTuple):
-    """One direction of one PE as installed (ADR-0023 D12). ``can_send`` is false for a receive-only opposite."""
-
-    direction: str
-    peer: IpcqEndpoint
-    my_rx_base_pa: int
-    n_slots: int
-    slot_size: int
-    can_send: bool
-    credit_ps: int
-
-
-class IpcqDmaToken(NamedTuple):
-    """A message on its way: the data plane's order and, piggybacked, the head pointer (ADR-0023 D9, D12)."""
-
-    dst_addr: int
-    sender_seq: int
-    src_sip: int
-    src_cube: int
-    src_pe: int
-    src_direction: str
-    data: bytes
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class IpcqCreditMetadata(NamedTuple):
-    """A freed slot on its way back (ADR-0025 D3): matched at the sender by ``dst_rx_base_pa``."""
-
-    consumer_seq: int
-    dst_rx_base_pa: int
-    src_sip: int
-    src_cube: int
-    src_pe: int
-    src_direction: str
-
-
-class Carrier(Protocol):
-    """How tokens and credits get to the peer; the SIP knows whether that is here or behind a link."""
-
-    def carry_token(self, queue: "QueuePair", token: IpcqDmaToken) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, and then tell the PE there."""
-
-    def carry_credit(self, queue: "QueuePair", credit: IpcqCreditMetadata, arrival_ps: int) -> None:
-        """Bring a credit to the peer at ``arrival_ps``."""
-
-
-class Message(NamedTuple):
-    """What lies in a slot, as it was sent."""
-
-    nbytes: int
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class QueuePair:
-    """One direction: a ring to the peer and a ring from it, with the four pointers of ADR-0023 D2."""
-
-    __slots__ = (
-        "can_send",
-        "credit_ps",
-        "direction",
-        "messages",
-        "my_head",
-        "my_rx_base_pa",
-        "my_tail",
-        "n_slots",
-        "peer",
-        "peer_head_cache",
-        "peer_tail_cache",
-        "receiver",
-        "sender",
-        "slot_size",
-    )
-
-    def __init__(self, entry: IpcqInitEntry) -> None:
-        self.direction = entry.direction
-        self.peer = entry.peer
-        self.my_rx_base_pa = entry.my_rx_base_pa
-        self.n_slots = entry.n_slots
-        self.slot_size = entry.slot_size
-        self.can_send = entry.can_send
-        self.credit_ps = entry.credit_ps
-        self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
-        self.sender: Task | None = None
-        self.receiver: Task | None = None
-        self.messages: dict[int, Message] = {}
-
-    @property
-    def is_full(self) -> bool:
-        return self.my_head - self.peer_tail_cache >= self.peer.n_slots
-
-    @property
-    def is_empty(self) -> bool:
-        return self.peer_head_cache <= self.my_tail
-
-    def next_tx_slot_pa(self) -> int:
-        """Where the next send is written: an address in the peer's ring."""
-        return self.peer.rx_base_pa + (self.my_head % self.peer.n_slots) * self.peer.slot_size
-
-    def next_rx_slot_pa(self) -> int:
-        """Where the next message to receive lies."""
-        return self.my_rx_base_pa + (self.my_tail % self.n_slots) * self.slot_size
-
-
-class Received(NamedTuple):
-    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left."""
-
-    slot_pa: int
-    consumer_seq: int
-    data: bytes
+    snapshot: Callable[[], bytes]
+    read_pa: int | None
     message: Message
 
 
-class Waiting(NamedTuple):
-    """What a task that blocks on a queue waits for."""
+class DataPlane(Protocol):
+    """What PE_IPCQ delegates to: it moves no bytes itself."""
 
-    op: str
-    queue: QueuePair
+    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        """Write ``token.data`` to ``token.dst_addr``, and then tell the PE there."""
+
+
+class Copier(Protocol):
+    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Write ``data``, which lies at ``src``, to ``dst``."""
+
+
+class Surroundings(NamedTuple):
+    """What PE_IPCQ works with: its SIP's engine and memory, and the parts that it tells what to do."""
+
+    engine: Engine
+    memory: MemoryStore
+    data_plane: DataPlane
+    copier: Copier
+    backpressure: Backpressure
+    credit_return: CreditReturn
+    checker: InvariantChecker | None = None
 
 
 class PeIpcq:
-    """All queue pairs of one PE."""
+    """All queue pairs of one PE. ``last_polled_dir``: where the last receive without a direction found its message."""
 
-    def __init__(
-        self,
-        place: tuple[int, int, int],
-        entries: list[IpcqInitEntry],
-        engine: Engine,
-        memory: MemoryStore,
-        carrier: Carrier,
-        overhead_ps: int,
-    ) -> None:
+    def __init__(self, place: Place, entries: list[IpcqInitEntry], around: Surroundings) -> None:
         self.place = place
         self.queues = {entry.direction: QueuePair(entry) for entry in entries}
-        self._engine = engine
-        self._memory = memory
-        self._carrier = carrier
-        self._overhead_ps = overhead_ps
+        self.last_polled_dir: str | None = None
+        (
+            self._engine,
+            self._memory,
+            self._data_plane,
+            self._copier,
+            self._backpressure,
+            self._credit_return,
+            self._checker,
+        ) = around
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
         self._rx_bases = [base for base, _ in by_base]
         self._rx_queues = [self.queues[direction] for _, direction in by_base]
         self._by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
+        self._any_receiver: tuple[Task, int] | None = None
 
-    def send(self, task: Task, direction: str, snapshot: Callable[[], bytes], message: Message) -> tuple[int, int]:
+    def send(self, task: Task, direction: str, source: Source) -> tuple[int, int]:
         """Put a message into the peer's next slot; waits while the ring is full, then returns at once.
 
-        ``snapshot`` reads the source; it is called in the step that increments ``my_head``. Returns
-        (slot address, sender_seq).
+        The source is read in the step that increments ``my_head``. Returns (slot address, sender_seq).
 
         Raises:
             IpcqInvalidDirection: F1.
             IpcqMessageTooLarge: more bytes than a slot has.
         """
-        queue = self.queue(direction, sending=True)
+        queue, message = self.queue(direction, sending=True), source.message
         if message.nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
                 f"a send of {message.nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
-                f"send it in chunks, or raise slot_size"
+                f"send it in chunks, or raise slot_size",
+                direction=direction,
             )
         while queue.is_full:
-            queue.sender = task
-            task.wait(Waiting("send", queue))
-        sip, cube, pe = self.place
-        slot_pa, seq = queue.next_tx_slot_pa(), queue.my_head
-        token = IpcqDmaToken(slot_pa, seq, sip, cube, pe, direction, snapshot(), message.dtype, message.shape)
+            queue.sender, queue.sender_since_ps = task, self._engine.now_ps
+            task.wait(Waiting("send", (direction,)))
+        slot_pa, seq, now_ps = queue.next_tx_slot_pa(), queue.my_head, self._engine.now_ps
+        riders = self._credit_return.riders(queue.peer.place)
+        token = IpcqDmaToken(
+            slot_pa, seq, *self.place, direction, source.snapshot(), message.dtype, message.shape, now_ps, riders
+        )
         queue.my_head += 1
-        self._carrier.carry_token(queue, token)
+        if self._checker is not None:
+            self._checker.sent(self.place, queue, token)
+        self._data_plane.carry_token(queue, token, source.read_pa)
         return slot_pa, seq
 
-    def receive(self, task: Task, direction: str) -> Received:
-        """Take the next message of a direction; waits until there is one, and then for the credit's emission.
+    def post(
+        self, direction: str, copy_to: int | None = None, on_done: Callable[[Receive], None] | None = None
+    ) -> Receive:
+        """Ask for the next message of a direction that nobody has asked for yet; returns at once.
 
         Raises:
             IpcqInvalidDirection: F1.
         """
         queue = self.queue(direction, sending=False)
-        while queue.is_empty:
-            queue.receiver = task
-            task.wait(Waiting("recv", queue))
-        slot_pa = queue.next_rx_slot_pa()
-        message = queue.messages.pop(queue.my_tail)
-        data = self._memory.read(slot_pa, message.nbytes)
-        queue.my_tail += 1
-        received = Received(slot_pa, queue.my_tail, data, message)
-        self._return_credit(task, queue)
-        return received
+        receive = Receive(self._engine.now_ps, copy_to, on_done)
+        if queue.is_empty or queue.posted or queue.is_held:
+            queue.posted.append(receive)
+        else:
+            self._take(queue, receive)
+        return receive
+
+    def wait(self, task: Task, direction: str, receive: Receive) -> Received:
+        """Block until a posted receive has ended; its message."""
+        if not receive.ended:
+            receive.task = task
+            task.wait(Waiting("recv", (direction,)))
+        assert receive.received is not None
+        return receive.received
+
+    def any_direction(self, task: Task) -> str:
+        """A direction with a message, in turn from ``last_polled_dir`` on; waits until there is one (ADR-0023 D4).
+
+        Raises:
+            IpcqInvalidDirection: when this PE has no queue pairs.
+        """
+        directions = tuple(self.queues)
+        if not directions:
+            raise IpcqInvalidDirection("a recv without a direction needs a PE with directions; installed: none")
+        if self.last_polled_dir is not None:
+            first = directions.index(self.last_polled_dir) + 1
+            directions = directions[first:] + directions[:first]
+        while True:
+            for direction in directions:
+                queue = self.queues[direction]
+                if not (queue.is_empty or queue.posted or queue.is_held):
+                    self.last_polled_dir = direction
+                    return direction
+            self._any_receiver = (task, self._engine.now_ps)
+            task.wait(Waiting("recv", tuple(self.queues)))
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message is here, its drain and write latency paid: make data and pointer visible in this one step (I6)."""
         queue = self._queue_at(token.dst_addr)
         if token.sender_seq != queue.peer_head_cache:
-            raise InvariantViolation(
+            raise self._violated(
                 f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
-                f"when {queue.peer_head_cache} was next"
+                f"when {queue.peer_head_cache} was next",
+                queue.direction,
             )
         self._memory.write(token.dst_addr, token.data)
         queue.messages[token.sender_seq] = Message(len(token.data), token.dtype, token.shape)
         queue.peer_head_cache = token.sender_seq + 1
-        task, queue.receiver = queue.receiver, None
-        if task is not None:
-            task.resume()
+        if self._checker is not None:
+            self._checker.arrived(self.place, queue, token)
+        for credit in token.credits:
+            self.credit(credit)
+        self._attend(queue)
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
         """The peer freed a slot: a sender that waits goes on."""
         queue = self._by_peer_rx.get(credit.dst_rx_base_pa)
         if queue is None:
-            raise InvariantViolation(f"a credit for ring {credit.dst_rx_base_pa:#x} came to {self.place} by mistake")
+            raise self._violated(f"a credit for ring {credit.dst_rx_base_pa:#x} came to {self.place} by mistake", "")
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
+        if self._checker is not None:
+            self._checker.credited(self.place, queue)
         task, queue.sender = queue.sender, None
         if task is not None:
-            task.resume()
-
-    def _return_credit(self, task: Task, queue: QueuePair) -> None:
-        """Fast path: the credit takes the whole path's latency on its own wire, and the receiver waits for it."""
-        arrival_ps = self._engine.now_ps + self._overhead_ps + queue.credit_ps
-        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
-        self._carrier.carry_credit(queue, credit, arrival_ps)
-        self._engine.at(arrival_ps, task.resume)
-        task.wait("credit emission")
+            self._resume(task, queue.sender_since_ps)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed (for sending)."""
         queue = self.queues.get(direction)
         if queue is None or (sending and not queue.can_send):
             installed = ", ".join(sorted(d for d, q in self.queues.items() if q.can_send or not sending))
-            raise IpcqInvalidDirection(f"direction {direction!r} is not installed; installed: {installed or 'none'}")
+            raise IpcqInvalidDirection(
+                f"direction {direction!r} is not installed; installed: {installed or 'none'}", direction=str(direction)
+            )
         return queue
+
+    def _attend(self, queue: QueuePair) -> None:
+        """Serve posted receives for which there are messages, once they notice; else who takes from any direction."""
+        while queue.posted and not queue.is_empty and not queue.is_held:
+            seen_ps = self._backpressure.seen_ps(queue.posted[0].since_ps, self._engine.now_ps)
+            if seen_ps > self._engine.now_ps:
+                queue.is_held = True
+                self._engine.at(seen_ps, lambda: self._look(queue))
+                return
+            self._take(queue, queue.posted.popleft())
+        if self._any_receiver is not None and not queue.is_empty and not queue.is_held:
+            (task, since_ps), self._any_receiver = self._any_receiver, None
+            self._resume(task, since_ps)
+
+    def _look(self, queue: QueuePair) -> None:
+        queue.is_held = False
+        self._attend(queue)
+
+    def _take(self, queue: QueuePair, receive: Receive) -> None:
+        """Latch the next message; with ``copy_to_dst`` its slot is free only when it has been copied."""
+        slot_pa, message = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
+        data = self._memory.read(slot_pa, message.nbytes)
+        receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, message)
+        if self._checker is not None:
+            self._checker.taken(self.place, queue, data)
+        if receive.copy_to is None:
+            self._free_slot(queue, receive)
+            return
+        queue.is_held = True
+
+        def copied() -> None:
+            queue.is_held = False
+            self._free_slot(queue, receive)
+            self._attend(queue)
+
+        self._copier.copy(slot_pa, receive.copy_to, data, copied)
+
+    def _free_slot(self, queue: QueuePair, receive: Receive) -> None:
+        queue.my_tail += 1
+        if self._checker is not None:
+            self._checker.freed(self.place, queue)
+        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
+        self._credit_return.give_back(queue, credit, receive.end)
+
+    def _resume(self, task: Task, since_ps: int) -> None:
+        seen_ps = self._backpressure.seen_ps(since_ps, self._engine.now_ps)
+        if seen_ps > self._engine.now_ps:
+            self._engine.at(seen_ps, task.resume)
+        else:
+            task.resume()
 
     def _queue_at(self, address: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1
-        if index >= 0:
-            queue = self._rx_queues[index]
-            if address < queue.my_rx_base_pa + queue.n_slots * queue.slot_size:
-                return queue
-        raise InvariantViolation(f"a message for address {address:#x} came to {self.place}, which has no ring there")
+        if index >= 0 and address < self._rx_queues[index].rx_stop_pa:
+            return self._rx_queues[index]
+        raise self._violated(f"a message for address {address:#x} came to {self.place}, which has no ring there", "")
+
+    def _violated(self, what: str, direction: str) -> InvariantViolation:
+        return InvariantViolation(what, cube=self.place[1], pe=self.place[2], direction=direction)

@@ -12,18 +12,25 @@ import greenlet
 
 
 class TaskFailed(RuntimeError):
-    """An exception in a task's code. ``place`` says where in words; ``__cause__`` is the exception."""
+    """An exception in a task's code. ``place`` says where in words; ``__cause__`` is the exception.
 
-    def __init__(self, place: str) -> None:
+    ``on_pe``: (cube, PE) where the task is a kernel's, else (-1, -1).
+    """
+
+    def __init__(self, place: str, on_pe: tuple[int, int] = (-1, -1)) -> None:
         super().__init__(f"{place} failed")
         self.place = place
+        self.on_pe = on_pe
 
 
 class Task:
     """One run of ``body``. ``waits_for`` says in words what it is blocked on, None while it runs or after its end."""
 
-    def __init__(self, name: str, body: Callable[[], Any], loop: greenlet.greenlet) -> None:
+    def __init__(
+        self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = (-1, -1)
+    ) -> None:
         self.name = name
+        self.on_pe = on_pe
         self.waits_for: object | None = None
         self.ended = False
         self._body = body
@@ -44,6 +51,6 @@ class Task:
         try:
             self._body()
         except (Exception, SystemExit) as error:
-            raise TaskFailed(self.name) from error
+            raise TaskFailed(self.name, self.on_pe) from error
         finally:
             self.ended = True

@@ -8,7 +8,7 @@ from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
 
 if TYPE_CHECKING:
-    from sipsim.tl.words import TL
+    from sipsim.tl.ipcq_words import IpcqWords
 
 Shape = tuple[int, ...]
 
@@ -33,14 +33,20 @@ class Pointer(int):
 
 
 class TensorHandle:
-    """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation."""
+    """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    __slots__ = ("_tl", "array", "dtype")
+    ``slot_pa``: the slot, in another memory than the PE's own, that they still have to be fetched from; else None.
+    """
 
-    def __init__(self, tl: "TL", array: "np.ndarray[Any, Any]", dtype: DType) -> None:
+    __slots__ = ("_tl", "array", "dtype", "slot_pa")
+
+    def __init__(
+        self, tl: "IpcqWords", array: "np.ndarray[Any, Any]", dtype: DType, slot_pa: int | None = None
+    ) -> None:
         self._tl = tl
         self.array = array
         self.dtype = dtype
+        self.slot_pa = slot_pa
 
     @property
     def shape(self) -> Shape:
@@ -53,7 +59,7 @@ class TensorHandle:
         return int(self.array.nbytes)
 
     def __add__(self, other: "TensorHandle") -> "TensorHandle":
-        return self._tl.add(self, other)
+        return self._tl.add(self, other)  # type: ignore[attr-defined,no-any-return]
 
 
 def as_dtype(dtype: object) -> DType:
@@ -78,3 +84,21 @@ def as_shape(shape: object) -> Shape:
     if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
         raise KernelError(f"shape {shape!r} is not a shape; give one or more sizes of at least 1")
     return dims
+
+
+def pointee(ptr: int, dtype: object) -> DType:
+    """The type of what an address points to: the one that is said, or the pointer's own.
+
+    Raises:
+        KernelError: when neither is known.
+    """
+    if dtype is not None:
+        return as_dtype(dtype)
+    if isinstance(ptr, Pointer):
+        return ptr.dtype
+    raise KernelError(f"address {int(ptr):#x} has no type; say dtype=")
+
+
+def as_text(shape: Shape) -> str:
+    """A shape as the op log has it."""
+    return "x".join(map(str, shape))

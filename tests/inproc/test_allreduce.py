@@ -13,7 +13,7 @@ from runs import Run, ccl_file, run, sums_of
 from broker.mail import ShuffledPostOffice
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
-from sipsim.pe.ipcq import Waiting
+from sipsim.pe.ipcq_messages import Waiting
 from sipsim.pe.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
@@ -55,7 +55,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     really = Task.wait
 
     def noted(task: Task, what: object) -> object:
-        seen.append(f"{what.op} {what.queue.direction}" if isinstance(what, Waiting) else str(what))
+        seen.append(str(what))
         return really(task, what)
 
     monkeypatch.setattr(Task, "wait", noted)

@@ -23,7 +23,7 @@ from launcher.progress import Progress
 from sipsim.config.model import Resolved
 from sipsim.job import Job
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq import IpcqDmaToken
+from sipsim.pe.ipcq_messages import IpcqDmaToken
 from sipsim.plan import Plan
 
 N_ELEM = 2048
@@ -325,8 +325,9 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
 def test_a_message_between_sips_takes_what_one_fabric_would(
     tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
 ) -> None:
-    """To the next SIP, and through one and two that only pass it on: the head's latency from end to end, links and all,
-    and the narrowest part's drain once; then the write. And the receiver's credit: its whole way back, for 16 B.
+    """From the sender's HBM to the next SIP, and through one and two that only pass it on: the fetch, the head's latency
+    from end to end, links and all, and the narrowest part's drain once; then the write. And the receiver's credit: its
+    whole way back, for 16 B.
 
     Planted: the drain paid anew in each SIP; the span not passed on; the IO port's overhead left out or paid twice; the
     link's drain without its framing; a transit that waits for the last byte.
@@ -335,8 +336,11 @@ def test_a_message_between_sips_takes_what_one_fabric_would(
     system, parts = run.members[0].plan.system, run.members[0].plan.resolved.components
     src, dst = Node("pe", FIRST, 0), Node("pe", LAST, 0)
     there, back = system.end_to_end(0, src, last_sip, dst), system.end_to_end(last_sip, dst, 0, src)
-    ipcq = ps(parts.pe_ipcq.overhead_ns)
-    assert seen == [ipcq + there.latency_ps(2 * n_elem) + ps(parts.tcm.write_latency_ns)]
+    ipcq, memory = ps(parts.pe_ipcq.overhead_ns), Node("hbm", FIRST, 0)
+    command_ps = system.graph.route(src, memory).latency_ps(parts.pe_dma.command_bytes)
+    from_hbm = system.graph.route(memory, src).then(there._replace(start_ps=0))
+    fetched = ipcq + command_ps + ps(parts.hbm.read_latency_ns)
+    assert seen == [fetched + from_hbm.latency_ps(2 * n_elem) + ps(parts.tcm.write_latency_ns)]
     (received,) = records_of(run.members[last_sip].sip, "ipcq.recv")
     assert received.end_ps == seen[0] + ipcq + back.latency_ps(16)
 
@@ -345,12 +349,15 @@ def test_end_to_end_by_hand(tmp_path: Path) -> None:
     """The route itself, so that the test above rests on something: from cube 2 by cube 3 out by E; in by W at cube 2
     of the next SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.
 
-    Planted: Y before X; the IO ports' wires paid by one of two SIPs only.
+    Before it the fetch: a command to the HBM, its read, and the way to the PE, whose cycle counts once.
+
+    Planted: Y before X; the IO ports' wires paid by one of two SIPs only; the PE's cycle paid twice; no fetch.
     """
     settings = {**line(3), "system.sips.link": "ethernet_100g"}
     _, seen = one_message(tmp_path, settings, 2048, 2)
     costs = Costs(config(settings), "ethernet_100g")
-    out = "pe r0 r1 r2 r3 r7 uE  uW r4 r5 r6 r7 ioE"
+    out = f"{FROM_HBM} r0 r1 r2 r3 r7 uE  uW r4 r5 r6 r7 ioE"
     through = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r7 ioE"
     into = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r2 uN  uS r6 r5 r4 r0 pe"
-    assert seen == [costs.ipcq + costs.transfer(f"{out} {through} {into}", 4096) + costs.tcm_write]
+    fetch = costs.ipcq + costs.transfer(TO_HBM, costs.command) + costs.hbm_read
+    assert seen == [fetch + costs.transfer(f"{out} {through} {into}", 4096) + costs.tcm_write]

@@ -14,7 +14,8 @@ from sipsim.config.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.oplog import FIELDS
-from sipsim.pe.ipcq import PeIpcq, QueuePair
+from sipsim.pe.ipcq import PeIpcq
+from sipsim.pe.queue_pair import QueuePair
 from sipsim.pe.task import TaskFailed
 from sipsim.plan import Plan
 from sipsim.sip import Sip
@@ -62,14 +63,14 @@ class Bench:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.sip = Sip(0, plan, _nobody_there, keep_oplog=True)
+        self.sip = Sip(0, plan, _nobody_there, keep_oplog=True, check_invariants=True)
         self.engine = self.sip.engine
 
     def kernel(self, cube: int, pe: int, body: Kernel) -> None:
         """Start ``body`` on a PE at the present time. Addresses in it are physical."""
         part = self.sip.pe(cube, pe)
         tl = TL(self.sip, part, lambda address, _nbytes: address)
-        part.task = self.sip.spawn(f"cube {cube}, PE {pe}", lambda: body(tl))
+        self.sip.spawn(part, lambda: body(tl))
 
     def pause(self, cube: int, pe: int, time_ps: int) -> None:
         """Called in a PE's kernel: do nothing for so long."""

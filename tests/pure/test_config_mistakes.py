@@ -50,7 +50,13 @@ ONE_SET = [
     ("defaults.strict_validation=yes", "defaults.strict_validation = 'yes': must be true or false"),
     ("defaults.buffer_kind=tmc", "defaults.buffer_kind = 'tmc': must be one of: hbm, sram, tcm"),
     ("defaults.buffer_kind=3", "defaults.buffer_kind = 3: must be one of: hbm, sram, tcm"),
-    ("defaults.backpressure=poll", "defaults.backpressure = 'poll': must be one of: sleep"),
+    ("defaults.backpressure=spin", "defaults.backpressure = 'spin': must be one of: poll, sleep"),
+    (
+        "defaults.credit_return_mode=fast",
+        "defaults.credit_return_mode = 'fast': must be one of: fabric, fast_path, piggyback",
+    ),
+    ("defaults.poll_interval_ns=0", "defaults.poll_interval_ns = 0: must be at least 0.001"),
+    ("defaults.vc_comm_weight=0", "defaults.vc_comm_weight = 0: must be at least 1"),
     (f"algorithms.{ALLREDUCE}.n_slots=x", f"algorithms.{ALLREDUCE}.n_slots = 'x': must be a whole number, or null"),
     (f"algorithms.{ALLREDUCE}.n_slots=0", f"algorithms.{ALLREDUCE}.n_slots = 0: must be at least 1, or null"),
     ("system.sips.shape=[3]", "system.sips.shape = [3]: must be a list of 2 values, or null"),
@@ -79,8 +85,9 @@ ONE_SET = [
     (
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
-        "credit_return_mode, ipcq_credit_size_bytes, module, n_elem, n_slots, root_cube, slot_size, "
-        "strict_validation, topology, vc_chunk_size, world_size",
+        "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, module, n_elem, n_slots, "
+        "piggyback_wait_ns, poll_interval_ns, root_cube, slot_size, strict_validation, topology, vc_chunk_size, "
+        "vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
     ),
     ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
     ("wire={ns_per_cm: 1}", "unknown key 'ns_per_cm' in wire; did you mean 'ns_per_mm'? allowed: ns_per_mm"),
@@ -198,6 +205,27 @@ ONE_SET = [
         "defaults.n_slots = 65536: 8 rings of 65536 slots of 4097 B take 2148007936 B, more than the 2147483648 B of "
         "cube.hbm_MiB_per_pe; lower defaults.n_slots or defaults.slot_size",
     ),
+    (
+        "defaults={hw_strict: true, n_slots: 6}",
+        "defaults.n_slots = 6: must be a power of two under hw_strict, such as 4",
+    ),
+    (
+        "defaults={hw_strict: true, slot_size: 4095}",
+        "defaults.slot_size = 4095: must be a power of two under hw_strict, such as 2048",
+    ),
+    (
+        "defaults={hw_strict: true, ipcq_credit_size_bytes: 32}",
+        "defaults.ipcq_credit_size_bytes = 32: must be 16 under hw_strict: a credit is one header",
+    ),
+    (
+        "defaults={credit_virtual_channel: true, virtual_channels: false}",
+        "defaults.credit_virtual_channel = true: needs virtual_channels: true",
+    ),
+    (
+        "defaults.credit_virtual_channel=true",
+        "defaults.credit_virtual_channel = true: has no effect with credit_return_mode fast_path, whose credits have a "
+        "wire of their own; use fabric",
+    ),
 ]
 
 
@@ -251,6 +279,8 @@ FITS = [
     "defaults={buffer_kind: sram, n_slots: 128}",
     "defaults={buffer_kind: hbm, n_slots: 65536}",
     "defaults.world_size=2",
+    "defaults={hw_strict: true, n_slots: 1, slot_size: 1}",
+    "defaults={credit_virtual_channel: true, credit_return_mode: piggyback}",
     f"algorithms.{ALLREDUCE}.root_cube=15",
     f"algorithms.{ALLREDUCE}.buffer_kind=null",
     "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W}]}",

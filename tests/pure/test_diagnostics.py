@@ -7,7 +7,8 @@ is itself waiting, a peer's queue found by its name instead of by its ring, a re
 import msgspec
 import pytest
 
-from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, explain_deadlock, find_cycle
+from sipsim.ccl.deadlock import explain_deadlock, find_cycle
+from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
 RING_BYTES = 4096
@@ -26,11 +27,11 @@ def queue(place: Place, direction: str, peer: Place, mine: int, theirs: int, *po
 
 
 def waits(place: Place, op: str, direction: str) -> TaskState:
-    return TaskState(place, f"cube {place[1]}, PE {place[2]}", op, op, direction)
+    return TaskState(place, f"cube {place[1]}, PE {place[2]}", f"{op} {direction}", op, (direction,))
 
 
 def host(rank: int) -> TaskState:
-    return TaskState((rank, -1, -1), "host script", "a collective", "", "")
+    return TaskState((rank, -1, -1), "host script", "a collective", "", ())
 
 
 def blobs(queues: list[QueueState], tasks: list[TaskState], ranks: int, now_ps: int = 1500) -> list[bytes]:
@@ -64,20 +65,20 @@ def ring_of(ranks: int) -> list[QueueState]:
 class TestCircles:
     def test_receivers_in_a_circle(self) -> None:
         tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in range(3)]
-        line, report = explain_deadlock(blobs(ring_of(3), tasks, 3))
+        line, report, _facts = explain_deadlock(blobs(ring_of(3), tasks, 3))
         assert line == (
             "3 PEs wait and nothing can happen any more, at 1.500 ns; a circle: "
             "rank 0 cube 3 PE 0 (recv global_W) -> rank 2 cube 3 PE 0 (recv global_W) -> "
             "rank 1 cube 3 PE 0 (recv global_W) -> rank 0 cube 3 PE 0"
         )
-        assert report.splitlines()[0::3] == [
+        assert report.splitlines()[0:9:3] == [
             f"  rank {rank} cube 3 PE 0 waits in recv global_W, peer rank {(rank - 1) % 3} cube 3 PE 0"
             for rank in (0, 2, 1)
         ]
 
     def test_senders_into_full_rings(self) -> None:
         tasks = [waits((rank, 3, 0), "send", "global_E") for rank in range(2)]
-        line, _ = explain_deadlock(blobs(ring_of(2), tasks, 2))
+        line, _, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
         assert line.endswith(
             "a circle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
         )
@@ -89,7 +90,7 @@ class TestCircles:
             queue((0, 3, 0), "W", (0, 2, 0), 2, 0),
         ]
         tasks = [waits((0, 2, 0), "recv", "E"), *(waits((rank, 3, 0), "recv", "global_W") for rank in range(3))]
-        line, report = explain_deadlock(blobs(queues, tasks, 3))
+        line, report, _facts = explain_deadlock(blobs(queues, tasks, 3))
         assert line.startswith("4 PEs wait")
         assert "cube 2" not in line
         named = [text for text in report.splitlines() if " waits in " in text]
@@ -99,12 +100,12 @@ class TestCircles:
     def test_two_circles_are_told_from_the_least_place(self) -> None:
         a, b, c, d = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
         queues = [queue(x, "E", y, 0, 0) for x, y in ((a, b), (b, a), (c, d), (d, c))]
-        line, _ = explain_deadlock(blobs(queues, [waits(place, "recv", "E") for place in (d, c, b, a)], 2))
+        line, _, _facts = explain_deadlock(blobs(queues, [waits(place, "recv", "E") for place in (d, c, b, a)], 2))
         assert "a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
 
     def test_a_pe_that_waits_for_itself(self) -> None:
         here = (0, 0, 0)
-        line, _ = explain_deadlock(blobs([queue(here, "E", here, 0, 0)], [waits(here, "recv", "E")], 1))
+        line, _, _facts = explain_deadlock(blobs([queue(here, "E", here, 0, 0)], [waits(here, "recv", "E")], 1))
         assert line.endswith("a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0")
 
     def test_none(self) -> None:
@@ -114,7 +115,7 @@ class TestCircles:
 class TestWhoDidNotCome:
     def test_a_missing_send(self) -> None:
         tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in (0, 2)]
-        line, report = explain_deadlock(blobs(ring_of(3), [*tasks, host(0), host(2)], 3))
+        line, report, _facts = explain_deadlock(blobs(ring_of(3), [*tasks, host(0), host(2)], 3))
         assert line == (
             "2 PEs wait and nothing can happen any more, at 1.500 ns; missing: a send by rank 1 cube 3 PE 0, "
             "which waits for nothing, to rank 2 cube 3 PE 0 (its recv global_W)"
@@ -123,42 +124,47 @@ class TestWhoDidNotCome:
         assert lines[0] == "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0"
         assert lines[3] == "  rank 0 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0"
         assert lines[6:] == [
+            "  who waits for whom:",
+            "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
+            "    rank 0 cube 3 PE 0 -> rank 2 cube 3 PE 0 (recv global_W)",
             "  rank 0: host script waits for a collective",
             "  rank 2: host script waits for a collective",
             "  rank 1: its script has ended",
         ]
 
     def test_a_missing_recv(self) -> None:
-        line, _ = explain_deadlock(blobs(ring_of(3), [waits((0, 3, 0), "send", "global_E")], 3))
+        line, _, _facts = explain_deadlock(blobs(ring_of(3), [waits((0, 3, 0), "send", "global_E")], 3))
         assert line.endswith(
             "missing: a recv by rank 1 cube 3 PE 0, which waits for nothing, of what rank 0 cube 3 PE 0 sends global_E"
         )
 
     def test_the_pointers_of_both_ends(self) -> None:
-        _, report = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
+        _, report, _facts = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
         assert report.splitlines() == [
             "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0",
             "    here:  my_head=0 my_tail=0 peer_head_cache=0 peer_tail_cache=0",
             "    there: my_head=5 my_tail=2 peer_head_cache=2 peer_tail_cache=4 (its global_E)",
+            "  who waits for whom:",
+            "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
             "  rank 0: its script has ended",
             "  rank 1: its script has ended",
         ]
 
     def test_two_links_between_the_same_two_are_told_apart_by_their_rings(self) -> None:
         """With two SIPs in a ring both directions lead to the same peer."""
-        _, report = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_W")], 2))
+        _, report, _facts = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_W")], 2))
         assert report.splitlines()[2].endswith("(its global_E)")
-        _, report = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_E")], 2))
+        _, report, _facts = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_E")], 2))
         assert report.splitlines()[2].endswith("(its global_W)")
 
     def test_a_peer_that_has_no_queue_there(self) -> None:
         """A receive-only ring: nothing is known of the other end, and nothing is made up."""
         lonely = queue((0, 0, 0), "E", (1, 0, 0), 0, 7)
-        _, report = explain_deadlock(blobs([lonely], [waits((0, 0, 0), "recv", "E")], 2))
-        assert [line[:8] for line in report.splitlines()] == ["  rank 0", "    here", "  rank 1"]
+        _, report, _facts = explain_deadlock(blobs([lonely], [waits((0, 0, 0), "recv", "E")], 2))
+        assert [line[:8] for line in report.splitlines()] == ["  rank 0", "    here", "  who wa", "    rank", "  rank 1"]
 
     def test_only_scripts_wait(self) -> None:
-        line, report = explain_deadlock(blobs(ring_of(2), [host(1)], 2))
+        line, report, _facts = explain_deadlock(blobs(ring_of(2), [host(1)], 2))
         assert line.startswith("0 PEs wait")
         assert line.endswith("the host scripts wait for something that no kernel will do")
         assert report == "  rank 1: host script waits for a collective\n  rank 0: its script has ended"
@@ -166,7 +172,7 @@ class TestWhoDidNotCome:
     def test_a_chain_has_one_root(self) -> None:
         """0 waits for 1, 1 for 2, 2 for 3, who does not wait: only the last is the cause."""
         tasks = [waits((rank, 3, 0), "recv", "global_E") for rank in (0, 1, 2)]
-        line, report = explain_deadlock(blobs(ring_of(4), tasks, 4))
+        line, report, _facts = explain_deadlock(blobs(ring_of(4), tasks, 4))
         assert "missing: a send by rank 3 cube 3 PE 0" in line
         assert [text.split(" waits")[0].strip() for text in report.splitlines()[0:9:3]] == [
             f"rank {rank} cube 3 PE 0" for rank in (2, 0, 1)

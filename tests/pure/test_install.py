@@ -22,7 +22,7 @@ from sipsim.config.model import IpcqKnobs
 from sipsim.config.rules import effective_ipcq
 from sipsim.errors import ConfigError
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq import IpcqEndpoint, IpcqInitEntry
+from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.system import System
 from sipsim.topologies.base import TOPOLOGIES
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sipsim.address import MIB, PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
-from sipsim.pe.ipcq import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
 
@@ -52,14 +52,15 @@ def send_i32(tl: TL, address: int, count: int = 16) -> None:
 @pytest.mark.parametrize("nbytes", [4, 64, 4096])
 def test_a_pair_takes_the_sum(kind: str, nbytes: int) -> None:
     """Send returns at once; recv at IPCQ + way + drain + write + IPCQ + credit. Other buffers change times, never data.
+    From the PE's own TCM: nothing is fetched.
 
     Planted: the cycle of PE_IPCQ left out on one side; recv that does not wait for the credit; the drain of the credit
     left out; every ring written as a TCM.
     """
     bench = pair_bench({"defaults.buffer_kind": kind})
-    put(bench, hbm(0, 0), range(nbytes // 4))
+    put(bench, tcm(0, 0), range(nbytes // 4))
     got: list[TensorHandle] = []
-    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=hbm(0, 0), shape=nbytes // 4, dtype="f32"))
+    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=nbytes // 4, dtype="f32"))
     bench.kernel(1, 0, lambda tl: got.append(tl.recv("W", nbytes // 4, "f32")))
     bench.run()
     (sent,), (received,) = bench.records("ipcq.send"), bench.records("ipcq.recv")
@@ -450,6 +451,8 @@ def test_what_must_never_happen_is_named() -> None:
 def test_credits_that_overtake_each_other_do_no_harm() -> None:
     """The tail only ever moves on, to the consumer's number. Planted: the last number kept; credits counted."""
     bench = pair_bench()
+    bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(3)])
+    bench.run()
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
     for seq in (3, 1):
         sender.credit(IpcqCreditMetadata(seq, base, 0, 1, 0, "W"))

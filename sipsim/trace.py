@@ -1,0 +1,43 @@
+"""The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14 and where in the SIP."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class TraceLine(NamedTuple):
+    """A send that left its ring's bookkeeping, or a receive that ended, at ``t_ps``."""
+
+    rank: int
+    cube: int
+    pe: int
+    t_ps: int
+    op: str
+    dir: str
+    nbytes: int
+
+    def text(self) -> str:
+        """As a line of CSV."""
+        return ",".join(map(str, self))
+
+
+HEADER = ",".join(TraceLine._fields)
+
+
+def trace_path(folder: str, rank: int) -> Path:
+    """Where a rank's trace is during a run."""
+    return Path(folder, f"trace.{rank}.csv")
+
+
+class TraceFile:
+    """A rank's trace as it grows, a line at a time, so that what a process did before it died is there."""
+
+    def __init__(self, folder: str, rank: int) -> None:
+        self._file = trace_path(folder, rank).open("w", buffering=1)
+
+    def append(self, line: TraceLine) -> None:
+        """Write one line."""
+        self._file.write(line.text() + "\n")
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
