@@ -115,21 +115,17 @@ class PeIpcq:
         self._data_plane.carry_token(queue, token, source.read_pa)
         return slot_pa, seq
 
-    def post(
-        self, direction: str, copy_to: int | None = None, on_done: Callable[[Receive], None] | None = None
-    ) -> Receive:
+    def post(self, direction: str, receive: Receive) -> None:
         """Ask for the next message of a direction that nobody has asked for yet; returns at once.
 
         Raises:
             IpcqInvalidDirection: F1.
         """
         queue = self.queue(direction, sending=False)
-        receive = Receive(self._engine.now_ps, copy_to, on_done)
         if queue.is_empty or queue.posted or queue.is_held:
             queue.posted.append(receive)
         else:
             self._take(queue, receive)
-        return receive
 
     def wait(self, task: Task, direction: str, receive: Receive) -> Received:
         """Block until a posted receive has ended; its message."""

@@ -1,7 +1,5 @@
 """A receive as it was posted: what ``tl.recv`` waits for at once, and ``tl.recv_async`` gives to ``tl.wait``."""
 
-from collections.abc import Callable
-
 from sipsim.pe.ipcq_messages import Received
 from sipsim.pe.task import Task
 
@@ -11,16 +9,15 @@ Ps = int
 class Receive:
     """Posted at ``since_ps``. ``copy_to``: the address to copy the message to, None to get its slot (ADR-0023 D9.5).
 
-    It has ended once the credit for its slot has been emitted: then ``received`` holds the message, ``on_done`` has
-    been called and ``task``, which waits for it, goes on.
+    It has ended once the credit for its slot has been emitted: then ``received`` holds the message, ``noted`` has been
+    called, and ``task``, which waits for it, goes on.
     """
 
-    __slots__ = ("copy_to", "ended", "on_done", "received", "since_ps", "task")
+    __slots__ = ("copy_to", "ended", "received", "since_ps", "task")
 
-    def __init__(self, since_ps: Ps, copy_to: int | None, on_done: Callable[["Receive"], None] | None) -> None:
+    def __init__(self, since_ps: Ps, copy_to: int | None = None) -> None:
         self.since_ps = since_ps
         self.copy_to = copy_to
-        self.on_done = on_done
         self.received: Received | None = None
         self.ended = False
         self.task: Task | None = None
@@ -28,7 +25,9 @@ class Receive:
     def end(self) -> None:
         """The message is the kernel's."""
         self.ended = True
-        if self.on_done is not None:
-            self.on_done(self)
+        self.noted()
         if self.task is not None:
             self.task.resume()
+
+    def noted(self) -> None:
+        """For whoever keeps a log of receives."""

@@ -27,21 +27,31 @@ if TYPE_CHECKING:
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
 
-class RecvFuture:
-    """What ``tl.recv_async`` gives and ``tl.wait`` takes."""
+class RecvFuture(Receive):
+    """What ``tl.recv_async`` gives and ``tl.wait`` takes: a receive of ``dims`` elements of ``dtype``."""
 
-    __slots__ = ("dims", "direction", "dtype", "mode", "receive")
+    __slots__ = ("_words", "dims", "direction", "dtype")
 
-    def __init__(self, direction: str, dims: Shape, dtype: DType, mode: str) -> None:
+    def __init__(
+        self, words: "IpcqWords", direction: str, dims: Shape, dtype: DType, copy_to: int | None, since_ps: int
+    ) -> None:
+        super().__init__(since_ps, copy_to)
+        self._words = words
         self.direction = direction
         self.dims = dims
         self.dtype = dtype
-        self.mode = mode
-        self.receive: Receive | None = None
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
-        return self.receive is not None and self.receive.ended
+        return self.ended
+
+    def belongs_to(self, words: "IpcqWords") -> bool:
+        """Whether a kernel asked for it by these words."""
+        return self._words is words
+
+    def noted(self) -> None:
+        """In the op log, and in the trace if there is one."""
+        self._words.note_received(self)
 
 
 class IpcqWords:
@@ -53,6 +63,7 @@ class IpcqWords:
         self._engine = sip.engine
         self._translate = translate
         self._strict = sip.plan.ipcq.strict_validation
+        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
 
     @property
@@ -119,12 +130,11 @@ class IpcqWords:
             IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
             KernelError: a shape, type or destination that cannot be.
         """
-        start_ps = self._engine.now_ps
-        wanted = self._wanted("" if dir is None else dir, shape, dtype, dst_addr)
-        copy_to = self._destination(wanted, dst_addr, dst_space)
+        future = self._future("" if dir is None else dir, shape, dtype, dst_addr, dst_space)
         if dir is None:
-            wanted.direction = self._pe.ipcq.any_direction(self._task())
-        return self.wait(self._post(wanted, copy_to, start_ps))
+            future.direction = self._pe.ipcq.any_direction(self._task())
+        self._pe.ipcq.post(future.direction, future)
+        return self.wait(future)
 
     def recv_async(
         self,
@@ -141,8 +151,9 @@ class IpcqWords:
             IpcqInvalidDirection: a direction that is not installed.
             KernelError: a shape, type or destination that cannot be.
         """
-        wanted = self._wanted(dir, shape, dtype, dst_addr)
-        return self._post(wanted, self._destination(wanted, dst_addr, dst_space), self._engine.now_ps)
+        future = self._future(dir, shape, dtype, dst_addr, dst_space)
+        self._pe.ipcq.post(dir, future)
+        return future
 
     def wait(self, future: RecvFuture) -> TensorHandle:
         """Block until a receive has ended; its message, again when asked again.
@@ -151,56 +162,54 @@ class IpcqWords:
             IpcqTypeMismatch: as ``recv``.
             KernelError: for anything but a future of this kernel's PE.
         """
-        if not isinstance(future, RecvFuture) or future.receive is None:
-            raise KernelError(f"tl.wait takes what tl.recv_async gave, not {future!r}")
-        received = self._pe.ipcq.wait(self._task(), future.direction, future.receive)
+        if not isinstance(future, RecvFuture) or not future.belongs_to(self):
+            raise KernelError(f"tl.wait takes what this kernel's tl.recv_async gave, not {future!r}")
+        received = self._pe.ipcq.wait(self._task(), future.direction, future)
         self._check_match(received, future)
         values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
-        far = future.mode == RETURN_SLOT and self._sip.plan.ipcq.buffer_kind != "tcm"
+        far = future.copy_to is None and self._rings_are_far
         return TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
 
-    def _wanted(self, dir: str, shape: int | Shape | None, dtype: object, dst_addr: int | None) -> RecvFuture:
-        if shape is None:
-            raise KernelError("tl.recv needs the shape of the message, and its dtype")
-        kind = as_dtype(dtype) if dst_addr is None else pointee(dst_addr, dtype)
-        return RecvFuture(dir, as_shape(shape), kind, RETURN_SLOT if dst_addr is None else COPY_TO_DST)
-
-    def _destination(self, wanted: RecvFuture, dst_addr: int | None, dst_space: str | None) -> int | None:
-        if dst_addr is None:
-            if dst_space is not None:
-                raise KernelError("dst_space without dst_addr; give the address to copy the message to")
-            return None
-        nbytes = math.prod(wanted.dims) * wanted.dtype.itemsize
-        address = self._translate(int(dst_addr), nbytes)
-        self._check_place(address, nbytes, dst_space)
-        return address
-
-    def _post(self, wanted: RecvFuture, copy_to: int | None, start_ps: int) -> RecvFuture:
-        def done(receive: Receive) -> None:
-            assert receive.received is not None
-            self._note_received(receive.received, wanted, start_ps)
-
-        wanted.receive = self._pe.ipcq.post(wanted.direction, copy_to, done)
-        return wanted
-
-    def _note_received(self, received: Received, wanted: RecvFuture, start_ps: int) -> None:
+    def note_received(self, future: RecvFuture) -> None:
+        """A receive of this kernel has ended, now."""
+        received = future.received
+        assert received is not None
         direction, nbytes = received.direction, received.message.nbytes
         peer = self._pe.ipcq.queues[direction].peer
         self._trace("recv", direction, nbytes)
         self._log(
             "ipcq.recv",
-            start_ps,
-            wanted.mode,
+            future.since_ps,
+            RETURN_SLOT if future.copy_to is None else COPY_TO_DST,
             f"{peer.sip}.{peer.cube}.{peer.pe}",
             self._here,
             peer.buffer_kind,
             received.slot_pa,
             nbytes,
             direction,
-            wanted.dtype.name,
-            as_text(wanted.dims),
+            future.dtype.name,
+            as_text(future.dims),
             received.consumer_seq,
         )
+
+    def _future(
+        self, dir: str, shape: int | Shape | None, dtype: object, dst_addr: int | None, dst_space: str | None
+    ) -> RecvFuture:
+        if shape is None:
+            raise KernelError("tl.recv needs the shape of the message, and its dtype")
+        dims, now_ps = as_shape(shape), self._engine.now_ps
+        if dst_addr is not None:
+            kind = pointee(dst_addr, dtype)
+            return RecvFuture(self, dir, dims, kind, self._destination(dst_addr, dst_space, dims, kind), now_ps)
+        if dst_space is not None:
+            raise KernelError("dst_space without dst_addr; give the address to copy the message to")
+        return RecvFuture(self, dir, dims, as_dtype(dtype), None, now_ps)
+
+    def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> int:
+        nbytes = math.prod(dims) * kind.itemsize
+        address = self._translate(int(dst_addr), nbytes)
+        self._check_place(address, nbytes, dst_space)
+        return address
 
     def _source(
         self,
@@ -238,8 +247,8 @@ class IpcqWords:
         if space not in (None, place.space):
             raise KernelError(f"{place} is not in space {space}")
 
-    def _check_match(self, received: Received, wanted: RecvFuture) -> None:
-        message, kind, dims = received.message, wanted.dtype, wanted.dims
+    def _check_match(self, received: Received, future: RecvFuture) -> None:
+        message, kind, dims = received.message, future.dtype, future.dims
         nbytes = math.prod(dims) * kind.itemsize
         same_type = (message.dtype, message.shape) == (kind.name, dims)
         if message.nbytes != nbytes or (self._strict and not same_type):
