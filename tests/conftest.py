@@ -26,6 +26,8 @@ import pytest
 HAS_FDS = os.path.isdir("/proc/self/fd")
 HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 MARK = "AHBM_TEST_SESSION"
+CHECK = "AHBM_CHECK_INVARIANTS"
+"""Every run of a test has the checker on, also in processes that it starts."""
 END_GRACE_MS = 2000
 """What a process that has been told to end may still take."""
 
@@ -174,10 +176,10 @@ class _Session:
         self.temp = Path(tempfile.mkdtemp(prefix="ahbm-"))
         self.mark = self.temp.name
         self.ran = 0
-        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK)
+        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
-        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark})
+        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1"})
         tempfile.tempdir = str(self.temp)
 
     def close(self) -> None:

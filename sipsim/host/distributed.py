@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.host.tensor import AddressSpace, Tensor
 from sipsim.job import RunRecord
 from sipsim.pe.task import Task
@@ -149,6 +150,10 @@ class Distributed:
     def get_rank(self) -> int:
         """This SIP's number."""
         return self._sip.sip
+
+    def pointer_dump(self) -> str:
+        """This SIP's queue pairs as text: the four pointers of each, and the addresses that it receives in."""
+        return pointer_dump(self._sip)
 
     def algorithm_name(self) -> str:
         """The algorithm that ``ccl.yaml`` chooses."""

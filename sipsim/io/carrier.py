@@ -159,12 +159,13 @@ class Carrier:
         return self._system.graph.memory_node(freight.dst_cube, freight.dst_pe, kind)
 
     def _fetching(self, src: Node, read_pa: int) -> tuple[Node, Ps]:
-        """The memory that PE_DMA fetches from, and how long until it gives: a command and a read; its own TCM is at hand."""
+        """The memory that PE_DMA fetches from, and its command and read latency. The PE's own TCM is at hand."""
         place = PhysAddr.decode(read_pa)
         memory = self._system.graph.node_of(place)
         if memory == src:
             return src, 0
-        return memory, self._timing.read_ps[place.space] + self._system.graph.route(src, memory).latency_ps(self._timing.command_bytes)
+        command_ps = self._system.graph.route(src, memory).latency_ps(self._timing.command_bytes)
+        return memory, command_ps + self._timing.read_ps[place.space]
 
     def _from_memory(self, memory: Node, src: Node, to: Node | str) -> Route:
         """From a memory through a PE's DMA to another node, or to the far end of a port's link."""

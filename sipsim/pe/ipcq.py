@@ -30,7 +30,7 @@ from sipsim.pe.task import Task
 
 
 class Source(NamedTuple):
-    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, if not in the PE (None)."""
+    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE itself."""
 
     snapshot: Callable[[], bytes]
     read_pa: int | None

@@ -18,6 +18,7 @@ from launcher.evidence import check_evidence
 from launcher.outcome import Outcome
 from launcher.prepare import Prepared
 from launcher.progress import Progress
+from launcher.trace import write_trace
 from sipsim.dtypes import DTYPES
 from sipsim.host.seeded import seeded_rows
 from sipsim.member import Member
@@ -61,7 +62,7 @@ def run(*argv: object, office: PostOffice | None = None, keep_oplog: bool = Fals
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
     with tempfile.TemporaryDirectory() as run_dir:
-        job = prepared.job
+        job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if chosen.trace_ccl else "")
         if job.script is not None and job.verify:
             job = msgspec.structs.replace(job, evidence_dir=run_dir)
         request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
@@ -69,6 +70,8 @@ def run(*argv: object, office: PostOffice | None = None, keep_oplog: bool = Fals
         outcome = engine.run()
         if job.evidence_dir:
             check_evidence(outcome, prepared.plan, job.evidence_dir)
+        if chosen.trace_ccl:
+            write_trace(run_dir, chosen.trace_ccl)
         outcome.note_wrong()
     return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members)
 

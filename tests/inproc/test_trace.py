@@ -1,0 +1,95 @@
+"""The trace of sends and receives: ``--trace-ccl FILE``, one line each, in order of simulated time.
+
+Seen to fail: receives noted when they are posted; ranks one after the other in place of by time; a trace that moves
+the digest.
+"""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import ccl_file, run
+
+from launcher import options, result
+from launcher.trace import write_trace
+from sipsim.errors import ConfigError
+from sipsim.trace import TraceFile, TraceLine
+
+PASS_ON = """
+TOPO_NAME_TO_KIND = {"ring_1d": 0}
+
+def kernel_args(world_size, n_elem, system):
+    return n_elem, system.n_cubes
+
+def neighbors(rank, world_size, built_in):
+    return {way: to for way, to in {"W": rank - 1, "E": rank + 1}.items() if 0 <= to < world_size}
+
+def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
+    place = sip_rank * n_cubes + tl.program_id(1)
+    tile = tl.load(t_ptr + tl.program_id(1) * n_elem * 2, n_elem) if place == 0 else tl.recv("W", n_elem, "f16")
+    if tl.has_direction("E"):
+        tl.send("E", tile)
+"""
+FLAGS = ["--sips", 2, "--n-elem", 24, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--no-verify-data"]
+
+
+def traced(tmp_path: Path) -> "tuple[list[dict[str, str]], Any]":
+    """The lines of a run that hands a tile on, and the run."""
+    file = tmp_path / "trace.csv"
+    done = run(*ccl_file(tmp_path, PASS_ON), *FLAGS, "--trace-ccl", file, keep_oplog=True)
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines)), done
+
+
+def test_a_line_a_send_and_recv(tmp_path: Path) -> None:
+    """Rank, place, time, direction and bytes as the op log has them, over all ranks in order of time."""
+    lines, done = traced(tmp_path)
+    assert [(int(each["rank"]), int(each["cube"]), each["op"], each["dir"]) for each in lines] == [
+        (0, 0, "send", "E"),
+        (0, 1, "recv", "W"),
+        (0, 1, "send", "E"),
+        (1, 0, "recv", "W"),
+        (1, 0, "send", "E"),
+        (1, 1, "recv", "W"),
+    ]
+    assert {(each["pe"], each["nbytes"]) for each in lines} == {("0", "48")}
+    times = [int(each["t_ps"]) for each in lines]
+    assert times == sorted(times)
+    logged = []
+    for member in done.members:
+        member.sip.oplog.sha256()
+        logged += [r[2] for r in member.sip.oplog.records if r[0].startswith("ipcq.")]
+    assert sorted(logged) == times
+
+
+def test_it_changes_nothing(tmp_path: Path) -> None:
+    _, done = traced(tmp_path)
+    plain = run(*ccl_file(tmp_path, PASS_ON), *FLAGS)
+    assert plain.document["digest"] == done.document["digest"]
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    """By a process that was killed while it wrote. Planted: the whole trace lost for it."""
+    for rank, times in ((0, (5, 30)), (1, (7, 30))):
+        trace = TraceFile(str(tmp_path), rank)
+        for t_ps in times:
+            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4))
+        trace.close()
+    with (tmp_path / "trace.1.csv").open("a") as file:
+        file.write("1,0,0,3")
+    write_trace(str(tmp_path), tmp_path / "all.csv")
+    assert (tmp_path / "all.csv").read_text().splitlines() == [
+        "rank,cube,pe,t_ps,op,dir,nbytes",
+        "0,0,0,5,send,E,4",
+        "1,0,0,7,send,E,4",
+        "0,0,0,30,send,E,4",
+        "1,0,0,30,send,E,4",
+    ]
+
+
+@pytest.mark.parametrize("name", ["none/trace.csv", "."])
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
+    """By ``check_writable``, as for the other files of a run: before anything starts."""
+    with pytest.raises(ConfigError, match=r"--trace-ccl .*: cannot be written"):
+        result.check_writable(options.parse(["--trace-ccl", str(tmp_path / name)]))
