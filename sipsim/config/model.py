@@ -17,6 +17,8 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Direction = Literal["E", "W", "N", "S"]
 DTypeName = Literal["f16", "f32", "i32"]
 BufferKind = Literal["tcm", "hbm", "sram"]
+RankPer = Literal["pe", "cube", "sip"]
+Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -202,17 +204,21 @@ class CclDefaults(IpcqKnobs, frozen=True):
     """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
 
     algorithm: str
-    world_size: Count | None = None
+    world_size: Ranks | None = None
 
 
 class AlgorithmEntry(Section, frozen=True):
-    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``."""
+    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``.
+
+    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``.
+    """
 
     module: str
     topology: str
     n_elem: PositiveInt | None = None
     root_cube: Index | None = None
-    world_size: Count | None = None
+    rank_per: RankPer | None = None
+    world_size: Ranks | None = None
     buffer_kind: BufferKind | None = None
     backpressure: Literal["sleep"] | None = None
     credit_return_mode: Literal["fast_path"] | None = None
