@@ -9,7 +9,7 @@ from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from sipsim.address import PhysAddr
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
+from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.config.model import IpcqKnobs, RankPer
 from sipsim.config.rules import ring_overflow
 from sipsim.errors import ConfigError
@@ -66,7 +66,7 @@ def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
                     f"rank {rank}, direction {direction}: there is no rank {peer}; ranks are 0 to {len(table) - 1}"
                 )
             back = None if one_way else reverse_direction(table, rank, peer, direction)
-            back = back or OPPOSITE.get(direction, direction)
+            back = back or RECEIVES_IN.get(direction, direction)
             ring = Ring(peer, back)
             if ring in writer:
                 other = writer[ring]

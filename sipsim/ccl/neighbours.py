@@ -21,6 +21,9 @@ OPPOSITE = {
 }
 """ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
 
+RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
+"""Where a rank that has no way back receives what comes by a direction; in a direction of the same name if none."""
+
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
 
