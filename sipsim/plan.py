@@ -12,10 +12,18 @@ from math import gcd
 from broker.wire import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
-from sipsim.ccl.install import InstallPlan, PePlace, check_rings_disjoint, install
+from sipsim.ccl.install import (
+    InstallPlan,
+    PePlace,
+    check_endpoints,
+    check_rings_disjoint,
+    install,
+    places_in_order,
+)
 from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.config.rules import effective_ipcq
+from sipsim.config.rules import effective_ipcq, effective_rank_per, effective_world_size
 from sipsim.noc.graph import Node
 from sipsim.noc.virtual_channels import Arbitration
 from sipsim.pe.ipcq_messages import IpcqInitEntry
@@ -26,6 +34,9 @@ from sipsim.units import ns_to_ps
 class Plan:
     """A system with its collective installed.
 
+    ``places`` are the PEs that take part, in the order of their ranks in the wiring; ``rank_of`` is the way back and
+    ``world_size`` their number. None of it is the process group's, whose ranks are SIPs.
+
     Raises:
         ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
     """
@@ -35,13 +46,18 @@ class Plan:
         self.system = System(resolved)
         name = resolved.ccl.defaults.algorithm
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
-        self.topology_kind = self.algorithm.topology_kind(self.system.topology)
+        self.algorithm.topology_kind(self.system.topology)
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
-        self.entries: InstallPlan = install(self.system, self.ipcq, self._places(), self._neighbour_table())
+        self.places: list[PePlace] = self._places()
+        self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.places)}
+        self.world_size = len(self.places)
+        one_way = TABLES.get(self.algorithm.entry.topology).one_way
+        self.entries: InstallPlan = install(self.system, self.ipcq, self.places, self._neighbour_table(), one_way)
         check_rings_disjoint(self.entries)
+        check_endpoints(self.entries, self.ipcq.buffer_kind)
 
     def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
         """The queue pairs of one PE; empty for a PE that takes no part."""
@@ -156,9 +172,9 @@ class Plan:
         )
 
     def _places(self) -> list[PePlace]:
-        system = self.system
-        return [PePlace(sip, cube, 0) for sip in range(system.n_sips) for cube in range(system.n_cubes)]
+        name = self.algorithm.name
+        size = effective_world_size(self.resolved, name)
+        return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
 
     def _neighbour_table(self) -> NeighbourTable:
-        size = self.system.n_sips * self.system.n_cubes
-        return {rank: self.algorithm.neighbours(rank, size, {}, self.system) for rank in range(size)}
+        return self.algorithm.neighbour_table(self.system, self.world_size)

@@ -47,8 +47,7 @@ class Pe:
         around = Surroundings(
             sip.engine, sip.memory, sip.carrier, self.dma, Backpressure(plan.poll_ps), credit_return, sip.checker
         )
-        place = PePlace(sip.sip, self.cube, self.pe)
-        return PeIpcq(place, plan.entries_of(place), around)
+        return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), around)
 
 
 class Sip:

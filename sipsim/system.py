@@ -13,7 +13,7 @@ import msgspec
 from broker.wire import Channel
 from sipsim.address import TcmMap, tcm_map
 from sipsim.config.model import Resolved
-from sipsim.config.rules import effective_ipcq
+from sipsim.config.rules import effective_ipcq, wiring_view
 from sipsim.links.base import LINK_KINDS, LinkKind
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.topologies.base import SipLink
@@ -127,7 +127,8 @@ class System:
         """What is simulated, as text, for digests: the same system gives the same text, however it was written.
 
         Shape and port places are filled in; of the links only the one in use counts, without its name and
-        source; of the algorithms only the one that runs, with its effective queue settings.
+        source; of the algorithms only the one that runs, with its effective queue settings and, unless it is the
+        usual one, its wiring.
         """
         resolved, algorithm = self.resolved, self.resolved.ccl.defaults.algorithm
         topology = msgspec.to_builtins(resolved.topology)
@@ -138,7 +139,12 @@ class System:
             "topology": topology,
             "components": resolved.components,
             "link": [type(self.link).__name__, self.link],
-            "algorithm": [algorithm, entry.module, effective_ipcq(resolved, algorithm)],
+            "algorithm": [
+                algorithm,
+                entry.module,
+                effective_ipcq(resolved, algorithm),
+                *wiring_view(resolved, algorithm),
+            ],
         }
         return msgspec.json.encode(view, order="sorted").decode()
 

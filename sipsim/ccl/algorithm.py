@@ -1,7 +1,7 @@
-"""Algorithm modules: loading one, checking its contract (ADR-0032 D7), and calling its hooks.
+"""Algorithm modules: loading one, checking its contract (ADR-0023 D11, ADR-0032 D7), and calling its hooks.
 
-A module is named by its import path or by the path of a ``.py`` file, and exports ``kernel``, ``kernel_args``,
-``TOPO_NAME_TO_KIND`` and, where it needs them, ``neighbors`` and ``reference``.
+A module is named by its import path or by the path of a ``.py`` file, and exports ``kernel``, ``kernel_args`` and,
+where it needs them, ``neighbors``, ``reference`` and ``TOPO_NAME_TO_KIND``, which changes what the kernel gets.
 """
 
 import copy
@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sipsim.ccl.neighbours import NeighbourMap
+from sipsim.ccl.neighbours import NeighbourMap, NeighbourTable
+from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
@@ -43,15 +44,20 @@ class Algorithm:
         self._module = module
         self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
         self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
-        self._topologies: dict[str, int] = self._hook("TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints")
-        self.reference: Callable[..., Any] | None = getattr(self._module, "reference", None)
+        self._topologies: dict[str, int] | None = self._hook(
+            "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
+        )
+        self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
+        self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
 
-    def topology_kind(self, topology: str) -> int:
-        """The code that the kernel branches on for a SIP topology.
+    def topology_kind(self, topology: str) -> int | None:
+        """The code that the kernel branches on for a SIP topology; None when its contract knows of none.
 
         Raises:
             ConfigError: when this algorithm cannot run on it.
         """
+        if self._topologies is None:
+            return None
         if topology not in self._topologies:
             raise ConfigError(
                 f"system.sips.topology = {topology}: algorithm {self.name} does not run on it; "
@@ -59,25 +65,53 @@ class Algorithm:
             )
         return self._topologies[topology]
 
-    def kernel_args(self, system: System, n_elem: int) -> tuple[Any, ...]:
-        """The per-tensor arguments; the hook may take the system as a third parameter."""
-        return tuple(_call_with_optional(self._kernel_args, (system.n_sips, n_elem), system))
+    def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
+        """What the kernel on ``sip`` gets between the tensor's address and ``tl``.
 
-    def neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
-        """The neighbour map of one rank after the ``neighbors`` hook: changed, replaced, or kept as it was."""
-        hook = getattr(self._module, "neighbors", None)
-        if hook is None:
+        The hook's answer alone, for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the
+        hook gets the number of SIPs, and the SIP, topology code, width and height follow (ADR-0032 D5, D7). The hook
+        may take the system as a third parameter.
+        """
+        kind = self.topology_kind(system.topology)
+        if kind is None:
+            return tuple(_call_with_optional(self._kernel_args, (world_size, n_elem), system))
+        return *_call_with_optional(self._kernel_args, (system.n_sips, n_elem), system), sip, kind, *system.shape
+
+    def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
+        """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
+
+        Raises:
+            ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or names what cannot be.
+        """
+        table = TABLES.get(self.entry.topology)
+        if table.own and self._neighbors is None:
+            built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).own)
+            raise ConfigError(
+                f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
+                f"write it, or name a built-in table as algorithms.{self.name}.topology: {built_in}"
+            )
+        return {
+            rank: self._neighbours(rank, world_size, table.build(rank, world_size), system)
+            for rank in range(world_size)
+        }
+
+    def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
+        """The hook works on a copy: what it does to that counts only if it returns it (ADR-0023 D11)."""
+        if self._neighbors is None:
             return built_in
         try:
-            answer = _call_with_optional(hook, (rank, world_size, built_in), system)
+            answer = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
             ours = built_in if answer is None else dict(answer)
         except (Exception, SystemExit) as error:
-            what = f"neighbors(rank={rank}) raised {type(error).__name__}: {error}"
-            raise ConfigError(one_line(f"{self._where}: {what}")) from None
-        if not _is_mapping(ours):
-            what = f"neighbors(rank={rank}) must return a dict of direction names to ranks, or None"
-            raise ConfigError(one_line(f"{self._where}: {what}, not {answer!r}"))
+            raise self._wiring_error(rank, f"raised {type(error).__name__}: {error}") from None
+        for direction, peer in ours.items():
+            wrong = _wrong_neighbour(direction, peer, rank, world_size)
+            if wrong:
+                raise self._wiring_error(rank, f"direction {direction!r} {wrong}")
         return ours
+
+    def _wiring_error(self, rank: int, what: str) -> ConfigError:
+        return ConfigError(one_line(f"{self._where}: neighbors(rank={rank}) {what}"))
 
     def source_sha256(self) -> str:
         """Hash of the module's source; every SIP must run the same."""
@@ -93,13 +127,26 @@ class Algorithm:
             what = f"cannot be imported: {type(error).__name__}: {error}"
             raise ConfigError(one_line(f"{self._where}: {what}")) from None
 
-    def _hook(self, name: str, fits: Callable[[Any], bool], what: str) -> Any:
+    def _hook(self, name: str, fits: Callable[[Any], bool], what: str, needed: bool = True) -> Any:
+        if not needed and getattr(self._module, name, None) is None:
+            return None
         if not hasattr(self._module, name):
-            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0032 D7)")
+            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0023 D11)")
         hook = getattr(self._module, name)
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
         return hook
+
+
+def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:
+    """What is wrong with one item of a neighbour map; empty when nothing is."""
+    if not isinstance(direction, str):
+        return "is no name; directions are text"
+    if not isinstance(peer, int) or isinstance(peer, bool):
+        return f"leads to {peer!r}, which is no rank; ranks are 0 to {world_size - 1}"
+    if not 0 <= peer < world_size:
+        return f"leads to rank {peer}, which does not exist; ranks are 0 to {world_size - 1}"
+    return "leads back to the rank itself; leave it out" if peer == rank else ""
 
 
 def _on_path(file: str) -> Path:

@@ -1,15 +1,17 @@
 """From a neighbour table to the queue pairs of every PE: which ring faces which, where it lies, what a credit costs.
 
 Derived from the config without communication, so that every process has the same plan. What cannot be
-installed is a ``ConfigError`` here, before anything runs (ADR-0023 F4, I3; ADR-0025 I3.1).
+installed is a ``ConfigError`` here, before anything runs (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
 """
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from sipsim.address import PhysAddr
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
-from sipsim.config.model import IpcqKnobs
+from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
+from sipsim.config.model import IpcqKnobs, RankPer
+from sipsim.config.rules import ring_overflow
 from sipsim.errors import ConfigError
 from sipsim.noc.graph import Node
 from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
@@ -34,11 +36,23 @@ class Ring(NamedTuple):
 RingMap = dict[Ring, Ring]
 InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
+MOST_DIRECTIONS = 8
+"""Queue pairs that a PE has registers for (ADR-0023 D17); held to under ``hw_strict`` only."""
 
-def pair_rings(table: NeighbourTable) -> RingMap:
+
+def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[PePlace]:
+    """The places of ranks 0, 1, ...: the first of all PEs, of all cubes' PE 0, or of all SIPs' cube 0 and PE 0."""
+    cubes = range(1 if rank_per == "sip" else system.n_cubes)
+    pes = range(system.n_pes if rank_per == "pe" else 1)
+    every = (PePlace(*place) for place in product(range(system.n_sips), cubes, pes))
+    return list(islice(every, world_size))
+
+
+def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
     """For every direction that sends, the ring that it writes to: ``{(rank, direction): (peer, its direction)}``.
 
     Where the peer has no way back (a unidirectional ring) it gets a receive-only ring in the opposite direction.
+    With ``one_way`` that is so for every direction: of two ranks that only know E, neither E leads back.
 
     Raises:
         ConfigError: when two senders would write to one ring.
@@ -51,7 +65,8 @@ def pair_rings(table: NeighbourTable) -> RingMap:
                 raise ConfigError(
                     f"rank {rank}, direction {direction}: there is no rank {peer}; ranks are 0 to {len(table) - 1}"
                 )
-            back = reverse_direction(table, rank, peer, direction) or OPPOSITE.get(direction, direction)
+            back = None if one_way else reverse_direction(table, rank, peer, direction)
+            back = back or RECEIVES_IN.get(direction, direction)
             ring = Ring(peer, back)
             if ring in writer:
                 other = writer[ring]
@@ -77,15 +92,18 @@ def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
             )
 
 
-def install(system: System, knobs: IpcqKnobs, rank_to_pe: list[PePlace], table: NeighbourTable) -> InstallPlan:
+def install(
+    system: System, knobs: IpcqKnobs, rank_to_pe: list[PePlace], table: NeighbourTable, one_way: bool = False
+) -> InstallPlan:
     """All entries of all PEs, per PE in the order of their rings in memory.
 
     Raises:
-        ConfigError: rings that do not fit their memory, or a table that cannot be paired.
+        ConfigError: rings that do not fit their memory, more than a PE may have, or a table that cannot be paired.
     """
-    pairs = pair_rings(table)
+    pairs = pair_rings(table, one_way)
     faces = {ring: sender for sender, ring in pairs.items()}
     directions = _directions_by_rank(table, faces)
+    _check_room(system, knobs, directions)
     bases = {
         Ring(rank, direction): _ring_base_pa(system, knobs, rank_to_pe[rank], index, len(directions[rank]))
         for rank in directions
@@ -105,22 +123,29 @@ def _directions_by_rank(table: NeighbourTable, faces: RingMap) -> dict[int, list
     return {rank: sorted(names) for rank, names in found.items()}
 
 
+def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
+    rank = max(directions, key=lambda r: len(directions[r]), default=0)
+    names = directions.get(rank, [])
+    if getattr(knobs, "hw_strict", False) and len(names) > MOST_DIRECTIONS:
+        raise ConfigError(
+            f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
+            f"{MOST_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
+        )
+    problem = ring_overflow(system.resolved, knobs, len(names))
+    if problem is not None:
+        raise ConfigError(f"{problem.text} (rank {rank} receives in {', '.join(names)})")
+
+
 def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
     """Rings lie one after the other: in the TCM's IPCQ region, at the top of the PE's HBM, or of the cube's SRAM."""
     ring_bytes = knobs.n_slots * knobs.slot_size
     kind = knobs.buffer_kind
     if kind == "tcm":
-        start, room, pe = system.tcm.ipcq.offset, system.tcm.ipcq.size, place.pe
+        start, pe = system.tcm.ipcq.offset, place.pe
     elif kind == "hbm":
-        start, room, pe = system.capacities["hbm"] - count * ring_bytes, system.capacities["hbm"], place.pe
+        start, pe = system.capacities["hbm"] - count * ring_bytes, place.pe
     else:
-        room = system.capacities["sram"] // system.n_pes
-        start, pe = place.pe * room, 0
-    if count * ring_bytes > room:
-        raise ConfigError(
-            f"{count} IPCQ rings of {knobs.n_slots} x {knobs.slot_size} bytes do not fit the {room} bytes that "
-            f"{kind} has for them; lower n_slots or slot_size, or choose another buffer_kind"
-        )
+        start, pe = place.pe * (system.capacities["sram"] // system.n_pes), 0
     return PhysAddr(place.sip, place.cube, pe, kind, start + index * ring_bytes).encode()
 
 
@@ -187,3 +212,43 @@ def check_rings_disjoint(plan: InstallPlan) -> None:
             raise ConfigError(
                 f"I3.1: receive ring {direction} of {tuple(place)} overlaps ring {other_direction} of {tuple(other)}"
             )
+
+
+def check_endpoints(plan: InstallPlan, kind: str) -> None:
+    """I3 and I4 of ADR-0023, on what was installed: every end names its other end, and all rings are in ``kind``.
+
+    Each ring that is received from has exactly one sender, at the place that its entry names; they agree about size.
+
+    Raises:
+        ConfigError: naming the first end that does not.
+    """
+    rings = {e.my_rx_base_pa: (place, e) for place, entries in plan.items() for e in entries}
+    written: dict[int, tuple[PePlace, str]] = {}
+    for place, entry in _ends(plan):
+        where = f"{entry.direction} of {tuple(place)}"
+        _check_kind(entry, where, kind)
+        if not entry.can_send:
+            continue
+        there, facing = rings.get(entry.peer.rx_base_pa, (None, entry))
+        if there != entry.peer[:3] or facing.peer[:3] != place:
+            raise ConfigError(f"I3: {where} sends to {entry.peer[:3]}, where no ring faces it")
+        if (facing.n_slots, facing.slot_size) != (entry.peer.n_slots, entry.peer.slot_size):
+            raise ConfigError(f"I3: {where} takes the ring {facing.direction} of {entry.peer[:3]} for another size")
+        if entry.peer.rx_base_pa in written:
+            other, direction = written[entry.peer.rx_base_pa]
+            raise ConfigError(f"I3: {direction} of {tuple(other)} and {where} write to one ring")
+        written[entry.peer.rx_base_pa] = place, entry.direction
+    for place, entry in _ends(plan):
+        if not entry.can_send and entry.my_rx_base_pa not in written:
+            raise ConfigError(f"I3: nobody sends to the receive-only ring {entry.direction} of {tuple(place)}")
+
+
+def _ends(plan: InstallPlan) -> Iterator[tuple[PePlace, IpcqInitEntry]]:
+    return ((place, entry) for place, entries in plan.items() for entry in entries)
+
+
+def _check_kind(entry: IpcqInitEntry, where: str, kind: str) -> None:
+    kinds = entry.peer.buffer_kind, PhysAddr.decode(entry.my_rx_base_pa).space
+    strange = next((k for k in kinds if k != kind), None)
+    if strange is not None:
+        raise ConfigError(f"I4: {where} has a ring in {strange}, and its group's are in {kind}")

@@ -1,9 +1,13 @@
 """Who is whose neighbour, by direction name: tables from a rank to ``{direction: rank}``, and the way back.
 
-A rank here is a PE that takes part in IPCQ (``rank_to_pe`` of the install plan), not a rank of the process group.
+A rank here is a PE that takes part in IPCQ (``Plan.places``), not a rank of the process group. The built-in tables
+are in :mod:`sipsim.ccl.tables`.
 """
 
-from sipsim.system import System
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sipsim.system import System
 
 OPPOSITE = {
     "E": "W",
@@ -17,11 +21,14 @@ OPPOSITE = {
 }
 """ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
 
+RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
+"""Where a rank that has no way back receives what comes by a direction; in a direction of the same name if none."""
+
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
 
 
-def intercube_multisip(system: System, rank: int) -> NeighbourMap:
+def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
     """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
 
     Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
@@ -46,10 +53,12 @@ def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: st
     """The peer's direction that leads back to ``rank``: the opposite one when it does, else any that does.
 
     ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for
-    the opposite tells them apart. None when the peer has no way back.
+    the opposite tells them apart. A direction whose opposite leads from ``rank`` to the peer is that one's partner
+    and no other's: so a map from which a direction was dropped pairs like the whole one. None when nothing is left.
     """
     theirs = table[peer]
     opposite = OPPOSITE.get(direction)
     if opposite is not None and theirs.get(opposite) == rank:
         return opposite
-    return next((d for d, target in theirs.items() if target == rank), None)
+    partners = {OPPOSITE[other] for other, target in table[rank].items() if target == peer and other in OPPOSITE}
+    return next((d for d, target in theirs.items() if target == rank and d not in partners), None)

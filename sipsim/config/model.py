@@ -25,6 +25,8 @@ SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
 ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
+RankPer = Literal["pe", "cube", "sip"]
+Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -217,17 +219,21 @@ class CclDefaults(IpcqKnobs, frozen=True):
     """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
 
     algorithm: str
-    world_size: Count | None = None
+    world_size: Ranks | None = None
 
 
 class AlgorithmEntry(Section, frozen=True):
-    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``."""
+    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``.
+
+    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``.
+    """
 
     module: str
     topology: str
     n_elem: PositiveInt | None = None
     root_cube: Index | None = None
-    world_size: Count | None = None
+    rank_per: RankPer | None = None
+    world_size: Ranks | None = None
     buffer_kind: BufferKind | None = None
     backpressure: Backpressure | None = None
     poll_interval_ns: PollInterval | None = None

@@ -8,18 +8,16 @@ settings of one algorithm. Nothing here reads a file.
 from collections.abc import Callable
 
 from sipsim.address import CUBE_BITS
+from sipsim.ccl.tables.base import TABLES
 from sipsim.config.check import convert_part
 from sipsim.config.document import Document, Path, Problem, dotted, shown
-from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
+from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
 from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS
 from sipsim.pe.flits import HEADER_BYTES
 from sipsim.registry import UnknownName, unknown_name
 from sipsim.topologies.base import TOPOLOGIES
 from sipsim.topology import build_links
-
-RING_DIRECTIONS = ("N", "S", "E", "W", "global_N", "global_S", "global_E", "global_W")
-"""Every receive ring that a PE may have at once (ADR-0023 D17: at most eight directions)."""
 
 MIB = 2**20
 SIPS: Path = ("system", "sips")
@@ -44,10 +42,35 @@ def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
     return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
 
 
+def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
+    """What a rank of the wiring is: a cube where the algorithm wires itself (ADR-0032 D3), else a PE (ADR-0023 D11)."""
+    entry = resolved.ccl.algorithms[algorithm_name]
+    return entry.rank_per or ("cube" if TABLES.get(entry.topology).own else "pe")
+
+
+def rank_places(resolved: Resolved, algorithm_name: str) -> int:
+    """How many places for ranks the system has."""
+    sips, mesh = resolved.topology.system.sips.count, resolved.topology.sip.cube_mesh
+    cubes = sips * mesh.w * mesh.h
+    return {"sip": sips, "cube": cubes, "pe": cubes * resolved.topology.cube.pes}[
+        effective_rank_per(resolved, algorithm_name)
+    ]
+
+
 def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
-    """Ranks, as ADR-0023 D11 resolves them: the algorithm's entry, else ``defaults``, else one a SIP."""
+    """Ranks of the wiring as ADR-0023 D11 resolves them: the algorithm's entry, else ``defaults``, else every place."""
     own = resolved.ccl.algorithms[algorithm_name].world_size
-    return own or resolved.ccl.defaults.world_size or resolved.topology.system.sips.count
+    return own or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
+
+
+def wiring_view(resolved: Resolved, algorithm_name: str) -> list[object]:
+    """Table, kind of rank and world size for digests; nothing for what ADR-0032 has: its own wiring of all cubes."""
+    kind, per = resolved.ccl.algorithms[algorithm_name].topology, effective_rank_per(resolved, algorithm_name)
+    size = effective_world_size(resolved, algorithm_name)
+    own = TABLES.get(kind).own
+    if own and per == "cube" and size == rank_places(resolved, algorithm_name):
+        return []
+    return ["none" if own else kind, per, size]
 
 
 def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:
@@ -172,25 +195,43 @@ def known_algorithm(resolved: Resolved) -> Problem | None:
     return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
 
 
-def wiring_is_the_algorithms_own(resolved: Resolved) -> Problem | None:
-    """An algorithm wires its own neighbours; there are no built-in tables to name."""
+def known_neighbour_table(resolved: Resolved) -> Problem | None:
+    """The algorithm's ``topology`` is a registered neighbour table."""
     name = resolved.ccl.defaults.algorithm
-    topology = resolved.ccl.algorithms[name].topology
-    if topology == "none":
+    try:
+        TABLES.get(resolved.ccl.algorithms[name].topology)
+    except UnknownName as error:
+        path = ("algorithms", name, "topology")
+        return Problem((path,), f"{dotted(path)}: {error}")
+    return None
+
+
+def world_size_has_places(resolved: Resolved) -> Problem | None:
+    """A configured world size takes the first so many places, so there are as many."""
+    name = resolved.ccl.defaults.algorithm
+    size, places = effective_world_size(resolved, name), rank_places(resolved, name)
+    if size <= places:
+        return None
+    path, per = _knob_path(resolved, "world_size"), effective_rank_per(resolved, name)
+    what = f"must be null or 1 to {places}, as there are {places} places with rank_per {per}"
+    return Problem((path, *_rank_paths(name)), f"{dotted(path)} = {size}: {what}")
+
+
+def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
+    """A grid of ranks is square."""
+    name = resolved.ccl.defaults.algorithm
+    kind = resolved.ccl.algorithms[name].topology
+    refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
+    if refusal is None:
         return None
     path = ("algorithms", name, "topology")
-    what = "must be none; the module's neighbors() does the wiring"
-    return Problem((path,), f"{dotted(path)} = {shown(topology)}: {what}")
+    paths = (path, _knob_path(resolved, "world_size"), *_rank_paths(name))
+    return Problem(paths, f"{dotted(path)} = {kind}: {refusal}")
 
 
-def world_size_is_one_rank_a_sip(resolved: Resolved) -> Problem | None:
-    """A rank is a SIP, so a configured world size is the number of SIPs."""
-    name, sips = resolved.ccl.defaults.algorithm, resolved.topology.system.sips.count
-    size = effective_world_size(resolved, name)
-    if size == sips:
-        return None
-    path = _knob_path(resolved, "world_size")
-    return Problem((path,), f"{dotted(path)} = {size}: must be null or {sips}, one rank for each of system.sips.count")
+def _rank_paths(name: str) -> tuple[Path, ...]:
+    """All that the number of places follows from."""
+    return ("algorithms", name, "rank_per"), (*SIPS, "count"), ("sip", "cube_mesh"), ("cube", "pes")
 
 
 def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
@@ -204,19 +245,22 @@ def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
     return Problem((path,), f"{dotted(path)} = {root}: {what}")
 
 
-def rings_fit_their_memory(resolved: Resolved) -> Problem | None:
-    """All rings that the PEs of one memory may have; a TCM and a slice of HBM serve one PE, an SRAM its cube."""
-    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
-    owner, room = _ring_room(resolved, knobs.buffer_kind)
-    pes = resolved.topology.cube.pes if knobs.buffer_kind == "sram" else 1
-    need = pes * len(RING_DIRECTIONS) * knobs.n_slots * knobs.slot_size
+def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
+    """One receive ring, at least. How many a PE has is known when the algorithm is installed, which asks again."""
+    return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
+
+
+def ring_overflow(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Problem | None:
+    """What is wrong with so many rings a PE. A TCM and a slice of HBM serve one PE; PEs share their cube's SRAM."""
+    need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
     if need <= room:
         return None
     slots, size = _knob_path(resolved, "n_slots"), _knob_path(resolved, "slot_size")
-    rings = f"{pes * len(RING_DIRECTIONS)} rings of {knobs.n_slots} slots of {knobs.slot_size} B take {need} B"
-    what = f"more than the {room} B of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
+    count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
+    those = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
+    what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
     paths = (slots, size, _knob_path(resolved, "buffer_kind"), owner, ("cube", "pes"))
-    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {rings}, {what}")
+    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {those}, {what}")
 
 
 def hardware_is_strict(resolved: Resolved) -> Problem | None:
@@ -259,7 +303,7 @@ def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
     rooms: dict[str, tuple[Path, int]] = {
         "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
         "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
-        "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB),
+        "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB // cube.pes),
     }
     return rooms[buffer_kind]
 
@@ -276,10 +320,11 @@ RULES: tuple[Rule, ...] = (
     ports_sit_on_cubes,
     every_pe_has_a_router,
     known_algorithm,
-    wiring_is_the_algorithms_own,
-    world_size_is_one_rank_a_sip,
+    known_neighbour_table,
+    world_size_has_places,
+    table_takes_the_ranks,
     root_cube_is_south_east,
-    rings_fit_their_memory,
+    a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
 )

@@ -1,8 +1,8 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
-Rank and world size are SIPs. A collective launches its kernel on PE 0 of every cube of this SIP and the host
-waits, in simulated time, until all of them have ended.
+Rank and world size are SIPs. A collective launches its kernel on the PEs of this SIP that take part (``Plan.places``)
+and the host waits, in simulated time, until all of them have ended.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
-from sipsim.host.tensor import AddressSpace, Tensor
+from sipsim.ccl.install import PePlace
+from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
 from sipsim.job import RunRecord
 from sipsim.pe.task import Task
 from sipsim.resources import PeakMemory
 from sipsim.sip import Sip
-from sipsim.tl.values import Pointer
 from sipsim.tl.words import TL
 
 BACKEND = "ahbm"
@@ -31,10 +31,11 @@ class ReduceOp:
 
 
 class Work:
-    """A collective that was started. ``wait`` blocks the host script until it has ended."""
+    """A launch that was started, ``what`` in words. ``wait`` blocks the host script until it has ended."""
 
-    def __init__(self, launcher: "KernelQueue") -> None:
+    def __init__(self, launcher: "KernelQueue", what: str = "a collective") -> None:
         self._queue = launcher
+        self._what = what
         self.left = 0
         self.start_ps = 0
         self.end_ps: int | None = None
@@ -51,7 +52,7 @@ class Work:
         if not self.is_completed():
             host = self._queue.host_task()
             self.waiter = host
-            host.wait("a collective")
+            host.wait(self._what)
         return True
 
 
@@ -61,17 +62,28 @@ class KernelQueue:
     def __init__(self, sip: Sip, space: AddressSpace) -> None:
         self._sip = sip
         self._space = space
+        self._places = [place for place in sip.plan.places if place.sip == sip.sip]
         self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
         self._running: Work | None = None
         self.host: Task | None = None
 
     def host_task(self) -> Task:
-        """The task of the host script, which is the only one that launches."""
+        """The task of the host script, which is the only one that launches and waits.
+
+        Raises:
+            RuntimeError: when a kernel asks.
+        """
         assert self.host is not None
+        if not self.host.is_current:
+            raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
         return self.host
 
     def launch(self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Run ``kernel(*args, tl)`` on PE 0 of every cube once the launches before it have ended."""
+        """Run ``kernel(*args, tl)`` on every PE that takes part, once the launches before it have ended.
+
+        On a SIP where none does it ends at once.
+        """
+        self.host_task()
         self._queued.append((work, kernel, args))
         if self._running is None:
             self._start_next()
@@ -85,24 +97,25 @@ class KernelQueue:
         work.start_ps = self._sip.engine.now_ps
         if work.on_start is not None:
             work.on_start()
-        work.left = self._sip.plan.system.n_cubes
-        for cube in range(work.left):
-            self._start_on(cube, work, kernel, args)
+        work.left = len(self._places)
+        for place in self._places:
+            self._start_on(place, work, kernel, args)
+        if not self._places:
+            self._end(work)
 
-    def _start_on(self, cube: int, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
-        pe = self._sip.pe(cube, 0)
+    def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
+        pe = self._sip.pe(place.cube, place.pe)
         tl = TL(self._sip, pe, self._space.translate)
 
         def body() -> None:
             kernel(*args, tl)
-            self._ended(work)
+            work.left -= 1
+            if not work.left:
+                self._end(work)
 
         self._sip.spawn(pe, body)
 
-    def _ended(self, work: Work) -> None:
-        work.left -= 1
-        if work.left:
-            return
+    def _end(self, work: Work) -> None:
         engine = self._sip.engine
         work.end_ps = engine.now_ps
         if work.on_end is not None:
@@ -197,15 +210,8 @@ class Distributed:
             raise ValueError(
                 f"all_reduce needs a row a cube: the tensor lies on {tensor.dp.num_cubes} of {system.n_cubes} cubes"
             )
-        algorithm = self._algorithm
-        args = (
-            Pointer(tensor.va, tensor.dtype),
-            *algorithm.kernel_args(system, tensor.elements_per_cube()),
-            self._sip.sip,
-            self._plan.topology_kind,
-            *system.shape,
-        )
-        self._queue.launch(work, algorithm.kernel, args)
+        more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
+        self._queue.launch(work, self._algorithm.kernel, (pointer_to(tensor), *more))
 
     def record(self, run: RunRecord) -> None:
         """Add a completed collective to what this rank tells; memory is at its largest about now."""

@@ -15,6 +15,7 @@ from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import MemoryAccessError
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.memory import MemoryStore
+from sipsim.tl.values import Pointer
 
 ALIGN_BYTES = 256
 
@@ -170,6 +171,11 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={self.dtype}, cubes={self.dp.num_cubes})"
+
+
+def pointer_to(tensor: Tensor) -> Pointer:
+    """What a kernel gets for a tensor: its address, which knows the type."""
+    return Pointer(tensor.va, tensor.dtype)
 
 
 def dtype_of(dtype: object) -> DType:

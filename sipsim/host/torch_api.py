@@ -1,14 +1,15 @@
 """The object that host scripts get as ``torch``: the part of PyTorch's surface that the simulated machine has."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sipsim.dtypes import DTYPES
-from sipsim.host.distributed import Distributed, KernelQueue
+from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of
+from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of, pointer_to
 from sipsim.sip import Sip
 
 
@@ -51,6 +52,27 @@ class Torch:
     def from_numpy(self, array: "np.ndarray[Any, Any]") -> HostTensor:
         """A host tensor over a NumPy array."""
         return HostTensor(np.asarray(array))
+
+    def launch(self, kernel: Callable[..., None], *args: object, async_op: bool = False) -> Work | None:
+        """Run ``kernel(*args, tl)`` on every PE of this SIP that takes part in the wiring (ADR-0023 D10), and wait.
+
+        Tensors among ``args`` become typed addresses, as in a collective. Launches of one SIP run one after the
+        other; with ``async_op`` this one is only started, and its :class:`Work` is returned to wait for.
+
+        Raises:
+            TypeError: for a kernel that is no function, or a tensor that is on the host.
+        """
+        if not callable(kernel):
+            raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
+        if any(isinstance(arg, HostTensor) for arg in args):
+            raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
+        work = Work(self.kernels, "a launched kernel")
+        passed = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in args)
+        self.kernels.launch(work, kernel, passed)
+        if async_op:
+            return work
+        work.wait()
+        return None
 
     def tensors_sha256(self) -> str:
         """Hash of every tensor's type, shape and bytes, in order of creation."""

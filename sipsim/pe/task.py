@@ -37,6 +37,11 @@ class Task:
         self._loop = loop
         self._greenlet = greenlet.greenlet(self._run, parent=loop)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it is this task's code that runs now."""
+        return greenlet.getcurrent() is self._greenlet
+
     def resume(self, value: Any = None) -> None:
         """Let the task run until it waits again; from the simulation loop only."""
         self.waits_for = None

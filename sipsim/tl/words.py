@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from sipsim.ccl.install import PePlace
 from sipsim.errors import KernelError
 from sipsim.tl.ipcq_words import IpcqWords
 from sipsim.tl.values import Shape, TensorHandle, as_shape, as_text, pointee
@@ -26,6 +27,27 @@ class TL(IpcqWords):
         """How many places there are along an axis; not the size of a collective's group."""
         system = self._sip.plan.system
         return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
+
+    def rank(self) -> int:
+        """This PE's rank in the wiring, which counts places and not SIPs.
+
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        place = self._pe.ipcq.place
+        rank = self._sip.plan.rank_of.get(PePlace(*place))
+        if rank is None:
+            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
+        return rank
+
+    def world_size(self) -> int:
+        """How many ranks the wiring has.
+
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        self.rank()
+        return self._sip.plan.world_size
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
         """(n_slots, slot_size in bytes) of the peer's ring in a direction: how to chunk, how far to run ahead."""

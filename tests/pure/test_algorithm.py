@@ -1,4 +1,4 @@
-"""Algorithm modules: what one must export, and the three things that its ``neighbors`` may do with a table."""
+"""Algorithm modules: what one must export, what its kernel gets, and what its ``neighbors`` may do with a table."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,17 +8,20 @@ import pytest
 from hardware import config
 
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.errors import ConfigError
 from sipsim.plan import Plan
 from sipsim.system import System
+from sipsim.topologies.base import TOPOLOGIES
 
 GOOD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 7, "custom": 3}
 def kernel(t_ptr, tl): pass
 def kernel_args(world_size, n_elem): return world_size, n_elem
 """
-BUILT_IN = {"E": 1, "W": 2}
+PLAIN = "\n".join(GOOD.split("\n")[2:])
+BUILT_IN = {"E": 6, "W": 4}
 Load = Callable[..., Algorithm]
 
 
@@ -27,9 +30,9 @@ def load(here: Path) -> Iterator[Load]:
     """Write a module, load it as an algorithm by its path; afterwards no trace of it is left."""
     before = set(sys.modules)
 
-    def loaded(source: str, module: str = "mine.py") -> Algorithm:
+    def loaded(source: str, module: str = "mine.py", topology: str = "none") -> Algorithm:
         (here / "mine.py").write_text(source)
-        return Algorithm("mine", AlgorithmEntry(module=module, topology="none"))
+        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology))
 
     yield loaded
     for name in set(sys.modules) - before:
@@ -40,8 +43,9 @@ def system() -> System:
     return System(config({}))
 
 
-def neighbours(algorithm: Algorithm) -> dict[str, int]:
-    return algorithm.neighbours(5, 32, dict(BUILT_IN), system())
+def neighbours(algorithm: Algorithm, size: int = 32) -> dict[str, int]:
+    """Those of rank 5."""
+    return algorithm.neighbour_table(system(), size)[5]
 
 
 # --- loading --------------------------------------------------------------------------------------------------
@@ -52,7 +56,6 @@ def test_a_file_is_a_module(load: Load) -> None:
     algorithm = load(GOOD)
     assert algorithm.kernel.__name__ == "kernel"
     assert algorithm.topology_kind("ring_1d") == 7
-    assert algorithm.kernel_args(system(), 9) == (2, 9)
     assert algorithm.reference is None
 
 
@@ -96,19 +99,20 @@ def test_the_built_in_one() -> None:
     resolved = config({})
     algorithm = Algorithm("intercube_allreduce", resolved.ccl.algorithms["intercube_allreduce"])
     assert algorithm.reference is not None
-    assert algorithm.kernel_args(System(resolved), 128) == (128, 4, 4, 2)
+    assert algorithm.kernel_args(System(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
 
 
 # --- the contract ---------------------------------------------------------------------------------------------
 
 WHERE = "algorithms.mine.module = mine.py: "
 BROKEN = [
-    (GOOD.replace("def kernel(", "def colonel("), "exports no kernel; an algorithm module must (ADR-0032 D7)"),
-    (GOOD.replace("kernel_args", "args"), "exports no kernel_args; an algorithm module must (ADR-0032 D7)"),
-    (GOOD.replace("TOPO_", "TOP_"), "exports no TOPO_NAME_TO_KIND; an algorithm module must (ADR-0032 D7)"),
+    (GOOD.replace("def kernel(", "def colonel("), "exports no kernel; an algorithm module must (ADR-0023 D11)"),
+    (GOOD.replace("kernel_args", "args"), "exports no kernel_args; an algorithm module must (ADR-0023 D11)"),
     (GOOD + "kernel = 3", "kernel must be a function, not int"),
     (GOOD + "kernel_args = (1, 2)", "kernel_args must be a function, not tuple"),
     (GOOD + "TOPO_NAME_TO_KIND = ['ring_1d']", "TOPO_NAME_TO_KIND must be a dict of names to ints, not list"),
+    (GOOD + "neighbors = {'E': 1}", "neighbors must be a function, not dict"),
+    (GOOD + "reference = 3", "reference must be a function, not int"),
     ("raise RuntimeError('no luck')", "cannot be imported: RuntimeError: no luck"),
     ("raise RuntimeError('no luck,\\nagain')", r"cannot be imported: RuntimeError: no luck,\nagain"),
     ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
@@ -154,49 +158,25 @@ def test_the_plan_refuses_it_before_anything_runs() -> None:
         Plan(config(settings))
 
 
-# --- the hooks ------------------------------------------------------------------------------------------------
+# --- what the kernel gets -------------------------------------------------------------------------------------
 
 
-PATTERNS = {
-    "A: none": ("", BUILT_IN),
-    "A: keeps it": ("def neighbors(rank, size, built_in): return None\n", BUILT_IN),
-    "B: in place": ("def neighbors(rank, size, built_in): built_in['N'] = rank\n", {**BUILT_IN, "N": 5}),
-    "B: a changed one": ("def neighbors(rank, size, built_in): return {**built_in, 'W': size}\n", {"E": 1, "W": 32}),
-    "C: replaces it": ("def neighbors(rank, size, built_in): return {'S': rank + size}\n", {"S": 37}),
-    "C: has none": ("def neighbors(rank, size, built_in): return {}\n", {}),
-    "C: from the system": ("def neighbors(rank, size, b, system): return {'E': system.n_cubes}\n", {"E": 16}),
-    "C: as pairs": ("def neighbors(rank, size, built_in): return [('E', 4)]\n", {"E": 4}),
-}
+def test_with_topologies_the_kernel_gets_the_grid_of_sips(load: Load) -> None:
+    """ADR-0032 D5: n_sips to the hook; SIP, code, width, height appended. Planted: the wiring's ranks to the hook."""
+    assert load(GOOD).kernel_args(system(), 32, 1, 9) == (2, 9, 1, 7, 2, 1)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_neighbours(load: Load, pattern: str) -> None:
-    """Planted: an empty answer taken for none (``answer or built_in``); the changes of B lost."""
-    source, expected = PATTERNS[pattern]
-    assert neighbours(load(GOOD + source)) == expected
+@pytest.mark.parametrize("topology", TOPOLOGIES.names())
+def test_without_topologies_the_kernel_gets_what_the_hook_says(load: Load, topology: str) -> None:
+    """ADR-0023 D11: the wiring's world size to the hook, nothing appended, and it runs on any topology of SIPs.
 
-
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("def neighbors(rank, size, b): return b['up']\n", "neighbors(rank=5) raised KeyError: 'up'"),
-        ("def neighbors(rank): return {}\n", "neighbors(rank=5) raised TypeError: neighbors() takes 1 positional"),
-        ("def neighbors(rank, size, b): return 3\n", "neighbors(rank=5) raised TypeError: 'int' object is not iter"),
-        (
-            "def neighbors(rank, size, b): raise ValueError('no\\nway')\n",
-            r"neighbors(rank=5) raised ValueError: no\nway",
-        ),
-        ("def neighbors(rank, size, b): return {'E': [1]}\n", "neighbors(rank=5) "),
-        ("def neighbors(rank, size, b): return {'E': 1.0}\n", "neighbors(rank=5) "),
-        ("def neighbors(rank, size, b): return {3: 1}\n", "neighbors(rank=5) "),
-    ],
-)
-def test_a_hook_that_fails_is_one_line(load: Load, source: str, says: str) -> None:
-    """It raises, or answers what is no map of names to ranks. Planted: the traceback, as an internal error."""
-    with pytest.raises(ConfigError) as caught:
-        neighbours(load(GOOD + source))
-    assert str(caught.value).startswith(WHERE + says)
-    assert "\n" not in str(caught.value)
+    Planted: the number of SIPs to the hook; rank and grid appended; a module without the dict runs on ring_1d only.
+    """
+    settings = {"system.sips.topology": topology, "system.sips.count": 4}
+    if topology == "custom":
+        cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(3)]
+        settings["system.sips.custom_links"] = cables
+    assert load(PLAIN).kernel_args(System(config(settings)), 7, 1, 9) == (7, 9)
 
 
 @pytest.mark.parametrize(
@@ -212,5 +192,115 @@ def test_the_system_is_given_to_those_who_ask(load: Load, signature: str, passed
     """Planted: keyword-only parameters counted."""
     names = [name.split("=")[0] for name in signature.strip("()").split("*")[0].split(", ") if name]
     listed = ", ".join("type(system).__name__" if name == "system" else name for name in names)
-    source = GOOD + f"def kernel_args{signature}: return ({listed})\n"
-    assert str(load(source).kernel_args(system(), 9)) == passed
+    hook = f"def kernel_args{signature}: return ({listed})\n"
+    assert str(load(PLAIN + hook).kernel_args(system(), 2, 0, 9)) == passed
+    assert str(load(GOOD + hook).kernel_args(system(), 32, 0, 9)) == passed[:-1] + ", 0, 7, 2, 1)"
+
+
+# --- the hooks ------------------------------------------------------------------------------------------------
+
+
+PATTERNS = {
+    "A: in place": ("def neighbors(rank, size, built_in): built_in['N'] = rank ^ 5 or 9; return built_in\n", {"N": 9}),
+    "A: dropped": ("def neighbors(rank, size, built_in): del built_in['W']; return built_in\n", {"W": None}),
+    "A: a changed one": ("def neighbors(rank, size, b): return {**b, 'W': (rank + 5) % size}\n", {"W": 10}),
+    "B: from the system": (
+        "def neighbors(rank, size, b, system): return {'E': system.n_cubes} if rank == 5 else {}\n",
+        {"E": 16, "W": None},
+    ),
+    "B: its own": (
+        "def neighbors(rank, size, b): return {'S': (rank + 1) % size}\n",
+        {"E": None, "W": None, "S": 6},
+    ),
+    "B: has none": ("def neighbors(rank, size, built_in): return {}\n", {"E": None, "W": None}),
+    "B: as pairs": ("def neighbors(rank, size, b): return [('E', rank ^ 1)]\n", {"E": 4, "W": None}),
+    "C: absent": ("", {}),
+    "C: is None": ("neighbors = None\n", {}),
+    "C: keeps it": ("def neighbors(rank, size, built_in): return None\n", {}),
+    "C: scribbles": ("def neighbors(rank, size, built_in): built_in.clear(); built_in['N'] = 99\n", {}),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_neighbours(load: Load, pattern: str) -> None:
+    """The patterns of ADR-0023 D11, on a ring. Planted: an empty answer taken for none (``answer or built_in``); the
+    changes of A lost; the built-in map itself given to the hook, so that C keeps what was scribbled on it.
+    """
+    source, change = PATTERNS[pattern]
+    expected = {way: peer for way, peer in {**BUILT_IN, **change}.items() if peer is not None}
+    assert neighbours(load(GOOD + source, topology="ring_1d")) == expected
+
+
+def test_scribbling_on_one_rank_is_not_seen_by_another(load: Load) -> None:
+    """A hook may keep its argument and change it later. Planted: one map for all ranks, or the returned one kept."""
+    source = (
+        "kept = []\ndef neighbors(rank, size, b):\n    for old in kept: old.clear()\n    kept.append(b)\n    return b\n"
+    )
+    table = load(GOOD + source, topology="ring_1d").neighbour_table(system(), 8)
+    assert table == {rank: TABLES.get("ring_1d").build(rank, 8) for rank in range(8)}
+
+
+@pytest.mark.parametrize("topology", ["none", "custom"])
+def test_who_wires_itself_must_say_how(load: Load, topology: str) -> None:
+    """F4 of ADR-0023: no table and no hook. With a hook, what it says counts. Planted: ranks that know nobody."""
+    with pytest.raises(ConfigError) as caught:
+        load(GOOD, topology=topology).neighbour_table(system(), 4)
+    assert str(caught.value) == (
+        f"{WHERE}exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write it, or name a built-in "
+        "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
+    )
+    source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
+    assert neighbours(load(source, topology=topology)) == {"E": 6}
+
+
+RANKS = "ranks are 0 to 31"
+FAILING = [
+    ("return b['up']", "raised KeyError: 'up'"),
+    ("return 3", "raised TypeError: 'int' object is not iterable"),
+    ("raise ValueError('no\\nway')", r"raised ValueError: no\nway"),
+    ("import sys; sys.exit('no')", "raised SystemExit: no"),
+    ("return {'E': [1]}", f"direction 'E' leads to [1], which is no rank; {RANKS}"),
+    ("return {'E': 1.0}", f"direction 'E' leads to 1.0, which is no rank; {RANKS}"),
+    ("return {'E': '1'}", f"direction 'E' leads to '1', which is no rank; {RANKS}"),
+    ("return {'E': None}", f"direction 'E' leads to None, which is no rank; {RANKS}"),
+    ("return {'E': rank != 3}", f"direction 'E' leads to True, which is no rank; {RANKS}"),
+    ("return {'E': 32}", f"direction 'E' leads to rank 32, which does not exist; {RANKS}"),
+    ("return {'E': -1}", f"direction 'E' leads to rank -1, which does not exist; {RANKS}"),
+    ("b['up'] = 32; return b", f"direction 'up' leads to rank 32, which does not exist; {RANKS}"),
+    ("return {'E': rank}", "direction 'E' leads back to the rank itself; leave it out"),
+    ("return {3: rank}", "direction 3 is no name; directions are text"),
+    ("return {('E',): 1}", "direction ('E',) is no name; directions are text"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), FAILING, ids=[body for body, _ in FAILING])
+def test_a_hook_that_fails_is_one_line(load: Load, body: str, says: str) -> None:
+    """It raises, or answers what is no map of names to other ranks. The line names algorithm, rank and direction.
+
+    Planted: the traceback, as an internal error; a bool taken for rank 1; -1 for the last rank; a rank that is its
+    own neighbour; ranks checked in the hook's answer but not in a map that was changed in place.
+    """
+    with pytest.raises(ConfigError) as caught:
+        load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
+    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {says}"
+
+
+def test_a_hook_with_too_few_parameters(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"neighbors\(rank=0\) raised TypeError: neighbors\(\) takes 1 positional"):
+        load(GOOD + "def neighbors(rank): return {}\n").neighbour_table(system(), 32)
+
+
+def test_the_first_wrong_rank_is_named(load: Load) -> None:
+    source = GOOD + "def neighbors(rank, size, b): return {'E': (rank + 1) % size if rank != 5 else size}\n"
+    with pytest.raises(ConfigError, match=r"neighbors\(rank=5\) direction 'E' leads to rank 8, which does not exist"):
+        load(source).neighbour_table(system(), 8)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rank_per": "sip"}, {"rank_per": "pe"}, {"world_size": 16}, {"rank_per": "pe", "world_size": 32}]
+)
+def test_the_built_in_algorithm_takes_every_cube(settings: dict[str, object]) -> None:
+    """Its ranks are cubes (ADR-0032 D3). Planted: any other number of ranks wired as if they were."""
+    entry = {f"algorithms.intercube_allreduce.{key}": value for key, value in settings.items()}
+    with pytest.raises(ConfigError, match="ValueError: every cube takes part; leave rank_per and world_size null"):
+        Plan(config(entry))

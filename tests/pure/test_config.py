@@ -231,14 +231,17 @@ def test_effective_ipcq_overrides_key_by_key() -> None:
 @pytest.mark.parametrize(
     "texts",
     [
-        [],
+        [f"algorithms.{ALLREDUCE}.rank_per=sip"],
+        [f"algorithms.{ALLREDUCE}.topology=ring_1d", "sip.cube_mesh={w: 1, h: 1}", "cube.pes=1"],
+        ["sip.cube_mesh={w: 1, h: 1}"],
+        ["sip.cube_mesh={w: 2, h: 1}", "system.sips.count=1"],
         ["defaults.world_size=2"],
         ["defaults.world_size=5", f"algorithms.{ALLREDUCE}.world_size=2"],
         [f"algorithms.{ALLREDUCE}.world_size=2"],
     ],
 )
 def test_effective_world_size(texts: list[str]) -> None:
-    """Entry, then defaults, then one a SIP. Planted: defaults before the entry."""
+    """Entry, then defaults, then every place. Planted: defaults before the entry; a rank a SIP; always PEs."""
     assert effective_world_size(load(overrides=sets(*texts)), ALLREDUCE) == 2
 
 

@@ -86,8 +86,8 @@ ONE_SET = [
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
         "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, module, n_elem, n_slots, "
-        "piggyback_wait_ns, poll_interval_ns, root_cube, slot_size, strict_validation, topology, vc_chunk_size, "
-        "vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
+        "piggyback_wait_ns, poll_interval_ns, rank_per, root_cube, slot_size, strict_validation, topology, "
+        "vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
     ),
     ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
     ("wire={ns_per_cm: 1}", "unknown key 'ns_per_cm' in wire; did you mean 'ns_per_mm'? allowed: ns_per_mm"),
@@ -172,13 +172,41 @@ ONE_SET = [
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
     ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}"),
     (
-        f"algorithms.{ALLREDUCE}.topology=ring_1d",
-        f"algorithms.{ALLREDUCE}.topology = 'ring_1d': must be none; the module's neighbors() does the wiring",
+        f"algorithms.{ALLREDUCE}.topology=ring_2d",
+        f"algorithms.{ALLREDUCE}.topology: unknown neighbour table 'ring_2d'; did you mean 'ring_1d'? allowed: custom, "
+        "mesh_2d, mesh_2d_no_wrap, none, ring_1d, ring_1d_unidir, torus_2d, tree_binary",
     ),
-    ("defaults.world_size=7", "defaults.world_size = 7: must be null or 2, one rank for each of system.sips.count"),
     (
-        f"algorithms.{ALLREDUCE}.world_size=32",
-        f"algorithms.{ALLREDUCE}.world_size = 32: must be null or 2, one rank for each of system.sips.count",
+        f"algorithms.{ALLREDUCE}.rank_per=core",
+        f"algorithms.{ALLREDUCE}.rank_per = 'core': must be one of: cube, pe, sip, or null",
+    ),
+    ("defaults.world_size=0", "defaults.world_size = 0: must be at least 1, or null"),
+    (
+        "defaults.world_size=33",
+        "defaults.world_size = 33: must be null or 1 to 32, as there are 32 places with rank_per cube",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}={{topology: tree_binary, world_size: 257}}",
+        f"algorithms.{ALLREDUCE}.world_size = 257: must be null or 1 to 256, as there are 256 places with rank_per pe",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}={{rank_per: sip, world_size: 3}}",
+        f"algorithms.{ALLREDUCE}.world_size = 3: must be null or 1 to 2, as there are 2 places with rank_per sip",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}={{topology: mesh_2d, world_size: 7}}",
+        f"algorithms.{ALLREDUCE}.topology = mesh_2d: needs a square number of ranks, and there are 7; "
+        "set world_size to 4 or 9",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}={{topology: torus_2d, rank_per: cube}}",
+        f"algorithms.{ALLREDUCE}.topology = torus_2d: needs a square number of ranks, and there are 32; "
+        "set world_size to 25",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}={{topology: mesh_2d_no_wrap, rank_per: sip}}",
+        f"algorithms.{ALLREDUCE}.topology = mesh_2d_no_wrap: needs a square number of ranks, and there are 2; "
+        "set world_size to 1",
     ),
     (
         f"algorithms.{ALLREDUCE}.root_cube=0",
@@ -186,24 +214,24 @@ ONE_SET = [
         "where the reduction ends",
     ),
     (
-        "defaults.n_slots=64",
-        "defaults.n_slots = 64: 8 rings of 64 slots of 4096 B take 2097152 B, more than the 1048576 B of "
-        "tcm_layout.ipcq_MiB; lower defaults.n_slots or defaults.slot_size",
+        "defaults.n_slots=257",
+        "defaults.n_slots = 257: 1 ring of 257 slots of 4096 B takes 1052672 B, more than the 1048576 B that a PE has "
+        "of tcm_layout.ipcq_MiB; lower defaults.n_slots or defaults.slot_size",
     ),
     (
-        f"algorithms.{ALLREDUCE}.slot_size=16385",
-        "defaults.n_slots = 8: 8 rings of 8 slots of 16385 B take 1048640 B, more than the 1048576 B of "
+        f"algorithms.{ALLREDUCE}.slot_size=131073",
+        "defaults.n_slots = 8: 1 ring of 8 slots of 131073 B takes 1048584 B, more than the 1048576 B that a PE has of "
         f"tcm_layout.ipcq_MiB; lower defaults.n_slots or algorithms.{ALLREDUCE}.slot_size",
     ),
     (
-        "defaults={buffer_kind: sram, n_slots: 129}",
-        "defaults.n_slots = 129: 64 rings of 129 slots of 4096 B take 33816576 B, more than the 33554432 B of "
-        "cube.sram_MiB; lower defaults.n_slots or defaults.slot_size",
+        "defaults={buffer_kind: sram, n_slots: 1025}",
+        "defaults.n_slots = 1025: 1 ring of 1025 slots of 4096 B takes 4198400 B, more than the 4194304 B that a PE "
+        "has of cube.sram_MiB; lower defaults.n_slots or defaults.slot_size",
     ),
     (
-        "defaults={buffer_kind: hbm, n_slots: 65536, slot_size: 4097}",
-        "defaults.n_slots = 65536: 8 rings of 65536 slots of 4097 B take 2148007936 B, more than the 2147483648 B of "
-        "cube.hbm_MiB_per_pe; lower defaults.n_slots or defaults.slot_size",
+        "defaults={buffer_kind: hbm, n_slots: 65536, slot_size: 32769}",
+        "defaults.n_slots = 65536: 1 ring of 65536 slots of 32769 B takes 2147549184 B, more than the 2147483648 B "
+        "that a PE has of cube.hbm_MiB_per_pe; lower defaults.n_slots or defaults.slot_size",
     ),
     (
         "defaults={hw_strict: true, n_slots: 6}",
@@ -275,12 +303,18 @@ FITS = [
     "cube.pes=1",
     "sip.ports.E=15",
     "links.ucie.params.latency_ns=0.001",
-    "defaults.n_slots=32",
-    "defaults={buffer_kind: sram, n_slots: 128}",
-    "defaults={buffer_kind: hbm, n_slots: 65536}",
-    "defaults.world_size=2",
     "defaults={hw_strict: true, n_slots: 1, slot_size: 1}",
     "defaults={credit_virtual_channel: true, credit_return_mode: piggyback}",
+    "defaults.n_slots=256",
+    "defaults={buffer_kind: sram, n_slots: 1024}",
+    "defaults={buffer_kind: hbm, n_slots: 65536, slot_size: 32768}",
+    "defaults.world_size=32",
+    "defaults.world_size=1",
+    f"algorithms.{ALLREDUCE}={{topology: ring_1d, world_size: 256}}",
+    f"algorithms.{ALLREDUCE}={{topology: mesh_2d}}",
+    f"algorithms.{ALLREDUCE}={{topology: mesh_2d, world_size: 49}}",
+    f"algorithms.{ALLREDUCE}={{topology: custom, world_size: 32}}",
+    f"algorithms.{ALLREDUCE}={{rank_per: sip, world_size: 2}}",
     f"algorithms.{ALLREDUCE}.root_cube=15",
     f"algorithms.{ALLREDUCE}.buffer_kind=null",
     "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W}]}",

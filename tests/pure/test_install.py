@@ -15,14 +15,25 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import sipsim.ccl.install
+import sipsim.plan
 from sipsim.address import MIB, PhysAddr
-from sipsim.ccl.install import InstallPlan, PePlace, Ring, check_rings_disjoint, install, pair_rings
+from sipsim.ccl.install import (
+    InstallPlan,
+    PePlace,
+    Ring,
+    check_endpoints,
+    check_rings_disjoint,
+    install,
+    pair_rings,
+    places_in_order,
+)
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, intercube_multisip, reverse_direction
 from sipsim.config.model import IpcqKnobs
 from sipsim.config.rules import effective_ipcq
 from sipsim.errors import ConfigError
 from sipsim.noc.graph import Node
 from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
+from sipsim.plan import Plan
 from sipsim.system import System
 from sipsim.topologies.base import TOPOLOGIES
 
@@ -184,10 +195,10 @@ def test_endpoints_agree(topology: str, count: int, shape: tuple[int, int] | Non
     if topology == "custom":
         cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(count - 1)]
         settings_["system.sips.custom_links"] = cables
-    check_endpoints(intercube({**settings_, "sip.cube_mesh": {"w": 2, "h": 2}})[1])
+    assert_endpoints_agree(intercube({**settings_, "sip.cube_mesh": {"w": 2, "h": 2}})[1])
 
 
-def check_endpoints(entries: InstallPlan) -> None:
+def assert_endpoints_agree(entries: InstallPlan) -> None:
     rings = {e.my_rx_base_pa: (place, e) for place, own in entries.items() for e in own}
     senders = Counter(e.peer.rx_base_pa for own in entries.values() for e in own if e.can_send)
     assert len(rings) == sum(map(len, entries.values())), "two rings at one address"
@@ -240,15 +251,164 @@ def test_where_rings_lie(kind: str, first: int, pe: int) -> None:
 @pytest.mark.parametrize(("kind", "room", "slots"), [("tcm", MIB, 32), ("sram", 4 * MIB, 128), ("hbm", 2 * MIB, 64)])
 def test_rings_that_do_not_fit(kind: str, room: int, slots: int) -> None:
     """Two rings fill their memory to the last byte; a byte more in each slot does not fit. Planted: ``>=``; one ring
-    compared; the SRAM's size in place of a PE's part of it.
+    compared; eight assumed; the SRAM's size in place of a PE's part of it.
     """
     installed(BOTH_WAYS, buffer_kind=kind, n_slots=slots, slot_size=16384)
     with pytest.raises(ConfigError) as caught:
         installed(BOTH_WAYS, buffer_kind=kind, n_slots=slots, slot_size=16385)
+    key = {"tcm": "tcm_layout.ipcq_MiB", "sram": "cube.sram_MiB", "hbm": "cube.hbm_MiB_per_pe"}[kind]
     assert str(caught.value) == (
-        f"2 IPCQ rings of {slots} x 16385 bytes do not fit the {room} bytes that {kind} has for them; "
-        f"lower n_slots or slot_size, or choose another buffer_kind"
+        f"defaults.n_slots = {slots}: 2 rings of {slots} slots of 16385 B take {2 * slots * 16385} B, more than the "
+        f"{room} B that a PE has of {key}; lower defaults.n_slots or defaults.slot_size (rank 0 receives in E, W)"
     )
+
+
+def test_the_fullest_pe_counts() -> None:
+    """Rank 1 has three rings, the others one. Planted: the first rank's rings counted, or all ranks' together."""
+    star = {0: {"to1": 1}, 1: {"a": 0, "b": 2, "c": 3}, 2: {"to1": 1}, 3: {"to1": 1}}
+    installed(star, n_slots=85)
+    with pytest.raises(ConfigError, match=r"3 rings of 86 slots of 4096 B take .* \(rank 1 receives in a, b, c\)$"):
+        installed(star, n_slots=86)
+
+
+class Strict(IpcqKnobs, frozen=True):
+    """The settings with ``hw_strict``, whether they have that key by now or not."""
+
+    hw_strict: bool = True
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
+    """ADR-0023 D17, receive-only ones included. Planted: ``>=``; only what sends counted; held to without hw_strict."""
+    system = System(config({"system.sips.count": 1}))
+    plain = structs.asdict(queue_knobs(system))
+    knobs = Strict(**{**plain, "hw_strict": strict})
+    hub = {0: {f"d{i}": i for i in range(1, 9)}, **{i: {"up": 0} for i in range(1, 9)}, 9: {}}
+    places = [PePlace(0, 0, 0), *(PePlace(0, cube, 0) for cube in range(1, 10))]
+    install(system, knobs, places, hub)
+    ninth = {**hub, 9: {"E": 0}}
+    if not strict:
+        assert len(install(system, knobs, places, ninth)[places[0]]) == 9
+        return
+    with pytest.raises(ConfigError) as caught:
+        install(system, knobs, places, ninth)
+    assert str(caught.value) == (
+        "hw_strict: rank 0 has 9 directions (W, d1, d2, d3, d4, d5, d6, d7, d8), and a PE has registers for 8 "
+        "(ADR-0023 D17); use fewer, or set hw_strict to false"
+    )
+
+
+# --- which PEs take part --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rank_per", "size", "expected"),
+    [
+        ("sip", 3, [(0, 0, 0), (1, 0, 0), (2, 0, 0)]),
+        ("sip", 2, [(0, 0, 0), (1, 0, 0)]),
+        ("cube", 6, [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]),
+        ("cube", 3, [(0, 0, 0), (0, 1, 0), (1, 0, 0)]),
+        ("pe", 5, [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0)]),
+    ],
+)
+def test_places_in_order(rank_per: str, size: int, expected: list[tuple[int, int, int]]) -> None:
+    """By SIP, then cube, then PE; the first so many. Planted: PEs before cubes; the last so many."""
+    system = System(config({"system.sips.count": 3, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.pes": 2}))
+    assert places_in_order(system, rank_per, size) == [PePlace(*place) for place in expected]  # type: ignore[arg-type]
+
+
+# --- I3 and I4 ------------------------------------------------------------------------------------------------
+
+Change = Callable[[IpcqInitEntry, InstallPlan], IpcqInitEntry]
+
+
+def peer_changed(entry: IpcqInitEntry, **changes: object) -> IpcqInitEntry:
+    return entry._replace(peer=entry.peer._replace(**changes))  # type: ignore[arg-type]
+
+
+def moved(entry: IpcqInitEntry, kind: str) -> IpcqInitEntry:
+    return entry._replace(my_rx_base_pa=PhysAddr.decode(entry.my_rx_base_pa)._replace(space=kind).encode())
+
+
+VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
+    "another PE's ring": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 2)][1].my_rx_base_pa),
+        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
+    ),
+    "the wrong ring of the right PE": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 1)][0].my_rx_base_pa),
+        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
+    ),
+    "within a ring": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, rx_base_pa=e.peer.rx_base_pa + 4096),
+        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
+    ),
+    "another peer": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, pe=2),
+        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 2\), where no ring faces it",
+    ),
+    "more slots than there are": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, n_slots=16),
+        r"I3: E of \(0, 0, 0\) takes the ring W of \(0, 0, 1\) for another size",
+    ),
+    "two senders": (
+        {0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}},
+        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
+        r"I3: E of \(0, 0, 0\) and W of \(0, 0, 0\) write to one ring",
+    ),
+    "nobody sends": (
+        EASTWARD,
+        lambda e, plan: e._replace(can_send=False),
+        r"I3: nobody sends to the receive-only ring E of \(0, 0, 0\)",
+    ),
+    "a peer's ring elsewhere": (
+        BOTH_WAYS,
+        lambda e, plan: peer_changed(e, buffer_kind="hbm"),
+        r"I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm",
+    ),
+    "a ring elsewhere": (
+        EASTWARD,
+        lambda e, plan: moved(e, "sram"),
+        r"I4: E of \(0, 0, 0\) has a ring in sram, and its group's are in tcm",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VIOLATIONS)
+def test_ends_that_do_not_agree(what: str) -> None:
+    """I3 and I4, planted in the first entry of a sound plan. Planted: each of the checks taken out."""
+    table, change, says = VIOLATIONS[what]
+    plan = installed(table)
+    check_endpoints(plan, "tcm")
+    entries = plan[PePlace(0, 0, 0)]
+    entries[0] = change(entries[0], plan)
+    with pytest.raises(ConfigError, match=f"^{says}$"):
+        check_endpoints(plan, "tcm")
+
+
+def test_a_group_in_another_memory() -> None:
+    """I4 asks what the group's memory is, not only whether all agree."""
+    with pytest.raises(ConfigError, match=r"I4: E of .* has a ring in tcm, and its group's are in sram"):
+        check_endpoints(installed(EASTWARD), "sram")
+
+
+def test_the_plan_checks_what_it_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the checks not called."""
+
+    def mixed(*args: object) -> InstallPlan:
+        plan = install(*args)  # type: ignore[arg-type]
+        first = min(plan)
+        plan[first][0] = moved(plan[first][0], "hbm")
+        return plan
+
+    monkeypatch.setattr(sipsim.plan, "install", mixed)
+    with pytest.raises(ConfigError, match=r"^I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm$"):
+        Plan(config({}))
 
 
 # --- I3.1 -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sipsim.ccl.neighbours import NeighbourMap, intercube_multisip
+from sipsim.config.rules import effective_rank_per
 from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
@@ -42,7 +43,14 @@ def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, in
 
 
 def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
-    """PE 0 of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3)."""
+    """PE 0 of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
+
+    Raises:
+        ValueError: when the ranks are not all cubes of all SIPs.
+    """
+    per = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
+    if per != "cube" or world_size != system.n_sips * system.n_cubes:
+        raise ValueError("every cube takes part; leave rank_per and world_size null")
     return intercube_multisip(system, rank)
 
 

@@ -1,0 +1,47 @@
+"""What a built-in neighbour table is: a function from a rank and the number of ranks to ``{direction: rank}``.
+
+A rank here is a place in the wiring (``Plan.places``). No table makes a rank its own neighbour.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sipsim.ccl.neighbours import NeighbourMap
+from sipsim.registry import Registry
+
+Builder = Callable[[int, int], NeighbourMap]
+
+
+class Table(NamedTuple):
+    """``build(rank, size)`` answers with the neighbours of one rank.
+
+    ``square``: takes square numbers of ranks only. ``one_way``: a direction's opposite only ever receives.
+    ``own``: it is empty, and the algorithm's ``neighbors()`` must do the wiring.
+    """
+
+    build: Builder
+    square: bool = False
+    one_way: bool = False
+    own: bool = False
+
+    def refuses(self, size: int, most: int) -> str | None:
+        """Why it cannot wire ``size`` ranks, and which numbers up to ``most`` would do; None when it can."""
+        side = math.isqrt(size)
+        if not self.square or side * side == size:
+            return None
+        squares = [str(n * n) for n in (side, side + 1) if n * n <= most]
+        return f"needs a square number of ranks, and there are {size}; set world_size to {' or '.join(squares)}"
+
+
+TABLES: Registry[Table] = Registry("neighbour table", "sipsim.ccl.tables")
+
+
+def table(name: str, *, square: bool = False, one_way: bool = False, own: bool = False) -> Callable[[Builder], Builder]:
+    """Decorator that registers a builder as the table ``name``; two names are two decorators."""
+
+    def add(build: Builder) -> Builder:
+        TABLES.register(name)(Table(build, square, one_way, own))
+        return build
+
+    return add

@@ -1,0 +1,28 @@
+"""Ranks in a square, row by row from the north-west: rank = row * width + column."""
+
+import math
+
+from sipsim.ccl.neighbours import NeighbourMap
+from sipsim.ccl.tables.base import table
+
+STEPS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+
+
+@table("mesh_2d", square=True)
+@table("torus_2d", square=True)
+def wrapping_grid(rank: int, size: int) -> NeighbourMap:
+    """N, S, E, W around both dimensions; ADR-0023 D3 wraps its mesh. In 2 x 2 each neighbour is joined twice."""
+    side = math.isqrt(size)
+    x, y = rank % side, rank // side
+    if side == 1:
+        return {}
+    return {way: (y + dy) % side * side + (x + dx) % side for way, (dx, dy) in STEPS.items()}
+
+
+@table("mesh_2d_no_wrap", square=True)
+def mesh_2d_no_wrap(rank: int, size: int) -> NeighbourMap:
+    """N, S, E, W; the ranks at an edge have nobody behind it."""
+    side = math.isqrt(size)
+    x, y = rank % side, rank // side
+    steps = {way: (x + dx, y + dy) for way, (dx, dy) in STEPS.items()}
+    return {way: v * side + u for way, (u, v) in steps.items() if 0 <= u < side and 0 <= v < side}
