@@ -72,17 +72,17 @@ class _Parser(argparse.ArgumentParser):
             flag = message.split()[2]
             known = [s for action in self._actions for s in action.option_strings]
             near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "see ahbm-launch --help"
+            hint = f"did you mean {near[0]}?" if near else "see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
-        raise Usage(f"ahbm-launch: {message}", USAGE_EXIT)
+        raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
 
     def print_help(self, file: object = None) -> NoReturn:
         raise Usage(self.format_help().rstrip(), 0)
 
 
 class _Version(argparse.Action):
-    def __call__(self, *_: object) -> NoReturn:
-        raise Usage(f"ahbm-launch {VERSION}", 0)
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise Usage(f"{parser.prog} {VERSION}", 0)
 
 
 def parse(argv: list[str]) -> Options:
@@ -139,6 +139,30 @@ def json_file(argv: list[str]) -> Path | None:
     except (argparse.ArgumentError, Usage):
         return None
     return found
+
+
+def parse_probe(argv: list[str]) -> argparse.Namespace:
+    """The command line of ``ahbm-probe``: the system as :class:`Options` has it, ``src``, ``dst``, ``bytes``, ``json``.
+
+    Raises:
+        Usage: for ``--help``, ``--version`` and every mistake.
+    """
+    parser = _Parser(
+        prog="ahbm-probe",
+        usage="ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [options]",
+        description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes.",
+        allow_abbrev=False,
+    )
+    _add_system(parser.add_argument_group("the system"))
+    group = parser.add_argument_group("the transfer")
+    group.add_argument("--from", type=_place, required=True, dest="src", metavar="SIP.CUBE.PE", help="who sends")
+    group.add_argument("--to", type=_place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="who receives")
+    group.add_argument("--bytes", type=_size, default=4096, metavar="B", help="size of the message (4096)")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the sums and their terms")
+    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    values = parser.parse_args(argv)
+    values.settings, values.algorithm = tuple(values.set), None
+    return values
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
@@ -263,6 +287,13 @@ def _list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
         return [item(part) for part in text.split(",")]
 
     return parse_list
+
+
+def _place(text: str) -> tuple[int, int, int]:
+    parts = text.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
+    return int(parts[0]), int(parts[1]), int(parts[2])
 
 
 def _size(text: str) -> int:

@@ -1,6 +1,7 @@
 """From options to a plan and a job, everything checked; nothing is started here."""
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ class Prepared(NamedTuple):
     engine: str
 
 
-def resolve(options: Options) -> Resolved:
+def resolve(options: Options | Namespace) -> Resolved:
     """The config files with every flag applied.
 
     Raises:

@@ -1,0 +1,132 @@
+"""``ahbm-probe``: both sums, term by term, equal what the simulator makes of the same transfers (T5 of ADR-0023 D13).
+
+Seen to fail: the PE's overhead left out of a sum; the drain of the payload in place of the wire's bytes; the credit by
+the port that the message came out of; the write latency of another memory; a cycle of PE_IPCQ on one side only.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher import options
+from launcher.probe import main, probe
+
+MOST_OVERHEAD_PS = 100_000
+"""What a send/recv pair may cost more than the raw DMA: T5."""
+
+
+def probed(*words: object) -> dict[str, Any]:
+    return probe(options.parse_probe([str(word) for word in words]))
+
+
+def sums(told: dict[str, Any]) -> tuple[int, int]:
+    return told["raw_dma"]["sum_ps"], told["pair"]["sum_ps"]
+
+
+def test_by_hand() -> None:
+    """Cube 0 to 1: 14,550 ps of way, 64 B a nanosecond, 1 ns of TCM, 14,800 back for 16 B; PE_IPCQ 1 ns a side."""
+    told = probed("--from", "0.0.0", "--to", "0.1.0", "--bytes", 4096)
+    assert sums(told) == (14_550 + 64_000 + 1_000 + 14_800, 1_000 + 14_550 + 64_000 + 1_000 + 1_000 + 14_800)
+    assert told["overhead_ps"] == 2_000
+
+
+def test_across_sips_by_hand() -> None:
+    """SIP 0 to SIP 1 of a ring over Ethernet: the link's 500 ns each way, its framing once each way, and nothing else
+    that differs between a raw DMA and a pair but PE_IPCQ.
+    """
+    told = probed("--from", "0.0.0", "--to", "1.0.0", "--bytes", 1500, "--link", "ethernet_100g")
+    terms = told["pair"]["terms"]
+    assert [t["what"] for t in terms if t["ps"] == 500_000] == ["wire from io.E", "wire from io.W"]
+    assert [t["ps"] for t in terms if t["what"].startswith("drain")] == [1550 * 80, 66 * 80]
+    raw, pair = sums(told)
+    assert pair == raw + 2_000 == told["pair"]["simulated_ps"]
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "defaults.buffer_kind": st.sampled_from(["tcm", "hbm", "sram"]),
+        "defaults.hw_strict": st.booleans(),
+        "router.overhead_ns": st.sampled_from([0, 1, 2.5]),
+        "ucie_port.bandwidth_GBps": st.sampled_from([7, 64]),
+        "hbm.bandwidth_GBps": st.sampled_from([20, 64]),
+        "pe_ipcq.overhead_ns": st.sampled_from([0, 1, 3]),
+        "system.sips.link": st.sampled_from(["ucie", "ethernet_100g", "ethernet_400g"]),
+    }
+)
+PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))
+
+
+@settings(max_examples=60, deadline=None)
+@given(PLACES, PLACES, st.integers(1, 2048), SETTINGS, st.sampled_from(["fast_path", "fabric", "piggyback"]))
+def test_the_sums_are_what_happens(
+    src: tuple[int, int, int], dst: tuple[int, int, int], elements: int, parts: dict[str, Any], mode: str
+) -> None:
+    """Any two PEs of three SIPs, any message of a slot: to the picosecond; and T5 where recv waits for the credit."""
+    if src == dst:
+        return
+    flags = [word for key, value in parts.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    flags += ["--sips", 3, "--set", f"defaults.credit_return_mode={mode}"]
+    ends = ["--from", ".".join(map(str, src)), "--to", ".".join(map(str, dst))]
+    told = probed(*ends, "--bytes", 2 * elements, *flags)
+    raw, pair = sums(told)
+    assert told["pair"]["simulated_ps"] == pair == sum(term["ps"] for term in told["pair"]["terms"])
+    assert told["raw_dma"]["simulated_ps"] in (raw, None)
+    assert (told["raw_dma"]["simulated_ps"] is None) == (src[0] != dst[0])
+    if mode == "fast_path":
+        assert pair < raw + MOST_OVERHEAD_PS
+        # An acknowledgement comes from the memory and a credit from the PE: behind a port that is slower than the PE's,
+        # the acknowledgement's drain may be longer than the credit's by more than PE_IPCQ takes.
+        slow_port = parts["defaults.buffer_kind"] == "hbm" and parts["hbm.bandwidth_GBps"] == 20
+        assert raw <= pair or slow_port
+
+
+def test_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Every term on a line of its own, whose figures add up to the sum below them."""
+    file = tmp_path / "probe.json"
+    assert main(["--from", "0.0.0", "--to", "1.3.2", "--bytes", "256", "--json", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.endswith(" ns")]
+    for start, key in zip(starts, ("raw_dma", "pair"), strict=True):
+        end = next(index for index in range(start, len(lines)) if lines[index].startswith("  sum"))
+        figures = [round(float(line.split()[-1]) * 1000) for line in lines[start + 1 : end]]
+        told = json.loads(file.read_text())[key]
+        assert figures == [term["ps"] for term in told["terms"]]
+        assert sum(figures) == round(float(lines[end].split()[-1]) * 1000) == told["sum_ps"]
+    assert lines[-1].split()[-1] == "2.000"
+
+
+HERE = ["--from", "0.0.0", "--to"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([*HERE, "9.0.0"], "--to 9.0.0: there is no such PE; the last SIP, cube and PE are 1.15.7"),
+        (
+            ["--from", "0.16.0", "--to", "0.0.0"],
+            "--from 0.16.0: there is no such PE; the last SIP, cube and PE are 1.15.7",
+        ),
+        ([*HERE, "0.0.0"], "--to 0.0.0: the same PE as --from; name another"),
+        (["--from", "0.0", "--to", "0.0.0"], "argument --from: '0.0' is not a PE; write SIP.CUBE.PE, such as 0.3.0"),
+        (["--to", "0.0.0"], "the following arguments are required: --from"),
+        (
+            [*HERE, "0.1.0", "--bytes", "8K"],
+            "--bytes 8192: a message must fit a slot of 4096; raise defaults.slot_size",
+        ),
+        ([*HERE, "0.1.0", "--bytes", "3"], "--bytes 3: must be a multiple of 2, the size of an element"),
+        ([*HERE, "0.1.0", "--byte", "3"], "unknown flag --byte; did you mean --bytes?"),
+        (
+            [*HERE, "0.1.0", "--set", "router.overhead_n=3"],
+            "--set router.overhead_n=3: unknown key 'overhead_n' in router; did you mean 'overhead_ns'? "
+            "allowed: bandwidth_GBps, overhead_ns",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"ahbm-probe: {line}\n")
