@@ -58,6 +58,18 @@ def test_sync_against_helics(tmp_path: Path) -> None:
     assert all("vs_helics_fastest" in row for row in rows if row["tool"] == "ahbm")
 
 
+def test_ipcq(tmp_path: Path) -> None:
+    """The row to watch and its two figures; the events a pair takes are those of the design, two for the fast path."""
+    ran, rows = bench("bench_ipcq", tmp_path, "--repeat", "1", "--messages", "60")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads((tmp_path / "rows.json").read_text())
+    assert rows[0]["what"] == "stream"
+    assert (told["pairs_per_cpu_s"], told["events_per_pair"]) == (rows[0]["pairs_per_cpu_s"], rows[0]["events_per_pair"])
+    assert 2 <= told["events_per_pair"] < 2.1, "an arrival and a credit; and the start of the two kernels"
+    assert all(row["pairs_per_cpu_s"] > 0 and row["of_bare"] > 0 for row in rows)
+    assert len(ran.stdout.splitlines()) == 2 + len(rows)
+
+
 def test_speedup(tmp_path: Path) -> None:
     ran, rows = bench("bench_speedup", tmp_path, "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
     assert ran.returncode == 0, ran.stderr
