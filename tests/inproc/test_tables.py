@@ -172,7 +172,7 @@ def test_every_element_is_right(tmp_path, system: str, slots: int) -> None:
     """Messages of one element, one of them and more than there are slots.
 
     Planted: E paired with E between two ranks; a mesh without wrap for the one that wraps; the fallback of ADR-0025
-    D1 between two ranks one way; kernels on PE 0 of every cube when ranks are SIPs; ranks in the order of cube and SIP.
+    D1 between two ranks one way; kernels on PE 0 of every cube when ranks are SIPs.
     """
     words = flags(tmp_path, *SYSTEMS[system], n_slots=slots, slot_size=4)
     done = run(*words, "--dtype", "f32", "--n-elem", f"1,{slots + 6}")
@@ -219,7 +219,7 @@ def test_the_process_group_stays_sips(tmp_path) -> None:
 
 
 def test_a_hook_may_turn_a_table_round(tmp_path) -> None:
-    """Pattern A: E and W exchanged for every rank. Planted: the changed map lost, whose sums are right too."""
+    """E and W exchanged for every rank. Planted: the changed map lost, whose sums are right too."""
     turned = "def neighbors(rank, size, built_in):\n    return {'E': built_in['W'], 'W': built_in['E']}\n"
     source = f"PER = 'sip'\n{HEAD}{RING}{turned}"
     words = ccl_file(tmp_path, source, topology="ring_1d", rank_per="sip")
@@ -270,7 +270,10 @@ x.copy_(torch.from_numpy(np.arange(4).repeat(4).reshape(4, 4) + 4 * rank))
 @pytest.mark.parametrize("table", ["ring_1d", "ring_1d_unidir"])
 @pytest.mark.parametrize("slots", SLOTS)
 def test_a_kernel_of_the_script_on_every_pe(tmp_path, table: str, slots: int) -> None:
-    """Each of 8 PEs passes its row on three times. Planted: PE 0 only; a tensor passed as itself; not waited for."""
+    """Each of 8 PEs passes its row on three times.
+
+    Planted: PE 0 only; ranks in the order of cube, SIP and PE; a tensor passed as itself; not waited for.
+    """
     body = SHIFT + "assert torch.launch(shift, x, 3) is None\nresult = torch.from_numpy(x.numpy())\nx.copy_(result)"
     done = launched(tmp_path, body, table, *small(2), n_slots=slots, slot_size=16)
     assert done.outcome.error is None, done.outcome.error.message
@@ -403,6 +406,10 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
         ("torch.launch(None)", "exception", "TypeError: torch.launch needs a function kernel(*args, tl), not None"),
         ("torch.launch(print, torch.from_numpy([1]))", "exception", "TypeError: torch.launch: a tensor on the host "),
         ("torch.launch(lambda tl: torch.launch(print))", "exception", "RuntimeError: a kernel cannot launch or wait"),
+        (
+            "torch.launch(lambda tl: torch.launch(print, async_op=True))",
+            *("exception", "RuntimeError: a kernel cannot launch or wait"),
+        ),
         ("torch.launch(lambda tl: 1 // 0)", "exception", "ZeroDivisionError"),
         ("torch.launch(lambda x, tl: None)", "exception", "TypeError: worker.<locals>.<lambda>() missing 1 required"),
         ("torch.launch(lambda tl: tl.send('N', tl.load(0, 1, 'i32')))", "IpcqInvalidDirection", "direction 'N' is not"),
@@ -410,7 +417,7 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
     ],
 )
 def test_what_cannot_be_launched(tmp_path, call: str, kind: str, says: str) -> None:
-    """One line, before or when it runs. Planted: a name looked up nowhere; a kernel that makes the host go on."""
+    """One line, before or when it runs. Planted: each check left out; a kernel's wait taken for the host's."""
     done = launched(tmp_path, call, "ring_1d", *small(2))
     assert done.outcome.error is not None
     assert (done.outcome.error.kind, done.document["status"]) == (kind, "failed")

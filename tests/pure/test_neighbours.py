@@ -1,5 +1,6 @@
 """The built-in neighbour tables, by hand and by rule, how they pair, and which PEs their ranks are."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -236,10 +237,13 @@ def canonical(**entry: object) -> str:
 
 
 def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
-    """Written out or left out. Planted: keys of the entry as they stand; the wiring left out of the digest."""
+    """Written out or left out; the usual one adds nothing, so that digests of before still hold.
+
+    Planted: keys of the entry as they stand; the wiring left out of the digest; the usual one put in.
+    """
     usual = canonical()
     assert canonical(rank_per="cube", world_size=32) == usual == canonical(topology="custom")
-    assert "ring" not in usual.partition('"algorithm"')[2].partition("]")[0]
+    assert len(json.loads(usual)["algorithm"]) == 3
     others = [
         canonical(rank_per="pe"),
         canonical(rank_per="sip"),
