@@ -126,7 +126,7 @@ def _directions_by_rank(table: NeighbourTable, faces: RingMap) -> dict[int, list
 def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
     rank = max(directions, key=lambda r: len(directions[r]), default=0)
     names = directions.get(rank, [])
-    if getattr(knobs, "hw_strict", False) and len(names) > MOST_DIRECTIONS:
+    if knobs.hw_strict and len(names) > MOST_DIRECTIONS:
         raise ConfigError(
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
             f"{MOST_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
