@@ -77,6 +77,24 @@ class Algorithm:
             return tuple(_call_with_optional(self._kernel_args, (world_size, n_elem), system))
         return *_call_with_optional(self._kernel_args, (system.n_sips, n_elem), system), sip, kind, *system.shape
 
+    def check_call(self, system: System, world_size: int, n_elem: int) -> None:
+        """Whether the kernel takes what it will get, so that a wrong contract is found before anything starts.
+
+        Raises:
+            ConfigError: a ``kernel_args`` that fails, or a kernel with other parameters.
+        """
+        try:
+            args = self.kernel_args(system, world_size, 0, n_elem)
+        except (Exception, SystemExit) as error:
+            what = f"kernel_args raised {type(error).__name__}: {error}"
+            raise ConfigError(one_line(f"{self._where}: {what}")) from None
+        try:
+            inspect.signature(self.kernel).bind(0, *args, None)
+        except (TypeError, ValueError) as error:
+            form = "ADR-0023 D11, without" if self._topologies is None else "ADR-0032 D7, with"
+            what = f"kernel does not take (t_ptr, {len(args)} arguments, tl) as by {form} TOPO_NAME_TO_KIND: {error}"
+            raise ConfigError(one_line(f"{self._where}: {what}")) from None
+
     def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
 

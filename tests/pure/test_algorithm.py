@@ -304,3 +304,30 @@ def test_the_built_in_algorithm_takes_every_cube(settings: dict[str, object]) ->
     entry = {f"algorithms.intercube_allreduce.{key}": value for key, value in settings.items()}
     with pytest.raises(ConfigError, match="ValueError: every cube takes part; leave rank_per and world_size null"):
         Plan(config(entry))
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (GOOD, "kernel does not take (t_ptr, 6 arguments, tl) as by ADR-0032 D7, with TOPO_NAME_TO_KIND: "),
+        (PLAIN, "kernel does not take (t_ptr, 2 arguments, tl) as by ADR-0023 D11, without TOPO_NAME_TO_KIND: "),
+        (PLAIN.replace("return world_size, n_elem", "return 1 // 0"), "kernel_args raised ZeroDivisionError: "),
+        (PLAIN.replace("return world_size, n_elem", "return None"), "kernel_args raised TypeError: "),
+    ],
+)
+def test_a_kernel_that_does_not_take_what_it_gets(load: Load, source: str, line: str) -> None:
+    """Found before anything starts. Planted: arguments of the other contract; ``tl`` forgotten."""
+    with pytest.raises(ConfigError) as caught:
+        load(source).check_call(system(), 32, 9)
+    assert str(caught.value).startswith(f"algorithms.mine.module = mine.py: {line}")
+
+
+@pytest.mark.parametrize("signature", ["t_ptr, size, n_elem, tl", "*args", "t_ptr, size, n_elem=3, *, tl=None"])
+def test_a_kernel_that_does(load: Load, signature: str) -> None:
+    """Planted: names compared, or parameters counted."""
+    source = PLAIN.replace("kernel(t_ptr, tl)", f"kernel({signature})")
+    if "*, tl" in signature:
+        with pytest.raises(ConfigError):
+            load(source).check_call(system(), 32, 9)
+    else:
+        load(source).check_call(system(), 32, 9)
