@@ -37,7 +37,7 @@ class MemoryStore:
         page, start = divmod(offset, PAGE_BYTES)
         if start + nbytes <= PAGE_BYTES:
             data = bank.pages.get(page)
-            return bytes(nbytes) if data is None else bytes(data[start : start + nbytes])
+            return bytes(nbytes) if data is None else bytes(memoryview(data)[start : start + nbytes])
         first = PAGE_BYTES - start
         rest = (self.read(address + at, min(PAGE_BYTES, nbytes - at)) for at in range(first, nbytes, PAGE_BYTES))
         return b"".join((self.read(address, first), *rest))
@@ -50,6 +50,11 @@ class MemoryStore:
         """
         nbytes = len(data)
         bank, offset = self._find(address, nbytes)
+        page, start = divmod(offset, PAGE_BYTES)
+        there = bank.pages.get(page)
+        if there is not None and start + nbytes <= PAGE_BYTES:
+            there[start : start + nbytes] = data
+            return
         done = 0
         while done < nbytes:
             page, start = divmod(offset + done, PAGE_BYTES)
