@@ -25,12 +25,12 @@ from sipsim.pe.ipcq_messages import (
     Waiting,
 )
 from sipsim.pe.queue_pair import QueuePair
-from sipsim.pe.receives import Receive
+from sipsim.pe.receives import CopyTo, Receive
 from sipsim.pe.task import Task
 
 
 class Source(NamedTuple):
-    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, if not in the PE (None)."""
+    """What a send takes: ``snapshot`` reads the bytes. PE_DMA fetches them from ``read_pa``, unless None: in the PE."""
 
     snapshot: Callable[[], bytes]
     read_pa: int | None
@@ -116,7 +116,7 @@ class PeIpcq:
         return slot_pa, seq
 
     def post(
-        self, direction: str, copy_to: int | None = None, on_done: Callable[[Receive], None] | None = None
+        self, direction: str, copy_to: CopyTo | None = None, on_done: Callable[[Receive], None] | None = None
     ) -> Receive:
         """Ask for the next message of a direction that nobody has asked for yet; returns at once.
 
@@ -224,7 +224,7 @@ class PeIpcq:
         receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, message)
         if self._checker is not None:
             self._checker.taken(self.place, queue, data)
-        if receive.copy_to is None:
+        if receive.copy_to is None or receive.copy_to.nbytes != message.nbytes:
             self._free_slot(queue, receive)
             return
         queue.is_held = True
@@ -234,7 +234,7 @@ class PeIpcq:
             self._free_slot(queue, receive)
             self._attend(queue)
 
-        self._copier.copy(slot_pa, receive.copy_to, data, copied)
+        self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
 
     def _free_slot(self, queue: QueuePair, receive: Receive) -> None:
         queue.my_tail += 1

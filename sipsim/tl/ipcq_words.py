@@ -16,7 +16,7 @@ from sipsim.dtypes import DType
 from sipsim.errors import IpcqTypeMismatch, KernelError
 from sipsim.pe.ipcq import Source
 from sipsim.pe.ipcq_messages import Message, Received
-from sipsim.pe.receives import Receive
+from sipsim.pe.receives import CopyTo, Receive
 from sipsim.pe.task import Task
 from sipsim.tl.values import Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
 from sipsim.trace import TraceLine
@@ -30,14 +30,16 @@ RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 class RecvFuture:
     """What ``tl.recv_async`` gives and ``tl.wait`` takes."""
 
-    __slots__ = ("dims", "direction", "dtype", "mode", "receive")
+    __slots__ = ("dims", "direction", "dtype", "handle", "mode", "pe", "receive")
 
-    def __init__(self, direction: str, dims: Shape, dtype: DType, mode: str) -> None:
+    def __init__(self, pe: "Pe", direction: str, dims: Shape, dtype: DType, mode: str) -> None:
+        self.pe = pe
         self.direction = direction
         self.dims = dims
         self.dtype = dtype
         self.mode = mode
         self.receive: Receive | None = None
+        self.handle: TensorHandle | None = None
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
@@ -153,19 +155,24 @@ class IpcqWords:
         """
         if not isinstance(future, RecvFuture) or future.receive is None:
             raise KernelError(f"tl.wait takes what tl.recv_async gave, not {future!r}")
+        if future.pe is not self._pe:
+            raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        if future.handle is not None:
+            return future.handle
         received = self._pe.ipcq.wait(self._task(), future.direction, future.receive)
         self._check_match(received, future)
         values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
         far = future.mode == RETURN_SLOT and self._sip.plan.ipcq.buffer_kind != "tcm"
-        return TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
+        future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
+        return future.handle
 
     def _wanted(self, dir: str, shape: int | Shape | None, dtype: object, dst_addr: int | None) -> RecvFuture:
         if shape is None:
             raise KernelError("tl.recv needs the shape of the message, and its dtype")
         kind = as_dtype(dtype) if dst_addr is None else pointee(dst_addr, dtype)
-        return RecvFuture(dir, as_shape(shape), kind, RETURN_SLOT if dst_addr is None else COPY_TO_DST)
+        return RecvFuture(self._pe, dir, as_shape(shape), kind, RETURN_SLOT if dst_addr is None else COPY_TO_DST)
 
-    def _destination(self, wanted: RecvFuture, dst_addr: int | None, dst_space: str | None) -> int | None:
+    def _destination(self, wanted: RecvFuture, dst_addr: int | None, dst_space: str | None) -> CopyTo | None:
         if dst_addr is None:
             if dst_space is not None:
                 raise KernelError("dst_space without dst_addr; give the address to copy the message to")
@@ -173,9 +180,9 @@ class IpcqWords:
         nbytes = math.prod(wanted.dims) * wanted.dtype.itemsize
         address = self._translate(int(dst_addr), nbytes)
         self._check_place(address, nbytes, dst_space)
-        return address
+        return CopyTo(address, nbytes)
 
-    def _post(self, wanted: RecvFuture, copy_to: int | None, start_ps: int) -> RecvFuture:
+    def _post(self, wanted: RecvFuture, copy_to: CopyTo | None, start_ps: int) -> RecvFuture:
         def done(receive: Receive) -> None:
             assert receive.received is not None
             self._note_received(receive.received, wanted, start_ps)
@@ -214,6 +221,8 @@ class IpcqWords:
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
+            if not all(given is None for given in (src_addr, nbytes, shape, dtype, space)):
+                raise KernelError("tl.send takes a handle, which knows its type and shape, or src_addr=; not both")
             return Source(src.array.tobytes, src.slot_pa, Message(src.nbytes, src.dtype.name, src.shape))
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")

@@ -13,7 +13,6 @@ from runs import Run, ccl_file, run, sums_of
 from broker.mail import ShuffledPostOffice
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
-from sipsim.pe.ipcq_messages import Waiting
 from sipsim.pe.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")

@@ -161,7 +161,8 @@ class TestWhoDidNotCome:
         """A receive-only ring: nothing is known of the other end, and nothing is made up."""
         lonely = queue((0, 0, 0), "E", (1, 0, 0), 0, 7)
         _, report, _facts = explain_deadlock(blobs([lonely], [waits((0, 0, 0), "recv", "E")], 2))
-        assert [line[:8] for line in report.splitlines()] == ["  rank 0", "    here", "  who wa", "    rank", "  rank 1"]
+        starts = ["  rank 0", "    here", "  who wa", "    rank", "  rank 1"]
+        assert [line[:8] for line in report.splitlines()] == starts
 
     def test_only_scripts_wait(self) -> None:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), [host(1)], 2))
