@@ -19,8 +19,9 @@ class CopyTo(NamedTuple):
 class Receive:
     """Posted at ``since_ps``. ``copy_to``: where to copy the message to, None to get its slot (ADR-0023 D9.5).
 
-    A message of another size is not copied: who waits for it refuses it. It has ended once the credit for its slot has been emitted: then ``received`` holds the message, ``on_done`` has
-    been called and ``task``, which waits for it, goes on.
+    A message of another size is not copied: who waits for it refuses it. It has ended once the credit for its slot has
+    been emitted: then ``received`` holds the message, ``on_done`` has been called and ``task``, which waits for it,
+    goes on.
     """
 
     __slots__ = ("copy_to", "ended", "on_done", "received", "since_ps", "task")

@@ -326,8 +326,8 @@ def test_a_message_between_sips_takes_what_one_fabric_would(
     tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
 ) -> None:
     """From the sender's HBM to the next SIP, and through one and two that only pass it on: the fetch, the head's
-    latency from end to end, links and all, and the narrowest part's drain once; then the write. And the receiver's credit: its
-    whole way back, for 16 B.
+    latency from end to end, links and all, and the narrowest part's drain once; then the write. And the
+    receiver's credit: its whole way back, for 16 B.
 
     Planted: the drain paid anew in each SIP; the span not passed on; the IO port's overhead left out or paid twice; the
     link's drain without its framing; a transit that waits for the last byte.
