@@ -95,8 +95,10 @@ class Probe:
         back = self._back(self._dst_node)
         yield Term("credit", "PE_IPCQ", self.plan.ipcq_overhead_ps)
         if mode == "fabric":
-            back = back._replace(edges=back.edges[:1])
-        yield from _transfer("credit", back, nbytes)
+            yield Term("credit", str(back.start), back.start_ps)
+            yield _drain("credit", back.edges[0], nbytes)
+        else:
+            yield from _transfer("credit", back, nbytes)
 
     def _write_latency(self) -> Term:
         cost = getattr(self._parts, self._kind)
@@ -121,10 +123,12 @@ def _transfer(part: str, route: Route, nbytes: int) -> Iterator[Term]:
     for edge in route.edges:
         yield Term(part, f"wire from {edge.src}", edge.wire_ps)
         yield Term(part, _end(edge), edge.overhead_ps)
-    slowest = max(route.edges, key=lambda edge: edge.drain_ps(nbytes))
-    rate = f"{slowest.bandwidth_bps / 10**9:g} GB/s"
-    what = f"drain of {slowest.wire_bytes(nbytes)} B at {rate}, from {slowest.src}"
-    yield Term(part, what, slowest.drain_ps(nbytes))
+    yield _drain(part, max(route.edges, key=lambda edge: edge.drain_ps(nbytes)), nbytes)
+
+
+def _drain(part: str, edge: Edge, nbytes: int) -> Term:
+    rate = f"{edge.bandwidth_bps / 10**9:g} GB/s"
+    return Term(part, f"drain of {edge.wire_bytes(nbytes)} B at {rate}, from {edge.src}", edge.drain_ps(nbytes))
 
 
 def _end(edge: Edge) -> str:

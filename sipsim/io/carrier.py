@@ -6,9 +6,11 @@ continue exactly where a single fabric would (DESIGN section 5).
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from sipsim.address import PhysAddr
 from sipsim.engine import Engine
+from sipsim.io.departures import Departures
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
@@ -40,12 +42,14 @@ class Carrier:
         self._ring_kind = plan.ipcq.buffer_kind
         self._ring_write_ps = timing.write_ps[self._ring_kind]
         self._message_bytes = wire_format.message_bytes
+        self._data_bytes = wire_format.data_bytes
         self._credit_vc = CREDIT if plan.ipcq.credit_virtual_channel else COMM
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
         self._leaving_ps: dict[int, Ps] = {}
         self._least_ways: dict[tuple[Node, str, int], Ps] = {}
+        self._departures: dict[Node, Departures] = {}
+        self._behind: dict[int, tuple[Route, Route]] = {}
         self._halves: dict[int, tuple[Route, tuple[Route, Route]]] = {}
-        self._read_routes: dict[tuple[Node, Node, Node | str], Route] = {}
         self._started = 0
         self.bytes_sent = 0
 
@@ -55,18 +59,36 @@ class Carrier:
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
         """
         src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
-        nbytes, delay_ps = self._message_bytes(len(token.data)), self._plan.ipcq_overhead_ps
+        nbytes, overhead_ps = self._message_bytes(len(token.data)), self._plan.ipcq_overhead_ps
         freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, token)
-        start, read_ps = (src, 0) if read_pa is None else self._fetching(src, read_pa)
+        source = None if read_pa is None else PhysAddr.decode(read_pa)
+        if source is not None and self._system.graph.node_of(source) == src:
+            source = None
+        number, port = 0, ""
         if peer.sip == self._sip:
-            landing = self._landing(freight)
-            route = self._system.graph.route(src, landing) if start == src else self._from_memory(start, src, landing)
-            self._deliver(route, freight, delay_ps + read_ps)
+            route = self._system.graph.route(src, self._landing(freight))
+        else:
+            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
+            route = self._system.leaving(src, port)
+            fetch_ps = 0 if source is None else self._least_fetch_ps(src, source)
+            number = self._note_leaving(src, port, nbytes, overhead_ps + fetch_ps)
+        departures = self._departures_of(src)
+        if source is None and departures.is_clear:
+            self._depart(route, port, freight, number, overhead_ps)
             return
-        port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-        route = self._system.leaving(src, port) if start == src else self._from_memory(start, src, port)
-        number = self._note_leaving(src, port, nbytes, delay_ps)
-        self._send_on(route, port, freight, number, delay_ps + read_ps)
+        onward = self._behind_pe(route)
+
+        def go(head_ps: Ps, tail_ps: Ps) -> None:
+            train = freight._replace(span_ps=tail_ps - head_ps)
+            self._depart(onward, port, train, number, tail_ps - self._engine.now_ps)
+
+        departure = departures.add(go)
+        if source is not None:
+            here = partial(departures.here, departure)
+            self._fetch(src, source, len(token.data), overhead_ps, here)
+            return
+        here_ps = self._engine.now_ps + overhead_ps + route.start_ps
+        departures.here(departure, here_ps, here_ps)
 
     def carry_credit(
         self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
@@ -100,16 +122,14 @@ class Carrier:
             number = self._note_leaving(src, port, nbytes, delay_ps)
         first, onward = self._in_two(route)
 
-        def at_first_router(head_ps: Ps, tail_ps: Ps) -> None:
+        def out_of_pe(head_ps: Ps, tail_ps: Ps) -> None:
+            train = freight._replace(span_ps=tail_ps - head_ps)
+            self._depart(onward, port, train, number, tail_ps - self._engine.now_ps)
             if injected is not None:
                 injected()
-            rest = freight._replace(span_ps=tail_ps - head_ps)
-            if peer.sip == self._sip:
-                self._deliver(onward, rest)
-            else:
-                self._send_on(onward, port, rest, number)
 
-        self._fabric.start(first, nbytes, at_first_router, self._credit_vc, delay_ps=delay_ps)
+        lead_ps = first.head_ps() - first.start_ps
+        self._fabric.start(first, nbytes, out_of_pe, self._credit_vc, lead_ps, delay_ps)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A packet's last byte is here: it goes to its PE, or on to the next SIP."""
@@ -158,33 +178,53 @@ class Carrier:
         kind = self._ring_kind if isinstance(freight.load, IpcqDmaToken) else "tcm"
         return self._system.graph.memory_node(freight.dst_cube, freight.dst_pe, kind)
 
-    def _fetching(self, src: Node, read_pa: int) -> tuple[Node, Ps]:
-        """The memory that PE_DMA fetches from, and its command and read latency. The PE's own TCM is at hand."""
-        place = PhysAddr.decode(read_pa)
-        memory = self._system.graph.node_of(place)
-        if memory == src:
-            return src, 0
-        command_ps = self._system.graph.route(src, memory).latency_ps(self._timing.command_bytes)
-        return memory, command_ps + self._timing.read_ps[place.space]
+    def _fetch(self, src: Node, place: PhysAddr, nbytes: int, delay_ps: Ps, here: Callable[[Ps, Ps], None]) -> None:
+        """Bring bytes to a PE's DMA; ``here(head_ps, tail_ps)`` when the last chunk starts on the wire into the PE.
 
-    def _from_memory(self, memory: Node, src: Node, to: Node | str) -> Route:
-        """From a memory through a PE's DMA to another node, or to the far end of a port's link."""
-        known = self._read_routes.get((memory, src, to))
+        So what follows on a link can be told in time: a chunk and the way to the port later, at least.
+        """
+        route, wire_bytes = self._system.graph.route(self._system.graph.node_of(place), src), self._data_bytes(nbytes)
+        lead_ps = route.edges[-1].drain_ps(min(wire_bytes, self._system.chunk_bytes))
+        self._fabric.start(route, wire_bytes, here, COMM, lead_ps, delay_ps + self._until_memory_gives_ps(src, place))
+
+    def _least_fetch_ps(self, src: Node, place: PhysAddr) -> Ps:
+        """How much later the head of what is fetched passes PE_DMA, if nothing else is there."""
+        fetch = self._system.graph.route(self._system.graph.node_of(place), src)
+        return self._until_memory_gives_ps(src, place) + fetch.head_ps() - self._system.graph.overhead_ps(src)
+
+    def _until_memory_gives_ps(self, src: Node, place: PhysAddr) -> Ps:
+        """What PE_DMA waits for before bytes come from a memory: a command to it, and its read."""
+        command = self._system.graph.route(src, self._system.graph.node_of(place))
+        return command.latency_ps(self._timing.command_bytes) + self._timing.read_ps[place.space]
+
+    def _departures_of(self, src: Node) -> Departures:
+        departures = self._departures.get(src)
+        if departures is None:
+            departures = self._departures[src] = Departures(self._engine)
+        return departures
+
+    def _behind_pe(self, route: Route) -> Route:
+        """A route for what has passed its PE's DMA already."""
+        known = self._behind.get(id(route))
         if known is None:
-            onward = self._system.leaving(src, to) if isinstance(to, str) else self._system.graph.route(src, to)
-            # The PE's own overhead is in the first part: the head passes it once.
-            fetch = self._system.graph.route(memory, src)
-            known = self._read_routes[memory, src, to] = fetch.then(onward._replace(start_ps=0))
-        return known
+            known = self._behind[id(route)] = (route, route._replace(start_ps=0))
+        return known[1]
 
     def _in_two(self, route: Route) -> tuple[Route, Route]:
-        """A route's first edge, and what follows it."""
+        """A route's first edge, if it has one, and what follows it."""
         known = self._halves.get(id(route))
         if known is None:
-            first = route.edges[0]
-            halves = route._replace(edges=(first,)), Route(first.dst, 0, route.edges[1:])
+            first = route.edges[:1]
+            halves = route._replace(edges=first), Route(route.start, 0, route.edges[1:])
             known = self._halves[id(route)] = (route, halves)
         return known[1]
+
+    def _depart(self, route: Route, port: str, freight: Freight, number: int, delay_ps: Ps) -> None:
+        """To a PE of this SIP, or over the link behind ``port``."""
+        if freight.dst_sip == self._sip:
+            self._deliver(route, freight, delay_ps)
+        else:
+            self._send_on(route, port, freight, number, delay_ps)
 
     def _deliver(self, route: Route, freight: Freight, delay_ps: Ps = 0) -> None:
         ipcq, load = self.ipcqs[freight.dst_cube, freight.dst_pe], freight.load

@@ -220,7 +220,7 @@ class PeIpcq:
         receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, message)
         if self._checker is not None:
             self._checker.taken(self.place, queue, data)
-        if receive.copy_to is None:
+        if receive.copy_to is None or receive.copy_to.nbytes != message.nbytes:
             self._free_slot(queue, receive)
             return
         queue.is_held = True
@@ -230,7 +230,7 @@ class PeIpcq:
             self._free_slot(queue, receive)
             self._attend(queue)
 
-        self._copier.copy(slot_pa, receive.copy_to, data, copied)
+        self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
 
     def _free_slot(self, queue: QueuePair, receive: Receive) -> None:
         queue.my_tail += 1

@@ -1,21 +1,31 @@
 """A receive as it was posted: what ``tl.recv`` waits for at once, and ``tl.recv_async`` gives to ``tl.wait``."""
 
+from typing import NamedTuple
+
 from sipsim.pe.ipcq_messages import Received
 from sipsim.pe.task import Task
 
 Ps = int
 
 
-class Receive:
-    """Posted at ``since_ps``. ``copy_to``: the address to copy the message to, None to get its slot (ADR-0023 D9.5).
+class CopyTo(NamedTuple):
+    """Where a message of so many bytes is to be copied."""
 
-    It has ended once the credit for its slot has been emitted: then ``received`` holds the message, ``noted`` has been
-    called, and ``task``, which waits for it, goes on.
+    address: int
+    nbytes: int
+
+
+class Receive:
+    """Posted at ``since_ps``. ``copy_to``: where to copy the message to, None to get its slot (ADR-0023 D9.5).
+
+    A message of another size is not copied: who waits for it refuses it. It has ended once the credit for its slot has
+    been emitted: then ``received`` holds the message, ``noted`` has been called, and ``task``, which waits for it, goes
+    on.
     """
 
     __slots__ = ("copy_to", "ended", "received", "since_ps", "task")
 
-    def __init__(self, since_ps: Ps, copy_to: int | None = None) -> None:
+    def __init__(self, since_ps: Ps, copy_to: CopyTo | None = None) -> None:
         self.since_ps = since_ps
         self.copy_to = copy_to
         self.received: Received | None = None

@@ -16,7 +16,7 @@ from sipsim.dtypes import DType
 from sipsim.errors import IpcqTypeMismatch, KernelError
 from sipsim.pe.ipcq import Source
 from sipsim.pe.ipcq_messages import Message, Received
-from sipsim.pe.receives import Receive
+from sipsim.pe.receives import CopyTo, Receive
 from sipsim.pe.task import Task
 from sipsim.tl.values import Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
 from sipsim.trace import TraceLine
@@ -30,24 +30,22 @@ RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 class RecvFuture(Receive):
     """What ``tl.recv_async`` gives and ``tl.wait`` takes: a receive of ``dims`` elements of ``dtype``."""
 
-    __slots__ = ("_words", "dims", "direction", "dtype")
+    __slots__ = ("_words", "dims", "direction", "dtype", "handle", "pe")
 
     def __init__(
-        self, words: "IpcqWords", direction: str, dims: Shape, dtype: DType, copy_to: int | None, since_ps: int
+        self, words: "IpcqWords", direction: str, dims: Shape, dtype: DType, copy_to: CopyTo | None, since_ps: int
     ) -> None:
         super().__init__(since_ps, copy_to)
         self._words = words
+        self.pe = words._pe
         self.direction = direction
         self.dims = dims
         self.dtype = dtype
+        self.handle: TensorHandle | None = None
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
         return self.ended
-
-    def belongs_to(self, words: "IpcqWords") -> bool:
-        """Whether a kernel asked for it by these words."""
-        return self._words is words
 
     def noted(self) -> None:
         """In the op log, and in the trace if there is one."""
@@ -162,13 +160,17 @@ class IpcqWords:
             IpcqTypeMismatch: as ``recv``.
             KernelError: for anything but a future of this kernel's PE.
         """
-        if not isinstance(future, RecvFuture) or not future.belongs_to(self):
-            raise KernelError(f"tl.wait takes what this kernel's tl.recv_async gave, not {future!r}")
-        received = self._pe.ipcq.wait(self._task(), future.direction, future)
-        self._check_match(received, future)
-        values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
-        far = future.copy_to is None and self._rings_are_far
-        return TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
+        if not isinstance(future, RecvFuture):
+            raise KernelError(f"tl.wait takes what tl.recv_async gave, not {future!r}")
+        if future.pe is not self._pe:
+            raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        if future.handle is None:
+            received = self._pe.ipcq.wait(self._task(), future.direction, future)
+            self._check_match(received, future)
+            values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
+            far = future.copy_to is None and self._rings_are_far
+            future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
+        return future.handle
 
     def note_received(self, future: RecvFuture) -> None:
         """A receive of this kernel has ended, now."""
@@ -205,11 +207,11 @@ class IpcqWords:
             raise KernelError("dst_space without dst_addr; give the address to copy the message to")
         return RecvFuture(self, dir, dims, as_dtype(dtype), None, now_ps)
 
-    def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> int:
+    def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> CopyTo:
         nbytes = math.prod(dims) * kind.itemsize
         address = self._translate(int(dst_addr), nbytes)
         self._check_place(address, nbytes, dst_space)
-        return address
+        return CopyTo(address, nbytes)
 
     def _source(
         self,
@@ -223,6 +225,8 @@ class IpcqWords:
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
+            if not all(given is None for given in (src_addr, nbytes, shape, dtype, space)):
+                raise KernelError("tl.send takes a handle, which knows its type and shape, or src_addr=; not both")
             return Source(src.array.tobytes, src.slot_pa, Message(src.nbytes, src.dtype.name, src.shape))
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")

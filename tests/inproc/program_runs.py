@@ -1,0 +1,245 @@
+"""Runs a random program on real SIPs, all in this process, and compares what came of it with the model. Not a test."""
+
+import random
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from hardware import WiredPlan, config
+from random_programs import Blocked, Op, Program, circle, judge
+from runs import Undisturbed
+
+from broker.mail import ShuffledPostOffice
+from launcher.engines.base import Request
+from launcher.engines.inproc import InProcess
+from launcher.progress import Progress
+from sipsim.address import PhysAddr
+from sipsim.ccl.install import PePlace
+from sipsim.dtypes import DTYPES
+from sipsim.job import Job
+from sipsim.member import Member
+from sipsim.pe.ipcq_messages import Waiting
+from sipsim.tl.values import TensorHandle
+from sipsim.tl.words import TL
+
+I32 = DTYPES["i32"]
+SLOT_BYTES = 1024
+SOURCE, COPIES, STORES = 0, 64 * 1024, 32 * 1024
+"""Offsets of what a PE sends from, copies to and stores to."""
+
+
+def pattern(tag: int, words: int) -> "np.ndarray[Any, Any]":
+    return np.arange(words, dtype="<i4") + tag * 1000
+
+
+class Kernel:
+    """The program of one rank, and what it has seen."""
+
+    def __init__(self, program: Program, rank: int, member: Member, place: PePlace) -> None:
+        self.ops = program.ops[rank]
+        self.rank = rank
+        self.place = place
+        self.sip = member.sip
+        self.at = 0
+        self.got: list[tuple[str, int, int]] = []
+        self.choices: list[str] = []
+        self.handles: list[tuple[TensorHandle, bytes]] = []
+        self.futures: dict[int, Any] = {}
+        self.last: TensorHandle | None = None
+        part = self.sip.pe(place.cube, place.pe)
+        self.tl = TL(self.sip, part, lambda address, _nbytes: address)
+        self.task = self.sip.spawn(part, self.run)
+
+    def run(self) -> None:
+        for op in self.ops:
+            getattr(self, op.kind)(op)
+            self.at += 1
+
+    def address(self, how: str, offset: int) -> int:
+        """Of this PE's, or in another cube's HBM, apart from what others use and where rings may lie."""
+        sip, cube, pe = self.place
+        if how == "far":
+            return PhysAddr(sip, 1 - cube, 7, "hbm", 2**20 * (1 + cube * 8 + pe) + offset).encode()
+        if how == "sram":
+            return PhysAddr(sip, cube, 0, "sram", 24 * 2**20 + 2**20 * pe + offset).encode()
+        return PhysAddr(sip, cube, pe, how, offset).encode()
+
+    def send(self, op: Op) -> None:
+        data = pattern(op.tag, op.words)
+        if op.how == "handle":
+            self.tl.send(op.direction, TensorHandle(self.tl, data, I32))
+            return
+        address, memory = self.address(op.how, SOURCE), self.sip.memory
+        memory.write(address, data.tobytes())
+        self.tl.send(op.direction, src_addr=address, shape=op.words, dtype="i32")
+        memory.write(address, bytes(4 * op.words))
+
+    def forward(self, op: Op) -> None:
+        if self.last is None:
+            self.send(op)
+        else:
+            self.tl.send(op.direction, self.last)
+
+    def copied(self, op: Op) -> dict[str, Any]:
+        if not op.how:
+            return {}
+        return {"dst_addr": self.address(op.how, COPIES + self.at * SLOT_BYTES), "dst_space": op.how}
+
+    def saw(self, direction: str, handle: TensorHandle, into: dict[str, Any]) -> None:
+        tag, words = int(handle.array[0]) // 1000, handle.array.size
+        assert (handle.array == pattern(tag, words)).all(), f"rank {self.rank} got {handle.array} from {direction}"
+        data = handle.array.tobytes()
+        if into:
+            assert self.sip.memory.read(into["dst_addr"], len(data)) == data, f"rank {self.rank}: not copied"
+        self.got.append((direction, tag, words))
+        self.handles.append((handle, data))
+        self.last = handle
+
+    def recv(self, op: Op) -> None:
+        into = self.copied(op)
+        self.saw(op.direction, self.tl.recv(op.direction, op.words, "i32", **into), into)
+
+    def any(self, op: Op) -> None:
+        into = self.copied(op)
+        handle = self.tl.recv(shape=op.words, dtype="i32", **into)
+        assert self.tl.last_polled_dir is not None
+        self.choices.append(self.tl.last_polled_dir)
+        self.saw(self.tl.last_polled_dir, handle, into)
+
+    def post(self, op: Op) -> None:
+        into = self.copied(op)
+        self.futures[op.tag] = self.tl.recv_async(op.direction, op.words, "i32", **into), into
+
+    def wait(self, op: Op) -> None:
+        future, into = self.futures[op.tag]
+        self.saw(op.direction, self.tl.wait(future), into)
+
+    def pause(self, op: Op) -> None:
+        self.sip.engine.at(self.sip.engine.now_ps + op.tag, self.task.resume)
+        self.task.wait("a pause")
+
+    def add(self, _op: Op) -> None:
+        if self.last is not None:
+            _ = self.last + self.last
+
+    def store(self, _op: Op) -> None:
+        if self.last is not None:
+            self.tl.store(self.address("hbm", STORES), self.last)
+
+
+class Settings(NamedTuple):
+    """What varies from one run of a program to the next; results do not depend on it, times do."""
+
+    sips: int
+    buffer_kind: str
+    backpressure: str
+    credit_return_mode: str
+
+    def chosen(self, program: Program, seed: int) -> dict[str, Any]:
+        rng = random.Random(seed)
+        strict = program.n_slots in (1, 2, 4, 8) and rng.random() < 0.3
+        channels = rng.random() < 0.7
+        line = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.shape": [self.sips, 1]}
+        return {
+            "system.sips.count": self.sips,
+            "sip.cube_mesh": {"w": 2, "h": 1},
+            "system.sips.link": rng.choice(("ucie", "ucie", "ethernet_100g")),
+            "defaults.buffer_kind": self.buffer_kind,
+            "defaults.backpressure": self.backpressure,
+            "defaults.poll_interval_ns": rng.choice((1, 10, 37, 1000)),
+            "defaults.credit_return_mode": self.credit_return_mode,
+            "defaults.piggyback_wait_ns": rng.choice((0, 5, 100, 2000)),
+            "defaults.n_slots": program.n_slots,
+            "defaults.slot_size": SLOT_BYTES,
+            "defaults.virtual_channels": channels,
+            "defaults.credit_virtual_channel": channels
+            and self.credit_return_mode != "fast_path"
+            and rng.random() < 0.5,
+            "defaults.ipcq_credit_size_bytes": 16 if strict else rng.choice((1, 16, 64)),
+            "defaults.hw_strict": strict,
+            "defaults.strict_validation": rng.random() < 0.5,
+            "hbm.bandwidth_GBps": rng.choice((64, 8, 256)),
+            **(line if self.sips > 1 and rng.random() < 0.5 else {}),
+        }
+
+    def places(self, program: Program, seed: int) -> list[PePlace]:
+        """Different PEs, and few to a SIP, so that most rings lead to another one."""
+        rng = random.Random(seed)
+        room = [PePlace(sip, cube, pe) for sip in range(self.sips) for cube in range(2) for pe in range(3)]
+        rng.shuffle(room)
+        return room[: len(program.table)]
+
+
+class Ran(NamedTuple):
+    """A run that is over. ``blocked``: as the tasks were left."""
+
+    engine: InProcess
+    kernels: list[Kernel]
+    blocked: dict[int, Blocked]
+
+    def results(self) -> list[tuple[int, str]]:
+        return [(member.sip.engine.now_ps, member.sip.oplog.sha256()) for member in self.engine.members]
+
+
+def run_program(program: Program, settings: Settings, seed: int, mail_seed: int = 0) -> Ran:
+    places = settings.places(program, seed)
+    plan = WiredPlan(config(settings.chosen(program, seed)), places, program.table)
+    job = Job(check_invariants=True, verify=False)
+    request = Request(plan, job, "", 0.0, Progress(quiet=True))
+    engine = InProcess(request, Undisturbed(), ShuffledPostOffice(mail_seed))
+    kernels: dict[int, Kernel] = {}
+
+    def start(member: Member) -> None:
+        for rank, place in enumerate(places):
+            if place.sip == member.rank:
+                kernels[rank] = Kernel(program, rank, member, place)
+
+    for member in engine.members:
+        member.start_program = partial(start, member)  # type: ignore[method-assign]
+    engine.run()
+    blocked = {}
+    for rank, kernel in kernels.items():
+        if not kernel.task.ended:
+            reason = kernel.task.waits_for
+            assert isinstance(reason, Waiting), f"rank {rank} stands in {reason}"
+            blocked[rank] = Blocked(kernel.at, reason.op, reason.directions)
+    return Ran(engine, [kernels[rank] for rank in range(len(places))], blocked)
+
+
+def check(program: Program, ran: Ran) -> None:
+    """What happened is what the model says, or one of the ways in which it could go."""
+    error = ran.engine.outcome.error
+    said = "" if error is None else f"{error.kind}: {error.message}\n{error.detail}"
+    assert error is None or error.kind == "IpcqDeadlock", said
+    verdict = judge(program, {kernel.rank: kernel.choices for kernel in ran.kernels})
+    assert ran.blocked == verdict.blocked, said
+    assert (error is not None) == bool(verdict.blocked), said
+    assert {kernel.rank: kernel.got for kernel in ran.kernels} == verdict.got
+    for kernel in ran.kernels:
+        assert all(handle.array.tobytes() == data for handle, data in kernel.handles), "a handle's values changed"
+    _check_pointers(program, ran, verdict.sent, verdict.taken)
+    if error is not None:
+        _check_report(program, ran, error.facts["deadlock"])
+
+
+def _check_pointers(program: Program, ran: Ran, sent: Any, taken: Any) -> None:
+    """At the end nothing is on its way: both ends know the same."""
+
+    def queue(rank: int, direction: str) -> Any:
+        kernel = ran.kernels[rank]
+        return kernel.sip.pe(kernel.place.cube, kernel.place.pe).ipcq.queues[direction]
+
+    for (rank, direction), (sender, theirs) in program.rings.items():
+        here, there = queue(rank, direction), queue(sender, theirs)
+        pointers = there.my_head, here.peer_head_cache, here.my_tail, there.peer_tail_cache
+        count, gone = sent[rank, direction], taken[rank, direction]
+        assert pointers == (count, count, gone, gone), (rank, direction)
+
+
+def _check_report(program: Program, ran: Ran, facts: dict[str, Any]) -> None:
+    """Everybody who is blocked is told, nobody else; and a circle if and only if there is one."""
+    told = {(w["here"]["rank"], w["here"]["cube"], w["here"]["pe"]) for w in facts["waits"]}
+    assert told == {tuple(ran.kernels[rank].place) for rank in ran.blocked}
+    if all(len(where.directions) == 1 for where in ran.blocked.values()):
+        assert bool(facts["cycle"]) == circle(program, ran.blocked), msgspec.json.encode(facts).decode()
