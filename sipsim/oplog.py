@@ -20,9 +20,9 @@ class OpLog:
         self.records: list[tuple[Any, ...]] = []
         self.count = 0
 
-    def append(self, kind: str, start_ps: int, end_ps: int, cube: int, pe: int, *fields: Any) -> None:
-        """Note one operation. ``fields`` are the ones that :data:`FIELDS` names for its kind, in that order."""
-        self._pending.append((kind, start_ps, end_ps, cube, pe, *fields))
+    def append(self, *record: Any) -> None:
+        """Note one operation: kind, start and end in ps, cube, PE, and what :data:`FIELDS` names for its kind."""
+        self._pending.append(record)
         if len(self._pending) >= FLUSH_EVERY:
             self._flush()
 

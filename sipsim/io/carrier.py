@@ -7,6 +7,7 @@ continue exactly where a single fabric would (DESIGN section 5).
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from sipsim.address import PhysAddr
 from sipsim.engine import Engine
@@ -24,6 +25,15 @@ from sipsim.plan import Plan
 from sipsim.session import Session
 
 Ps = int
+
+
+class Way(NamedTuple):
+    """From a PE to a peer's ring, or to the far end of the link behind ``port``, which is "" on the same SIP."""
+
+    src: Node
+    port: str
+    route: Route
+    departures: Departures
 
 
 class Carrier:
@@ -49,6 +59,7 @@ class Carrier:
         self._least_ways: dict[tuple[Node, str, int], Ps] = {}
         self._departures: dict[Node, Departures] = {}
         self._behind: dict[int, tuple[Route, Route]] = {}
+        self._ways: dict[int, Way] = {}
         self._halves: dict[int, tuple[Route, tuple[Route, Route]]] = {}
         self._started = 0
         self.bytes_sent = 0
@@ -58,21 +69,16 @@ class Carrier:
 
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
         """
-        src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
+        peer, (src, port, route, departures) = queue.peer, self._ways.get(id(queue)) or self._way_of(queue, token)
         nbytes, overhead_ps = self._message_bytes(len(token.data)), self._plan.ipcq_overhead_ps
         freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, token)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is not None and self._system.graph.node_of(source) == src:
             source = None
-        number, port = 0, ""
-        if peer.sip == self._sip:
-            route = self._system.graph.route(src, self._landing(freight))
-        else:
-            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-            route = self._system.leaving(src, port)
+        number = 0
+        if port:
             fetch_ps = 0 if source is None else self._least_fetch_ps(src, source)
             number = self._note_leaving(src, port, nbytes, overhead_ps + fetch_ps)
-        departures = self._departures_of(src)
         if source is None and departures.is_clear:
             self._depart(route, port, freight, number, overhead_ps)
             return
@@ -89,6 +95,18 @@ class Carrier:
             return
         here_ps = self._engine.now_ps + overhead_ps + route.start_ps
         departures.here(departure, here_ps, here_ps)
+
+    def _way_of(self, queue: QueuePair, token: IpcqDmaToken) -> "Way":
+        """How the messages of a queue pair leave. Queue pairs live as long as their SIP."""
+        src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
+        if peer.sip == self._sip:
+            port, end = "", self._system.graph.memory_node(peer.cube, peer.pe, self._ring_kind)
+            route = self._system.graph.route(src, end)
+        else:
+            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
+            route = self._system.leaving(src, port)
+        way = self._ways[id(queue)] = Way(src, port, route, self._departures_of(src))
+        return way
 
     def carry_credit(
         self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]

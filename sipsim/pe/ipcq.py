@@ -103,7 +103,7 @@ class PeIpcq:
             )
         while queue.is_full:
             queue.sender, queue.sender_since_ps = task, self._engine.now_ps
-            task.wait(Waiting("send", (direction,)))
+            task.wait(queue.send_wait)
         slot_pa, seq, now_ps = queue.next_tx_slot_pa(), queue.my_head, self._engine.now_ps
         riders = self._credit_return.riders(queue.peer.place)
         token = IpcqDmaToken(
@@ -131,7 +131,7 @@ class PeIpcq:
         """Block until a posted receive has ended; its message."""
         if not receive.ended:
             receive.task = task
-            task.wait(Waiting("recv", (direction,)))
+            task.wait(self.queues[direction].recv_wait)
         assert receive.received is not None
         return receive.received
 
@@ -166,7 +166,7 @@ class PeIpcq:
                 queue.direction,
             )
         self._memory.write(token.dst_addr, token.data)
-        queue.messages[token.sender_seq] = Message(len(token.data), token.dtype, token.shape)
+        queue.messages[token.sender_seq] = token
         queue.peer_head_cache = token.sender_seq + 1
         if self._checker is not None:
             self._checker.arrived(self.place, queue, token)
@@ -215,12 +215,13 @@ class PeIpcq:
 
     def _take(self, queue: QueuePair, receive: Receive) -> None:
         """Latch the next message; with ``copy_to_dst`` its slot is free only when it has been copied."""
-        slot_pa, message = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
-        data = self._memory.read(slot_pa, message.nbytes)
-        receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, message)
+        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
+        nbytes = len(token.data)
+        data = self._memory.read(slot_pa, nbytes)
+        receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape)
         if self._checker is not None:
             self._checker.taken(self.place, queue, data)
-        if receive.copy_to is None or receive.copy_to.nbytes != message.nbytes:
+        if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
             self._free_slot(queue, receive)
             return
         queue.is_held = True

@@ -70,7 +70,7 @@ class IpcqDmaToken(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What lies in a slot, as it was sent."""
+    """What is sent: so many bytes of a type and shape."""
 
     nbytes: int
     dtype: str
@@ -84,7 +84,8 @@ class Received(NamedTuple):
     slot_pa: int
     consumer_seq: int
     data: bytes
-    message: Message
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class Waiting(NamedTuple):

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sipsim.pe.ipcq_messages import IpcqInitEntry, Message
+from sipsim.pe.ipcq_messages import IpcqDmaToken, IpcqInitEntry, Waiting
 from sipsim.pe.task import Task
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ class QueuePair:
         "n_slots",
         "peer",
         "peer_head_cache",
+        "peer_name",
         "peer_tail_cache",
         "posted",
+        "recv_wait",
+        "send_wait",
         "sender",
         "sender_since_ps",
         "slot_size",
@@ -50,7 +53,10 @@ class QueuePair:
         self.sender_since_ps = 0
         self.is_held = False
         self.posted: deque[Receive] = deque()
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, IpcqDmaToken] = {}
+        self.peer_name = ".".join(map(str, self.peer.place))
+        self.send_wait = Waiting("send", (self.direction,))
+        self.recv_wait = Waiting("recv", (self.direction,))
 
     @property
     def is_full(self) -> bool:

@@ -61,6 +61,7 @@ class IpcqWords:
         self._engine = sip.engine
         self._translate = translate
         self._strict = sip.plan.ipcq.strict_validation
+        self._append = sip.oplog.append
         self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
 
@@ -93,14 +94,17 @@ class IpcqWords:
         """
         source = self._source(src, src_addr, nbytes, shape, dtype, space)
         slot_pa, seq = self._pe.ipcq.send(self._task(), dir, source)
-        message, peer = source.message, self._pe.ipcq.queues[dir].peer
+        message, queue, now_ps = source.message, self._pe.ipcq.queues[dir], self._engine.now_ps
         self._trace("send", dir, message.nbytes)
-        self._log(
+        self._append(
             "ipcq.send",
-            self._engine.now_ps,
+            now_ps,
+            now_ps,
+            self._pe.cube,
+            self._pe.pe,
             self._here,
-            f"{peer.sip}.{peer.cube}.{peer.pe}",
-            peer.buffer_kind,
+            queue.peer_name,
+            queue.peer.buffer_kind,
             slot_pa,
             message.nbytes,
             dir,
@@ -176,16 +180,19 @@ class IpcqWords:
         """A receive of this kernel has ended, now."""
         received = future.received
         assert received is not None
-        direction, nbytes = received.direction, received.message.nbytes
-        peer = self._pe.ipcq.queues[direction].peer
+        direction, nbytes = received.direction, len(received.data)
+        queue = self._pe.ipcq.queues[direction]
         self._trace("recv", direction, nbytes)
-        self._log(
+        self._append(
             "ipcq.recv",
             future.since_ps,
+            self._engine.now_ps,
+            self._pe.cube,
+            self._pe.pe,
             RETURN_SLOT if future.copy_to is None else COPY_TO_DST,
-            f"{peer.sip}.{peer.cube}.{peer.pe}",
+            queue.peer_name,
             self._here,
-            peer.buffer_kind,
+            queue.peer.buffer_kind,
             received.slot_pa,
             nbytes,
             direction,
@@ -252,13 +259,12 @@ class IpcqWords:
             raise KernelError(f"{place} is not in space {space}")
 
     def _check_match(self, received: Received, future: RecvFuture) -> None:
-        message, kind, dims = received.message, future.dtype, future.dims
+        kind, dims, came = future.dtype, future.dims, len(received.data)
         nbytes = math.prod(dims) * kind.itemsize
-        same_type = (message.dtype, message.shape) == (kind.name, dims)
-        if message.nbytes != nbytes or (self._strict and not same_type):
+        if came != nbytes or (self._strict and (received.dtype, received.shape) != (kind.name, dims)):
             raise IpcqTypeMismatch(
                 f"recv {received.direction} expects {kind}{list(dims)} ({nbytes} bytes), but the message is "
-                f"{message.dtype}{list(message.shape)} ({message.nbytes} bytes); make send and recv agree",
+                f"{received.dtype}{list(received.shape)} ({came} bytes); make send and recv agree",
                 direction=received.direction,
             )
 

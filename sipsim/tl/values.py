@@ -1,5 +1,6 @@
 """What kernel words take and give: typed pointers and tensor handles."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +100,7 @@ def pointee(ptr: int, dtype: object) -> DType:
     raise KernelError(f"address {int(ptr):#x} has no type; say dtype=")
 
 
+@lru_cache(maxsize=1024)
 def as_text(shape: Shape) -> str:
     """A shape as the op log has it."""
     return "x".join(map(str, shape))
