@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.noc.graph import Edge, Route
+from sipsim.noc.switching import Switching
+from sipsim.noc.virtual_channels import COMPUTE, Arbitration
 
 Ps = int
 Gaps = tuple[tuple[Ps, Ps], ...]
@@ -101,20 +103,31 @@ Agenda = list[tuple[Ps, int, int, Transfer]]
 class Fabric:
     """All edges of one SIP and the transfers on them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
         self._engine = engine
+        self._switching = None if arbitration is None else Switching(engine, arbitration)
         self._lanes: dict[Edge, Lane] = {}
         self._hops: dict[tuple[int, int], tuple[Route, list[Hop]]] = {}
         self._started = 0
 
     def start(
-        self, route: Route, nbytes: int, done: Done, lead_ps: Ps = 0, delay_ps: Ps = 0, span_ps: Ps = 0
+        self,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        vc: int = COMPUTE,
+        lead_ps: Ps = 0,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
     ) -> None:
         """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 
         ``delay_ps`` comes before the head leaves the first node. ``span_ps``: the tail is here now and the
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
         """
+        if self._switching is not None:
+            self._switching.start(route, nbytes, done, vc, lead_ps, delay_ps, span_ps)
+            return
         now = self._engine.now_ps
         self._started += 1
         transfer = Transfer(self._started, self._hops_of(route, nbytes), lead_ps, done)
