@@ -46,7 +46,7 @@ class Switching:
         self._agenda: list[Event] = []
         self._started = 0
         self._pushed = 0
-        self._latest = (0, 0)
+        self._latest = (0, 0, 0, 0)
 
     def start(
         self, route: Route, nbytes: int, done: Done, vc: int, lead_ps: Ps = 0, delay_ps: Ps = 0, span_ps: Ps = 0
@@ -56,7 +56,7 @@ class Switching:
         if self._agenda:
             self._advance(now)
         self._started += 1
-        self._latest = (now, self._started)
+        self._latest = (now, self._started, 0, _ARRIVES)
         legs = self._legs_of(route, nbytes)
         tail = now + delay_ps + route.start_ps
         train = Train(self._started, legs, vc, lead_ps, done, Source(tail - span_ps, tail))
@@ -114,17 +114,17 @@ class Switching:
         agenda = self._agenda
         while agenda and agenda[0][0] <= until_ps:
             event = heappop(agenda)
-            if event[:2] > self._latest:
-                self._latest = event[:2]
+            if event[:4] > self._latest:
+                self._latest = event[:4]
             event[5](*event[6])
 
     def _push(self, time_ps: Ps, train: Train, hop: int, kind: int, action: Callable[..., None], *rest: Any) -> None:
         self._pushed += 1
         heappush(self._agenda, (time_ps, train.seq, hop, kind, self._pushed, action, rest))
 
-    def _is_over(self, time_ps: Ps, train: Train) -> bool:
-        """Whether what happens to a train at a time has happened."""
-        return (time_ps, train.seq) <= self._latest
+    def _is_over(self, time_ps: Ps, train: Train, hop: int, kind: int) -> bool:
+        """Whether what happens to a train at a time and place has happened."""
+        return (time_ps, train.seq, hop, kind) <= self._latest
 
     # --- flights ---------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Switching:
             lane, drain, onward, _, _ = legs[hop]
             spans = lane.spans
             if spans and spans[-1].end_ps < now:
-                lane.free_ps = spans[-1].end_ps
+                lane.free_ps = max(lane.free_ps, spans[-1].end_ps)
                 spans.clear()
             start = head if head > lane.free_ps else lane.free_ps
             end = start + drain
@@ -176,10 +176,10 @@ class Switching:
         train.stamp += 1
         feed, plan, hop = train.feed, train.plan, train.first
         for span in self._forget(train, 0):
-            if not self._is_over(span[0], train):
+            if not self._is_over(span[0], train, hop, _ARRIVES):
                 break
             run = Run(train, hop, span[0], WHOLE, 0, feed)
-            if self._is_over(span[1], train):
+            if self._is_over(span[1], train, hop, _ENDS):
                 lane = train.legs[hop].lane
                 lane.free_ps = max(lane.free_ps, span[1])
                 train.passed = hop + 1
@@ -217,10 +217,10 @@ class Switching:
         """Somebody gets in line at an edge: no flight over it stands."""
         while lane.spans:
             start, end, _, train, hop = lane.spans[0]
-            if self._is_over(end, train):
+            if self._is_over(end, train, hop, _ENDS):
                 lane.spans.pop(0)
                 lane.free_ps = max(lane.free_ps, end)
-            elif self._is_over(start, train):
+            elif self._is_over(start, train, hop, _ARRIVES):
                 feed, reached = self._land(train)
                 if reached < len(train.legs):
                     head = max(feed.onward_ps(WHOLE), self._latest[0])
@@ -259,17 +259,17 @@ class Switching:
         at_chunk = lane.turn.yields(run.train.vc, vc)
         if run.train.vc == vc or at_chunk is None:
             return
-        leg = run.leg
-        chunks = leg.chunks(run.first)
+        leg, chunks = run.leg, run.leg.chunks(run.first)
         first, step = (1, 1) if at_chunk else (lane.turn.left, lane.turn.weights[run.train.vc])
-        low, high = 0, -(-(chunks - leg.chunks(run.last) - first) // step)
+        low, high = 0, (chunks - leg.chunks(run.last) - first) // step + 1
         while low < high:
             middle = (low + high) // 2
-            if self._is_over(run.passes_ps(leg.mark(chunks - first - middle * step)), run.train):
+            share = leg.mark(chunks - first - middle * step)
+            if self._is_over(run.passes_ps(share), run.train, run.hop, _ENDS):
                 low = middle + 1
             else:
                 high = middle
-        share = leg.mark(chunks - first - low * step) if first + low * step <= chunks else 0
+        share = leg.mark(max(chunks - first - low * step, 0))
         if share > run.last:
             self._cut(run, share)
 
@@ -298,14 +298,14 @@ class Switching:
             return
         if len(here) == 1:
             visit, came_ps = here[0], here[0].feeds[0].onward_ps(here[0].rest)
-            if self._is_over(came_ps, visit.train):
+            if self._is_over(came_ps, visit.train, visit.hop, _ARRIVES):
                 lane.turn.choose([visit.train.vc])
                 self._run(lane, visit, max(came_ps, lane.free_ps), visit.feeds[0].last)
             else:
                 self._wait(lane, visit, came_ps)
             return
         ready = {visit.train.vc: self._ready_ps(visit) for visit in here}
-        able = [visit.train.vc for visit in here if self._is_over(ready[visit.train.vc], visit.train)]
+        able = [v.train.vc for v in here if self._is_over(ready[v.train.vc], v.train, v.hop, _ARRIVES)]
         if not able:
             visit = min(here, key=lambda visit: (ready[visit.train.vc], visit.train.seq))
             self._wait(lane, visit, ready[visit.train.vc])
