@@ -72,11 +72,7 @@ class Switching:
         known = self._legs.get((id(route), nbytes))
         if known is not None:
             return known[1]
-        chunk = self._arbitration.chunk_bytes
-        legs = [
-            Leg(self._lane(e), e.drain_ps(nbytes), e.wire_ps + e.overhead_ps, e.wire_bytes(nbytes), chunk)
-            for e in route.edges
-        ]
+        legs = [Leg(self._lane(edge), nbytes, self._arbitration.chunk_bytes) for edge in route.edges]
         self._legs[id(route), nbytes] = (route, legs)
         return legs
 
@@ -133,23 +129,24 @@ class Switching:
         seq, now, legs, plan = train.seq, self._latest[0], train.legs, train.plan
         head, tail = train.reach
         for hop in range(train.first + len(plan), len(legs)):
-            lane, drain, onward, _, _ = legs[hop]
+            leg = legs[hop]
+            lane = leg.lane
             spans = lane.spans
-            if spans and spans[-1].end_ps < now:
-                lane.free_ps = max(lane.free_ps, spans[-1].end_ps)
+            if spans and spans[-1][1] < now:
+                lane.free_ps = max(lane.free_ps, spans[-1][1])
                 spans.clear()
             start = head if head > lane.free_ps else lane.free_ps
-            end = start + drain
+            end = start + leg.drain_ps
             if end < tail:
                 end = tail
             if lane.held or (spans and not _fits(spans, start, end, seq)):
                 self._stop_before(train, hop, head, tail)
                 return
-            spans.append(Span(start, end, seq, train, hop))
-            if len(spans) > 1 and spans[-2].start_ps > start:
-                spans.sort()
+            spans.append((start, end, seq, train, hop))
+            if len(spans) > 1 and spans[-2][0] > start:
+                spans.sort(key=_by_start)
             plan.append((start, end))
-            head, tail = start + onward, end + onward
+            head, tail = start + leg.onward_ps, end + leg.onward_ps
         train.reach = head, tail
 
     def _stop_before(self, train: Train, hop: int, head: Ps, tail: Ps) -> None:
@@ -197,7 +194,7 @@ class Switching:
         plan, first = train.plan, train.first
         for index in range(first + keep, first + len(plan)):
             lane = train.legs[index].lane
-            lane.spans = [span for span in lane.spans if span.train is not train]
+            lane.spans = [span for span in lane.spans if span[3] is not train]
         out = plan[keep:]
         del plan[keep:]
         return out
@@ -281,7 +278,7 @@ class Switching:
             if hop < len(train.legs):
                 head = max(feed.onward_ps(WHOLE), self._latest[0])
                 self._push(head, train, hop, _ARRIVES, self._arrive, train, hop, feed)
-        run.last = share
+        run.cut(share)
         train.visits[run.hop].rest = share
         if train.last_run is run:
             train.last_run = None
@@ -371,7 +368,7 @@ class Switching:
 
     def _push_end(self, run: Run) -> None:
         run.stamp += 1
-        self._push(run.passes_ps(run.last), run.train, run.hop, _ENDS, self._end, run, run.stamp)
+        self._push(run.end_ps, run.train, run.hop, _ENDS, self._end, run, run.stamp)
 
     def _end(self, run: Run, stamp: int) -> None:
         """A run is through: its edge is free."""
@@ -380,7 +377,7 @@ class Switching:
         train, leg = run.train, run.leg
         lane, visit = leg.lane, train.visits[run.hop]
         lane.serving = None
-        lane.free_ps = run.passes_ps(run.last)
+        lane.free_ps = run.end_ps
         lane.turn.sent(train.vc, leg.chunks(run.first) - leg.chunks(run.last))
         if run.last == visit.feeds[0].last:
             visit.feeds.popleft()
@@ -390,6 +387,10 @@ class Switching:
             del train.visits[run.hop]
             train.passed = run.hop + 1
         self._decide(lane)
+
+
+def _by_start(span: Span) -> tuple[Ps, int]:
+    return span[0], span[2]
 
 
 def _fits(spans: list[Span], start_ps: Ps, end_ps: Ps, seq: int) -> bool:

@@ -1,9 +1,9 @@
 """Trains on edges that virtual channels share: what of a train is where, and when, without arbitration.
 
 A place in a train is told by its *share*: how much of the train is still to come after it, as good as exactly. 2**128
-is the whole train, 0 is its end. An edge *runs* a part of a train; the part's bytes go on as the edge's bandwidth and the
-run upstream that feeds it allow, so that the time at which a share passes follows from the starts of the runs behind
-it. Nothing else is kept of a run, and a run that is cut short needs no new times.
+is the whole train, 0 is its end. An edge *runs* a part of a train; the part's bytes go on as the edge's bandwidth and
+the run upstream that feeds it allow, so that the time at which a share passes follows from the starts of the runs
+behind it. Nothing else is kept of a run, and a run that is cut short needs no new times.
 """
 
 from collections import deque
@@ -17,6 +17,8 @@ from sipsim.units import PS_PER_S
 Ps = int
 Share = int
 Done = Callable[[Ps, Ps], None]
+Span = tuple[Ps, Ps, int, "Train", int]
+"""A flight's time at one edge: start, end, start number, train, hop."""
 
 _BITS = 128
 WHOLE: Share = 1 << _BITS
@@ -42,28 +44,38 @@ class Lane:
         self.ready_ps: Ps | None = None
 
 
-class Leg(NamedTuple):
+class Leg:
     """One edge of a train's way. Chunks are counted from the end of the train, so only the first can be short."""
 
-    lane: Lane
-    drain_ps: Ps
-    onward_ps: Ps
-    wire_bytes: int
-    chunk_bytes: int
+    __slots__ = ("_chunk", "_rate", "_work", "drain_ps", "lane", "onward_ps", "wire_bytes")
+
+    def __init__(self, lane: Lane, nbytes: int, chunk_bytes: int) -> None:
+        edge = lane.edge
+        self.lane = lane
+        self.drain_ps: Ps = edge.drain_ps(nbytes)
+        self.onward_ps: Ps = edge.wire_ps + edge.overhead_ps
+        self.wire_bytes = edge.wire_bytes(nbytes)
+        self._chunk = chunk_bytes << _BITS
+        self._work = self.wire_bytes * PS_PER_S
+        self._rate = edge.bandwidth_bps << _BITS
 
     def left_ps(self, share: Share) -> Ps:
         """Time that this edge needs for what follows ``share``."""
         if share == WHOLE:
             return self.drain_ps
-        return -(-self.wire_bytes * share * PS_PER_S // (self.lane.edge.bandwidth_bps << _BITS))
+        return -(-self._work * share // self._rate) if share else 0
 
     def chunks(self, share: Share) -> int:
         """Chunks that follow ``share``, one that has begun included."""
-        return -(-self.wire_bytes * share // (self.chunk_bytes << _BITS))
+        return -(-self.wire_bytes * share // self._chunk) if share else 0
 
     def mark(self, chunks: int) -> Share:
         """The share at which so many chunks follow."""
-        return min((chunks * self.chunk_bytes << _BITS) // self.wire_bytes, WHOLE)
+        return min(chunks * self._chunk // self.wire_bytes, WHOLE)
+
+    def is_like(self, other: "Leg") -> bool:
+        """Whether it needs the same time for every share."""
+        return self._work == other._work and self._rate == other._rate
 
 
 class Source(NamedTuple):
@@ -77,8 +89,9 @@ class Source(NamedTuple):
         """When ``share`` reaches the first edge."""
         return self.head_ps + ((self.tail_ps - self.head_ps) * (WHOLE - share) >> _BITS)
 
-    def feed_from(self, _run: "Run") -> None:
-        """Nobody cuts a source short."""
+    def may_delay(self, run: "Run") -> bool:
+        """Whether ``run`` may have to wait for it after its start."""
+        return self.tail_ps > run.start_ps
 
 
 class Run:
@@ -87,7 +100,7 @@ class Run:
     ``taker`` is the last run downstream that this one feeds; ``stamp`` tells the valid end event from older ones.
     """
 
-    __slots__ = ("_fed", "_first_ps", "first", "hop", "last", "leg", "stamp", "start_ps", "taker", "train")
+    __slots__ = ("_fed", "_first_ps", "end_ps", "first", "hop", "last", "leg", "stamp", "start_ps", "taker", "train")
 
     def __init__(self, train: "Train", hop: int, start_ps: Ps, first: Share, last: Share, feed: "Feed") -> None:
         self.train = train
@@ -95,14 +108,16 @@ class Run:
         self.leg = train.legs[hop]
         self.start_ps = start_ps
         self.first = first
-        self.last = last
         self.stamp = 0
         self.taker: Run | None = None
         self._first_ps = self.leg.left_ps(first)
-        feed.feed_from(self)
-        # The times at which shares come are convex: where they keep up at the end, they do all the way.
-        slow = feed.onward_ps(last) > start_ps + self._first_ps - self.leg.left_ps(last)
-        self._fed: Feed | None = feed if slow else None
+        self._fed: Feed | None = feed if feed.may_delay(self) else None
+        self.cut(last)
+
+    def cut(self, share: Share) -> None:
+        """It ends at a share that has not passed yet."""
+        self.last = share
+        self.end_ps: Ps = self.passes_ps(share)
 
     def passes_ps(self, share: Share) -> Ps:
         """When ``share`` is through."""
@@ -110,23 +125,25 @@ class Run:
         return own if self._fed is None else max(own, self._fed.onward_ps(share))
 
     def onward_ps(self, share: Share) -> Ps:
-        """When ``share`` reaches the next edge."""
-        passes_ps = self.start_ps if share == self.first else self.passes_ps(share)
-        return passes_ps + self.leg.onward_ps
+        """When ``share`` reaches the next edge; of its first share, the byte after it."""
+        if share == self.first:
+            return self.start_ps + self.leg.onward_ps
+        return (self.end_ps if share == self.last else self.passes_ps(share)) + self.leg.onward_ps
 
-    def feed_from(self, run: "Run") -> None:
-        """``run`` takes from this one."""
+    def may_delay(self, run: "Run") -> bool:
+        """``run`` takes from this one. Whether it may have to wait for it in between, wherever it ends."""
         self.taker = run
+        return not (self._fed is None and self.leg.is_like(run.leg)) and self.end_ps + self.leg.onward_ps > run.start_ps
 
 
 Feed = Run | Source
 
 
 class Visit:
-    """A train at an edge that has a queue: what came and is not sent (``feeds``), from where on it is not sent (``rest``),
-    and when its head left."""
+    """A train at an edge that has a queue: what came and is not all sent (``feeds``), from where on it is not sent
+    (``rest``), and when its head left."""
 
-    __slots__ = ("feeds", "hop", "leg", "left_ps", "rest", "train")
+    __slots__ = ("feeds", "hop", "left_ps", "leg", "rest", "train")
 
     def __init__(self, train: "Train", hop: int, rest: Share) -> None:
         self.train = train
@@ -193,7 +210,7 @@ class Train:
             return self.reach if self.next_hop == len(self.legs) else None
         if self.last_run is None:
             return None
-        return self.head_ps, self.last_run.onward_ps(self.last_run.last)
+        return self.head_ps, self.last_run.end_ps + self.last_run.leg.onward_ps
 
     def least_tail_ps(self, now: Ps) -> Ps:
         """No later than its tail can be through, if its end is not planned: what others do can only delay it."""
@@ -215,21 +232,12 @@ def _least_visit_ps(visit: Visit, now: Ps) -> tuple[Ps, Ps]:
     run = lane.serving
     if run is not None and run.train is visit.train:
         assert visit.left_ps is not None
-        return visit.left_ps, run.passes_ps(run.last) + leg.left_ps(run.last)
+        return visit.left_ps, run.end_ps + leg.left_ps(run.last)
     # A run of another channel may yet be cut short, and gives way.
-    start = now if run is None or run.train.vc != visit.train.vc else max(now, run.passes_ps(run.last))
+    start = now if run is None or run.train.vc != visit.train.vc else max(now, run.end_ps)
     for other in lane.queues[visit.train.vc]:
         if other is visit:
             break
         start += other.leg.left_ps(other.rest)
     return start if visit.left_ps is None else visit.left_ps, start + leg.left_ps(visit.rest)
 
-
-class Span(NamedTuple):
-    """A flight's time at one edge."""
-
-    start_ps: Ps
-    end_ps: Ps
-    seq: int
-    train: Train
-    hop: int

@@ -48,7 +48,7 @@ class Witness:
         switching._advance(10**15)
         lanes: dict[Lane, list[Passage]] = {lane: [] for lane in switching.lanes.values()}
         for run in self.runs:
-            end = run.passes_ps(run.last)
+            end = run.end_ps
             passage = Passage(run.start_ps, end, run.train, run.hop, run.first, run.last, run.passes_ps)
             lanes[run.leg.lane].append(passage)
         for train in self.trains:
@@ -85,7 +85,7 @@ class Witness:
             amount = leg.left_ps(part.first) - leg.left_ps(part.last)
             assert part.end_ps - part.start_ps >= amount
             assert part.start_ps >= self.comes_ps(train, hop, part.first, before, first=True)
-            assert part.end_ps >= self.comes_ps(train, hop, part.last, before)
+            assert part.end_ps >= self.comes_ps(train, hop, part.last, before), (part, self.comes_ps(train, hop, part.last, before))
 
     def comes_ps(self, train: Train, hop: int, share: int, before: list[Passage], first: bool = False) -> int:
         """When a share of a train reaches an edge; with ``first``, the byte after it."""
