@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.noc.graph import Edge, Route
+from sipsim.noc.switching import Switching
 from sipsim.noc.virtual_channels import COMPUTE, Arbitration
 
 Ps = int
@@ -104,6 +105,7 @@ class Fabric:
 
     def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
         self._engine = engine
+        self._switching = None if arbitration is None else Switching(engine, arbitration)
         self._lanes: dict[Edge, Lane] = {}
         self._hops: dict[tuple[int, int], tuple[Route, list[Hop]]] = {}
         self._started = 0
@@ -123,6 +125,9 @@ class Fabric:
         ``delay_ps`` comes before the head leaves the first node. ``span_ps``: the tail is here now and the
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
         """
+        if self._switching is not None:
+            self._switching.start(route, nbytes, done, vc, lead_ps, delay_ps, span_ps)
+            return
         now = self._engine.now_ps
         self._started += 1
         transfer = Transfer(self._started, self._hops_of(route, nbytes), lead_ps, done)

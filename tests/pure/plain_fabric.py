@@ -6,6 +6,7 @@ edge the picoseconds that are taken, one by one. It is slow and knows nothing of
 
 import heapq
 import random
+from collections import deque
 from typing import NamedTuple
 
 from sipsim.engine import Engine
@@ -13,6 +14,7 @@ from sipsim.links.base import LinkKind
 from sipsim.links.ucie import Ucie
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.virtual_channels import Arbitration
 
 PS_PER_S = 10**12
 
@@ -40,6 +42,7 @@ class Journey(NamedTuple):
     delay_ps: int = 0
     span_ps: int = 0
     lead_ps: int = 0
+    vc: int = 0
 
 
 class End(NamedTuple):
@@ -50,10 +53,12 @@ class End(NamedTuple):
     tail_ps: int
 
 
-def travel(journeys: list[Journey], kind: type[Fabric] = Fabric) -> tuple[list[End], Fabric, Engine]:
+def travel(
+    journeys: list[Journey], kind: type[Fabric] = Fabric, arbitration: Arbitration | None = None
+) -> tuple[list[End], Fabric, Engine]:
     """All journeys, in order of their starts, on one fabric; where and when each ended."""
     engine = Engine()
-    fabric = kind(engine)
+    fabric = kind(engine, arbitration)
     ends: list[End | None] = [None] * len(journeys)
 
     def begin(index: int, journey: Journey) -> None:
@@ -62,7 +67,7 @@ def travel(journeys: list[Journey], kind: type[Fabric] = Fabric) -> tuple[list[E
             ends[index] = End(engine.now_ps, head_ps, tail_ps)
 
         rest = journey.lead_ps, journey.delay_ps, journey.span_ps
-        fabric.start(journey.route, journey.nbytes, done, *rest)
+        fabric.start(journey.route, journey.nbytes, done, journey.vc, *rest)
 
     for index, journey in enumerate(journeys):
         engine.at(journey.start_ps, lambda i=index, j=journey: begin(i, j))  # type: ignore[misc]
@@ -146,3 +151,113 @@ def _random_journey(rng: random.Random, start: int, edges_: list[Edge]) -> Journ
     if rng.random() < 0.3:
         return Journey(start, way, nbytes, 0, min(rng.randrange(60), start), lead)
     return Journey(start, way, nbytes, rng.choice((0, 0, 5, 30)), 0, lead)
+
+
+# --- the reference with virtual channels ----------------------------------------------------------------------
+
+
+class Chunk(NamedTuple):
+    """One chunk of a journey; ``left`` counts it and those after it."""
+
+    index: int
+    left: int
+    first: bool
+
+
+class Crossing:
+    """One edge: per channel the journeys that are here and their chunks, who is sending, and whose turn it is."""
+
+    def __init__(self, arbitration: Arbitration) -> None:
+        self.weights = arbitration.weights
+        self.journeys: list[deque[int]] = [deque() for _ in self.weights]
+        self.chunks: dict[int, deque[Chunk]] = {}
+        self.busy = False
+        self.turn, self.left = len(self.weights) - 1, 0
+
+    def next(self) -> Chunk | None:
+        """The chunk that goes now; the edge is idle and forgets its turn when there is none."""
+        n = len(self.weights)
+        able = [vc for vc in range(n) if self.journeys[vc] and self.chunks[self.journeys[vc][0]]]
+        if not able:
+            self.turn, self.left = n - 1, 0
+            return None
+        strict = [vc for vc in able if self.weights[vc] == 0]
+        if strict:
+            return self.chunks[self.journeys[strict[0]][0]].popleft()
+        if self.left == 0 or self.turn not in able:
+            self.turn = min(able, key=lambda vc: (vc - self.turn - 1) % n)
+            self.left = self.weights[self.turn]
+        self.left -= 1
+        return self.chunks[self.journeys[self.turn][0]].popleft()
+
+
+def chunk_drain_ps(here: Edge, nbytes: int, chunk: Chunk, chunk_bytes: int) -> int:
+    return here.drain_ps(min(nbytes, chunk.left * chunk_bytes)) - here.drain_ps((chunk.left - 1) * chunk_bytes)
+
+
+def chunked_reference(journeys: list[Journey], arbitration: Arbitration) -> list[End]:
+    """What must happen with virtual channels, where no edge is faster than the one before it: every chunk by itself,
+    in the order of time, of start, and of place on the way; its head before its end.
+    """
+    crossings: dict[Edge, Crossing] = {}
+    heads: dict[int, int] = {}
+    ends: dict[int, End] = {}
+    agenda: list[tuple[int, int, int, int, int, Chunk]] = []
+    for index, journey in enumerate(journeys):
+        count = -(-journey.nbytes // arbitration.chunk_bytes)
+        arrives = journey.start_ps + journey.delay_ps + journey.route.start_ps
+        for left in range(count, 0, -1):
+            heapq.heappush(agenda, (arrives, index, 0, 0, -left, Chunk(index, left, left == count)))
+    while agenda:
+        now, index, hop, ended, _, chunk = heapq.heappop(agenda)
+        journey = journeys[index]
+        crossing = crossings.setdefault(journey.route.edges[hop], Crossing(arbitration))
+        line = crossing.journeys[journey.vc]
+        if ended:
+            crossing.busy = False
+            if chunk.left == 1:
+                line.remove(index)
+        else:
+            if chunk.first:
+                line.append(index)
+                crossing.chunks[index] = deque()
+            crossing.chunks[index].append(chunk)
+        following = None if crossing.busy else crossing.next()
+        if following is None:
+            continue
+        crossing.busy = True
+        mover = journeys[following.index]
+        here = journey.route.edges[hop]
+        place = mover.route.edges.index(here)
+        tail = now + chunk_drain_ps(here, mover.nbytes, following, arbitration.chunk_bytes)
+        onward = here.wire_ps + here.overhead_ps
+        heapq.heappush(agenda, (tail, following.index, place, 1, -following.left, following))
+        if place + 1 < len(mover.route.edges):
+            heapq.heappush(agenda, (now + onward, following.index, place + 1, 0, -following.left, following))
+            continue
+        if following.first:
+            heads[following.index] = now + onward
+        if following.left == 1:
+            told = max(tail + onward - mover.lead_ps, mover.start_ps)
+            ends[following.index] = End(told, heads[following.index], tail + onward)
+    return [ends[index] for index in range(len(journeys))]
+
+
+def random_mixed_journeys(seed: int) -> tuple[list[Journey], Arbitration]:
+    """As :func:`random_journeys`, of two or three channels, over edges that are no faster than those before them."""
+    rng = random.Random(seed)
+    count, quick = rng.randint(1, 6), rng.random() < 0.5
+    speeds = sorted(rng.choice((1, 1, 2, 5)) for _ in range(count)) if rng.random() < 0.5 else [rng.choice((1, 3))] * count
+    made = [edge(i, rng.choice((0, 1, 3, 10, 40)), rng.choice((0, 1, 2)), speeds[i]) for i in range(count)]
+    arbitration = Arbitration(rng.choice((1, 2, 3, 5)), rng.choice(((1, 1), (2, 1), (1, 4), (1, 1, 0), (0, 2, 0), (2, 1, 3))))
+    starts = sorted(rng.randrange(8 if quick else 200) for _ in range(rng.randint(2, 14)))
+    journeys = []
+    for start in starts:
+        ways = sorted(rng.sample(range(count), rng.randint(1, min(4, count))))
+        way = route(*(made[i] for i in ways), start_ps=rng.choice((0, 0, 3)))
+        nbytes, last = rng.choice((1, 2, 3, 8, 20, 40)), way.edges[-1]
+        chunk = last.drain_ps(min(nbytes, arbitration.chunk_bytes))
+        lead = rng.choice((0, -rng.randrange(30), last.wire_ps + last.overhead_ps + rng.randint(1, chunk)))
+        vc = rng.randrange(len(arbitration.weights))
+        journeys.append(Journey(start, way, nbytes, rng.choice((0, 0, 5, 30)), 0, lead, vc))
+    return journeys, arbitration
