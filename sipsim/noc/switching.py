@@ -31,6 +31,7 @@ from sipsim.noc.graph import Edge, Route
 from sipsim.noc.trains import WHOLE, Done, Feed, Lane, Leg, Ps, Run, Share, Source, Span, Train, Visit
 from sipsim.noc.virtual_channels import Arbitration
 
+_PRUNE_AT = 32
 _ARRIVES, _ENDS, _READY = 0, 1, 2
 Event = tuple[Ps, int, int, int, int, Callable[..., None], tuple[Any, ...]]
 """(time, start number, hop, kind, count, action, arguments): one train's bytes arrive before its earlier ones end."""
@@ -134,17 +135,22 @@ class Switching:
             leg = legs[hop]
             lane = leg.lane
             spans = lane.spans
-            if spans and spans[-1][1] < now:
-                lane.free_ps = max(lane.free_ps, spans[-1][1])
-                spans.clear()
+            if spans and (spans[-1][1] < now or len(spans) > _PRUNE_AT):
+                lane.prune(now)
+                spans = lane.spans
+            came = head if head > now else now
             start = head if head > lane.free_ps else lane.free_ps
+            before = 0
+            if hop == 0 and spans and _is_behind(spans[-1], came, train):
+                _, start, _, other, _, _, before = spans[-1]
+                before += other.legs[0].chunks(WHOLE)
             end = start + leg.drain_ps
             if end < tail:
                 end = tail
             if lane.held or (spans and not _fits(spans, start, end, seq)):
                 self._stop_before(train, hop, head, tail)
                 return
-            spans.append((start, end, seq, train, hop))
+            spans.append((start, end, seq, train, hop, came, before))
             if len(spans) > 1 and spans[-2][0] > start:
                 spans.sort(key=_by_start)
             plan.append((start, end))
@@ -174,7 +180,7 @@ class Switching:
         train.flying = False
         train.stamp += 1
         feed, plan, hop = train.feed, train.plan, train.first
-        for span in self._forget(train, 0):
+        for span, before in self._forget(train, 0):
             if not self._is_over(span[0], train, hop, _ARRIVES):
                 break
             run = Run(train, hop, span[0], WHOLE, 0, feed)
@@ -183,7 +189,7 @@ class Switching:
                 lane.free_ps = max(lane.free_ps, span[1])
                 train.passed = hop + 1
             else:
-                self._hold(run, feed)
+                self._hold(run, feed, before)
             if hop == len(train.legs) - 1:
                 train.last_run, train.head_ps = run, run.onward_ps(WHOLE)
             feed = run
@@ -191,31 +197,34 @@ class Switching:
         plan.clear()
         return feed, hop
 
-    def _forget(self, train: Train, keep: int) -> list[tuple[Ps, Ps]]:
+    def _forget(self, train: Train, keep: int) -> list[tuple[tuple[Ps, Ps], int]]:
         """Take all but the first ``keep`` edges out of a flight's plan; what was planned there."""
         plan, first = train.plan, train.first
+        out = []
         for index in range(first + keep, first + len(plan)):
             lane = train.legs[index].lane
+            before = next((span[6] for span in lane.spans if span[3] is train), 0)
             lane.spans = [span for span in lane.spans if span[3] is not train]
-        out = plan[keep:]
+            out.append((plan[index - first], before))
         del plan[keep:]
         return out
 
-    def _hold(self, run: Run, feed: Feed) -> None:
+    def _hold(self, run: Run, feed: Feed, before: int) -> None:
         """A flight that lands is being served: the edge keeps a queue from now on."""
         visit = Visit(run.train, run.hop, run.last)
         visit.feeds.append(feed)
         visit.left_ps = run.start_ps
         lane = run.leg.lane
-        self._clear_spans(lane)
         self._enter(lane, visit)
-        lane.turn.begin(run.train.vc)
+        lane.turn.resume(run.train.vc, before)
         self._serve(lane, run)
+        self._clear_spans(lane)
 
     def _clear_spans(self, lane: Lane) -> None:
-        """Somebody gets in line at an edge: no flight over it stands."""
+        """Somebody gets in line at an edge: no flight over it stands, and who waits to start there gets in line before."""
+        waits = False
         while lane.spans:
-            start, end, _, train, hop = lane.spans[0]
+            start, end, _, train, hop, came, before = lane.spans[0]
             if self._is_over(end, train, hop, _ENDS):
                 lane.spans.pop(0)
                 lane.free_ps = max(lane.free_ps, end)
@@ -224,12 +233,22 @@ class Switching:
                 if reached < len(train.legs):
                     head = max(feed.onward_ps(WHOLE), self._latest[0])
                     self._push(head, train, reached, _ARRIVES, self._arrive, train, reached, feed)
+            elif self._is_over(came, train, hop, _ARRIVES):
+                feed, _ = self._land(train)
+                if not lane.held:
+                    lane.turn.resume(train.vc, before)
+                visit = Visit(train, hop, WHOLE)
+                visit.feeds.append(feed)
+                self._enter(lane, visit)
+                waits = True
             else:
                 keep = hop - train.first
                 self._forget(train, keep)
                 onward = train.legs[hop - 1].onward_ps if keep else 0
                 head, tail = train.plan[-1] if keep else (train.feed.onward_ps(WHOLE), train.feed.onward_ps(0))
                 self._stop_before(train, hop, head + onward, tail + onward)
+        if waits and lane.serving is None:
+            self._decide(lane)
 
     # --- queues ----------------------------------------------------------------------------------------------
 
@@ -250,16 +269,21 @@ class Switching:
         visit.feeds.append(feed)
         if lane.serving is None:
             self._decide(lane)
-        elif lane.queues[train.vc][0] is visit:
+        elif lane.serving.train.vc == train.vc:
+            if lane.serving.train is not train and lane.serving.is_slow:
+                self._give_way(lane.serving, 1, 1)
+        else:
             self._interrupt(lane, lane.serving, train.vc)
 
     def _interrupt(self, lane: Lane, run: Run, vc: int) -> None:
         """Another channel has something to send: end the run where it is to give way."""
         at_chunk = lane.turn.yields(run.train.vc, vc)
-        if run.train.vc == vc or at_chunk is None:
-            return
+        if at_chunk is not None:
+            self._give_way(run, *((1, 1) if at_chunk else (lane.turn.left, lane.turn.weights[run.train.vc])))
+
+    def _give_way(self, run: Run, first: int, step: int) -> None:
+        """End a run at the next of its chunk boundaries ``first``, ``first + step``, ... that is not over."""
         leg, chunks = run.leg, run.leg.chunks(run.first)
-        first, step = (1, 1) if at_chunk else (lane.turn.left, lane.turn.weights[run.train.vc])
         low, high = 0, (chunks - leg.chunks(run.last) - first) // step + 1
         while low < high:
             middle = (low + high) // 2
@@ -291,11 +315,11 @@ class Switching:
     def _decide(self, lane: Lane) -> None:
         """The edge is free: who sends what."""
         now = self._latest[0]
-        here = [queue[0] for queue in lane.queues if queue and queue[0].feeds]
+        here = [visit for queue in lane.queues for visit in queue if visit.feeds]
         if not here:
             lane.turn.forget()
             return
-        if len(here) == 1:
+        if len(here) == 1 and lane.queues[here[0].train.vc][0] is here[0]:
             visit, came_ps = here[0], here[0].feeds[0].onward_ps(here[0].rest)
             if self._is_over(came_ps, visit.train, visit.hop, _ARRIVES):
                 lane.turn.choose([visit.train.vc])
@@ -303,14 +327,26 @@ class Switching:
             else:
                 self._wait(lane, visit, came_ps)
             return
-        ready = {visit.train.vc: self._ready_ps(visit) for visit in here}
-        able = [v.train.vc for v in here if self._is_over(ready[v.train.vc], v.train, v.hop, _ARRIVES)]
+        able: dict[int, Visit] = {}
+        for visit in here:
+            vc = visit.train.vc
+            if vc not in able and self._is_over(self._ready_ps(visit), visit.train, visit.hop, _ARRIVES):
+                able[vc] = visit
         if not able:
-            visit = min(here, key=lambda visit: (ready[visit.train.vc], visit.train.seq))
-            self._wait(lane, visit, ready[visit.train.vc])
+            visit = min(here, key=lambda visit: (self._ready_ps(visit), visit.train.seq))
+            self._wait(lane, visit, self._ready_ps(visit))
             return
-        visit = lane.queues[lane.turn.choose(able)][0]
-        self._run(lane, visit, now, self._turn_end(lane, visit, now))
+        visit = able[lane.turn.choose(list(able))]
+        self._run(lane, visit, now, self._turn_end(lane, visit, now, self._allowed(lane, visit)))
+
+    def _allowed(self, lane: Lane, visit: Visit) -> int:
+        """How many chunks it may send before the edge looks again who is next."""
+        queue = lane.queues[visit.train.vc]
+        if queue[0] is not visit:
+            return 1
+        alone = lane.held == len(queue)
+        weight = lane.turn.weights[visit.train.vc]
+        return lane.turn.left if weight and not alone else visit.leg.chunks(visit.rest)
 
     def _wait(self, lane: Lane, visit: Visit, ready_ps: Ps) -> None:
         lane.turn.forget()
@@ -327,11 +363,10 @@ class Switching:
         last = max(leg.mark(leg.chunks(rest) - 1), feed.last)
         return max(feed.onward_ps(rest), feed.onward_ps(last) - leg.left_ps(rest) + leg.left_ps(last))
 
-    def _turn_end(self, lane: Lane, visit: Visit, now: Ps) -> Share:
+    def _turn_end(self, lane: Lane, visit: Visit, now: Ps, allowed: int) -> Share:
         """How far a train gets that others wait for: to the end of the turn, while chunks are ready on time."""
         leg, feed, rest = visit.leg, visit.feeds[0], visit.rest
-        weight = lane.turn.weights[visit.train.vc]
-        chunks, allowed = leg.chunks(rest), lane.turn.left if weight else leg.chunks(rest)
+        chunks = leg.chunks(rest)
         until_ps = now + leg.left_ps(rest)
         last = max(leg.mark(max(chunks - allowed, 0)), feed.last)
         if feed.onward_ps(last) <= until_ps - leg.left_ps(last):
@@ -384,11 +419,26 @@ class Switching:
         if run.last == visit.feeds[0].last:
             visit.feeds.popleft()
         if run.last == 0:
-            lane.queues[train.vc].popleft()
+            lane.queues[train.vc].remove(visit)
             lane.held -= 1
             del train.visits[run.hop]
             train.passed = run.hop + 1
         self._decide(lane)
+
+
+def _is_behind(span: Span, came_ps: Ps, train: Train) -> bool:
+    """Whether a train stands in line behind a flight of its channel, which is sent without a pause.
+
+    Only where both start: who comes over other edges may be late, and a line without it may be shorter than planned.
+    """
+    start, end, seq, other, hop, other_came, _ = span
+    return (
+        hop == 0
+        and other.vc == train.vc
+        and (other_came, seq) < (came_ps, train.seq)
+        and (came_ps, train.seq) < (end, seq)
+        and end - start == other.legs[hop].drain_ps
+    )
 
 
 def _by_start(span: Span) -> tuple[Ps, int]:
@@ -397,9 +447,9 @@ def _by_start(span: Span) -> tuple[Ps, int]:
 
 def _fits(spans: list[Span], start_ps: Ps, end_ps: Ps, seq: int) -> bool:
     """Whether a time overlaps no other; who starts when another ends comes after it, if started later too."""
-    _, end, other, _, _ = spans[-1]
+    _, end, other, *_ = spans[-1]
     if end < start_ps or (end == start_ps and other < seq):
         return True
     return all(
-        end < start_ps or (end == start_ps and other < seq) or start > end_ps for start, end, other, _, _ in spans
+        end < start_ps or (end == start_ps and other < seq) or start > end_ps for start, end, other, *_ in spans
     )

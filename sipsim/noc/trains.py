@@ -17,8 +17,9 @@ from sipsim.units import PS_PER_S
 Ps = int
 Share = int
 Done = Callable[[Ps, Ps], None]
-Span = tuple[Ps, Ps, int, "Train", int]
-"""A flight's time at one edge: start, end, start number, train, hop."""
+Span = tuple[Ps, Ps, int, "Train", int, Ps, int]
+"""A flight's time at one edge: start, end, start number, train, hop, when its head comes there, and how many chunks its
+channel has sent there on end before it."""
 
 _BITS = 128
 WHOLE: Share = 1 << _BITS
@@ -42,6 +43,13 @@ class Lane:
         self.serving: Run | None = None
         self.turn = Turn(weights)
         self.ready_ps: Ps | None = None
+
+    def prune(self, now: Ps) -> None:
+        """Forget flights that were through before now."""
+        over = next((index for index, span in enumerate(self.spans) if span[1] >= now), len(self.spans))
+        if over:
+            self.free_ps = max(self.free_ps, self.spans[over - 1][1])
+            del self.spans[:over]
 
 
 class Leg:
@@ -119,6 +127,11 @@ class Run:
         self.last = share
         self.end_ps: Ps = self.passes_ps(share)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it waits for bytes in between."""
+        return self.end_ps > self.start_ps + self._first_ps - self.leg.left_ps(self.last)
+
     def passes_ps(self, share: Share) -> Ps:
         """When ``share`` is through."""
         own = self.start_ps + self._first_ps - self.leg.left_ps(share)
@@ -152,6 +165,12 @@ class Visit:
         self.rest = rest
         self.left_ps: Ps | None = None
         self.feeds: deque[Feed] = deque()
+
+
+    def has_come(self, share: Share, now: Ps) -> bool:
+        """Whether its next part reaches to a share, and has come so far."""
+        feed = self.feeds[0] if self.feeds else None
+        return feed is not None and feed.last <= share and feed.onward_ps(share) <= now
 
 
 class Train:
@@ -233,11 +252,14 @@ def _least_visit_ps(visit: Visit, now: Ps) -> tuple[Ps, Ps]:
     if run is not None and run.train is visit.train:
         assert visit.left_ps is not None
         return visit.left_ps, run.end_ps + leg.left_ps(run.last)
-    # A run of another channel may yet be cut short, and gives way.
-    start = now if run is None or run.train.vc != visit.train.vc else max(now, run.end_ps)
+    # A run of another channel may yet be cut short, and so may one whose bytes are still to come.
+    start = now
+    if run is not None and run.train.vc == visit.train.vc and run.train.visits[run.hop].has_come(run.last, now):
+        start = max(now, run.end_ps)
     for other in lane.queues[visit.train.vc]:
         if other is visit:
             break
-        start += other.leg.left_ps(other.rest)
+        if other.has_come(0, now):
+            start += other.leg.left_ps(other.rest)
     return start if visit.left_ps is None else visit.left_ps, start + leg.left_ps(visit.rest)
 

@@ -48,6 +48,11 @@ class Turn:
         if self.weights[vc]:
             self.vc, self.left = vc, self.weights[vc]
 
+    def resume(self, vc: int, chunks: int) -> None:
+        """As it stands when ``vc`` has been alone here and has sent so many chunks on end."""
+        self.begin(vc)
+        self.sent(vc, chunks)
+
     def sent(self, vc: int, chunks: int) -> None:
         """``vc`` has sent so many chunks on end: what is left of the last of its turns, 0 at a turn's end."""
         weight = self.weights[vc]

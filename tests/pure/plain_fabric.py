@@ -177,18 +177,19 @@ class Crossing:
     def next(self) -> Chunk | None:
         """The chunk that goes now; the edge is idle and forgets its turn when there is none."""
         n = len(self.weights)
-        able = [vc for vc in range(n) if self.journeys[vc] and self.chunks[self.journeys[vc][0]]]
+        first = {vc: index for vc in range(n) for index in reversed(self.journeys[vc]) if self.chunks[index]}
+        able = sorted(first)
         if not able:
             self.turn, self.left = n - 1, 0
             return None
         strict = [vc for vc in able if self.weights[vc] == 0]
         if strict:
-            return self.chunks[self.journeys[strict[0]][0]].popleft()
+            return self.chunks[first[strict[0]]].popleft()
         if self.left == 0 or self.turn not in able:
             self.turn = min(able, key=lambda vc: (vc - self.turn - 1) % n)
             self.left = self.weights[self.turn]
         self.left -= 1
-        return self.chunks[self.journeys[self.turn][0]].popleft()
+        return self.chunks[first[self.turn]].popleft()
 
 
 def chunk_drain_ps(here: Edge, nbytes: int, chunk: Chunk, chunk_bytes: int) -> int:
