@@ -8,6 +8,8 @@ The rules, at one edge:
   gets the edge at the end of the turn in progress; then the channels take turns (:class:`Turn`), as long as more than
   one has something here. Who shares an edge sends a chunk when it can be sent at full speed, and not before.
 * A channel of strict priority gets the edge at the next chunk boundary.
+* A chunk is sent on end, unless its bytes come in parts: that happens where a link cuts a train into other chunks than
+  the edges before it do, and never to the last chunk of a train on a link that ends its route.
 * What happens at one time happens in the order in which transfers were started. A chunk that starts when a train of a
   later start arrives is not held back by it.
 

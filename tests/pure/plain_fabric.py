@@ -243,13 +243,18 @@ def chunked_reference(journeys: list[Journey], arbitration: Arbitration) -> list
     return [ends[index] for index in range(len(journeys))]
 
 
+WEIGHTS = ((1, 1), (2, 1), (1, 4), (1, 1, 0), (0, 2, 0), (2, 1, 3))
+
+
 def random_mixed_journeys(seed: int) -> tuple[list[Journey], Arbitration]:
     """As :func:`random_journeys`, of two or three channels, over edges that are no faster than those before them."""
     rng = random.Random(seed)
     count, quick = rng.randint(1, 6), rng.random() < 0.5
-    speeds = sorted(rng.choice((1, 1, 2, 5)) for _ in range(count)) if rng.random() < 0.5 else [rng.choice((1, 3))] * count
+    speeds = sorted(rng.choice((1, 1, 2, 5)) for _ in range(count))
+    if rng.random() < 0.5:
+        speeds = [rng.choice((1, 3))] * count
     made = [edge(i, rng.choice((0, 1, 3, 10, 40)), rng.choice((0, 1, 2)), speeds[i]) for i in range(count)]
-    arbitration = Arbitration(rng.choice((1, 2, 3, 5)), rng.choice(((1, 1), (2, 1), (1, 4), (1, 1, 0), (0, 2, 0), (2, 1, 3))))
+    arbitration = Arbitration(rng.choice((1, 2, 3, 5)), rng.choice(WEIGHTS))
     starts = sorted(rng.randrange(8 if quick else 200) for _ in range(rng.randint(2, 14)))
     journeys = []
     for start in starts:

@@ -1,19 +1,17 @@
 """Who uses an edge when: exact when alone, first come first served otherwise, by hand and against a plain reference."""
 
-import random
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from statistics import mean
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_fabric import PS_PER_S, Journey, edge, ends_of, flits, random_journeys, reference, route, travel
+from witness import ClaimWitness, check_lane
 
 import sipsim.noc.fabric
 from sipsim.noc.fabric import Fabric, Lane, Transfer
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Route
 
 NETWORKS = 600
 REAL_CLAIM = sipsim.noc.fabric._claim
@@ -291,77 +289,6 @@ def _differs(journeys: list[Journey], kind: type[Fabric]) -> bool:
 # --- what an edge carries -------------------------------------------------------------------------------------
 
 
-Spans = list[tuple[int, int]]
-
-
-class Taken(NamedTuple):
-    """A claim that stood in the end, as the lane's state tells it: the time taken, and the time left idle."""
-
-    head_ps: int
-    tail_ps: int
-    drain_ps: int
-    end_ps: int
-    spans: Spans
-    idle: Spans
-
-
-class Witness:
-    """Stands beside ``_claim`` and reconstructs each lane's claims from its state before and after."""
-
-    def __init__(self) -> None:
-        self._claim = sipsim.noc.fabric._claim
-        self._by_lane: dict[int, tuple[Lane, list[tuple[Spans, Spans, tuple[int, ...]]]]] = {}
-
-    def claim(self, lane: Lane, head: int, tail: int, drain: int) -> tuple[int, int]:
-        before = _free(lane)
-        history = self._history(lane, before)
-        start, end = self._claim(lane, head, tail, drain)
-        history.append((before, _free(lane), (head, tail, drain, end)))
-        return start, end
-
-    def taken(self) -> Iterator[list[Taken]]:
-        """Per lane, in the order in which heads were served."""
-        for lane, _ in self._by_lane.values():
-            history = self._history(lane, _free(lane))
-            yield [
-                Taken(*numbers, _minus(_from(before, numbers[0]), after), _until(_from(after, numbers[0]), numbers[3]))
-                for before, after, numbers in history
-            ]
-
-    def _history(self, lane: Lane, now: Spans) -> list[tuple[Spans, Spans, tuple[int, ...]]]:
-        """The claims that led to the lane's present state: what was displaced since is taken off."""
-        history = self._by_lane.setdefault(id(lane), (lane, []))[1]
-        while history and history[-1][1] != now:
-            history.pop()
-        return history
-
-
-END_OF_TIME = 10**9
-
-
-def _free(lane: Lane) -> Spans:
-    return [*lane.gaps, (lane.free_ps, END_OF_TIME)]
-
-
-def _from(spans: Spans, start: int) -> Spans:
-    return [(max(a, start), b) for a, b in spans if b > start]
-
-
-def _until(spans: Spans, stop: int) -> Spans:
-    return [(a, min(b, stop)) for a, b in spans if a < stop]
-
-
-def _minus(spans: Spans, others: Spans) -> Spans:
-    """What of ``spans`` is in none of ``others``."""
-    for start, stop in others:
-        spans = [piece for a, b in spans for piece in ((a, min(b, start)), (max(a, stop), b)) if piece[0] < piece[1]]
-    return spans
-
-
-def _length(spans: Spans) -> int:
-    return sum(b - a for a, b in spans)
-
-
 @pytest.mark.parametrize("first_seed", range(0, NETWORKS, 200))
 def test_an_edge_carries_its_bandwidth_and_no_more_and_never_idles(
     first_seed: int, monkeypatch: pytest.MonkeyPatch
@@ -373,7 +300,7 @@ def test_an_edge_carries_its_bandwidth_and_no_more_and_never_idles(
     Planted: a gap used twice; a wait for the end of a slowly fed train with free time before it.
     """
     for seed in range(first_seed, first_seed + 200):
-        witness = Witness()
+        witness = ClaimWitness()
         monkeypatch.setattr(sipsim.noc.fabric, "_claim", witness.claim)
         journeys = random_journeys(seed)
         travel(journeys)
@@ -382,57 +309,3 @@ def test_an_edge_carries_its_bandwidth_and_no_more_and_never_idles(
         assert sum(map(len, lanes)) == sum(len(journey.route.edges) for journey in journeys)
         for claims in lanes:
             check_lane(claims)
-
-
-def check_lane(claims: list[Taken]) -> None:
-    spans = sorted(span for claim in claims for span in claim.spans)
-    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
-    for claim in claims:
-        assert _length(claim.spans) == claim.drain_ps
-        assert claim.head_ps <= claim.spans[0][0]
-        assert claim.spans[-1][1] <= claim.end_ps >= claim.tail_ps
-        assert not _from(claim.idle, claim.tail_ps)
-        if claim.idle and claim.end_ps > claim.tail_ps:
-            assert claim.spans[-1][1] <= claim.tail_ps
-
-
-# --- a mesh under load ----------------------------------------------------------------------------------------
-
-SIDE, FLIT_PS, CYCLES = 4, 1000, 150
-
-
-def mesh_edges() -> dict[tuple[int, int], Edge]:
-    """Edges between neighbours of a 4x4 mesh, one flit of 64 B a nanosecond; (r, r) leads from a router to its node."""
-    near = [(a, b) for a in range(SIDE**2) for b in range(SIDE**2) if abs(a % 4 - b % 4) + abs(a // 4 - b // 4) <= 1]
-    fast = 64 * 10**9
-    return {(a, b): Edge(Node("router", 0, a), Node("router", 1, b), 0, FLIT_PS, fast) for a, b in near}
-
-
-def mesh_route(edges_: dict[tuple[int, int], Edge], a: int, b: int) -> Route:
-    """X first, then Y, then out."""
-    corner = a // SIDE * SIDE + b % SIDE
-    row = range(a, corner, 1 if corner > a else -1)
-    column = range(corner, b, SIDE if b > corner else -SIDE)
-    return route(*(edges_[step] for step in pairwise([*row, *column, b])), edges_[b, b])
-
-
-def mean_wait_ps(load: float) -> float:
-    """Mean latency of single flits over that of an empty mesh; ``load``: flits a cycle that each router injects."""
-    rng, edges_ = random.Random(7), mesh_edges()
-    count = round(load * CYCLES * SIDE**2)
-    starts = sorted(rng.randrange(CYCLES * FLIT_PS) for _ in range(count))
-    journeys = [Journey(start, mesh_route(edges_, *rng.sample(range(SIDE**2), 2)), 64) for start in starts]
-    ends, _, _ = travel(journeys)
-    return mean(e.tail_ps - j.start_ps - j.route.latency_ps(64) for e, j in zip(ends, journeys, strict=True))
-
-
-def test_latency_of_uniform_traffic_grows_with_the_load() -> None:
-    """Single flits between random nodes of a 4x4 mesh: no wait when nearly empty, and ever more towards saturation.
-
-    Planted: no contention; a route reserved at its start, which waits twice as long at a fifth of the load.
-    """
-    waits = [mean_wait_ps(load) for load in (0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
-    assert all(a < b for a, b in pairwise(waits))
-    assert waits[0] < 0.05 * FLIT_PS
-    assert waits[2] < 0.6 * FLIT_PS
-    assert waits[-1] > FLIT_PS

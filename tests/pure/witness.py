@@ -1,14 +1,104 @@
-"""Watches the edges of a fabric with virtual channels, and says what must hold there whatever the traffic. Not a test."""
+"""Watches the edges of a fabric and says what must hold there whatever the traffic. Not a test."""
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import pytest
+from plain_fabric import End, Journey
 
+import sipsim.noc.fabric
 import sipsim.noc.switching
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.trains import WHOLE, Lane, Run, Source, Train
+from sipsim.noc.fabric import Lane as QueueLane
+from sipsim.noc.trains import WHOLE, Feed, Lane, Run, Train
+
+# --- one queue an edge ----------------------------------------------------------------------------------------
+
+Spans = list[tuple[int, int]]
+
+
+class Taken(NamedTuple):
+    """A claim that stood in the end, as the lane's state tells it: the time taken, and the time left idle."""
+
+    head_ps: int
+    tail_ps: int
+    drain_ps: int
+    end_ps: int
+    spans: Spans
+    idle: Spans
+
+
+class ClaimWitness:
+    """Stands beside ``_claim`` and reconstructs each lane's claims from its state before and after."""
+
+    def __init__(self) -> None:
+        self._claim = sipsim.noc.fabric._claim
+        self._by_lane: dict[int, tuple[QueueLane, list[tuple[Spans, Spans, tuple[int, ...]]]]] = {}
+
+    def claim(self, lane: QueueLane, head: int, tail: int, drain: int) -> tuple[int, int]:
+        before = _free(lane)
+        history = self._history(lane, before)
+        start, end = self._claim(lane, head, tail, drain)
+        history.append((before, _free(lane), (head, tail, drain, end)))
+        return start, end
+
+    def taken(self) -> Iterator[list[Taken]]:
+        """Per lane, in the order in which heads were served."""
+        for lane, _ in self._by_lane.values():
+            history = self._history(lane, _free(lane))
+            yield [
+                Taken(*numbers, _minus(_from(before, numbers[0]), after), _until(_from(after, numbers[0]), numbers[3]))
+                for before, after, numbers in history
+            ]
+
+    def _history(self, lane: QueueLane, now: Spans) -> list[tuple[Spans, Spans, tuple[int, ...]]]:
+        """The claims that led to the lane's present state: what was displaced since is taken off."""
+        history = self._by_lane.setdefault(id(lane), (lane, []))[1]
+        while history and history[-1][1] != now:
+            history.pop()
+        return history
+
+
+END_OF_TIME = 10**9
+
+
+def _free(lane: QueueLane) -> Spans:
+    return [*lane.gaps, (lane.free_ps, END_OF_TIME)]
+
+
+def _from(spans: Spans, start: int) -> Spans:
+    return [(max(a, start), b) for a, b in spans if b > start]
+
+
+def _until(spans: Spans, stop: int) -> Spans:
+    return [(a, min(b, stop)) for a, b in spans if a < stop]
+
+
+def _minus(spans: Spans, others: Spans) -> Spans:
+    """What of ``spans`` is in none of ``others``."""
+    for start, stop in others:
+        spans = [piece for a, b in spans for piece in ((a, min(b, start)), (max(a, stop), b)) if piece[0] < piece[1]]
+    return spans
+
+
+def _length(spans: Spans) -> int:
+    return sum(b - a for a, b in spans)
+
+
+def check_lane(claims: list[Taken]) -> None:
+    spans = sorted(span for claim in claims for span in claim.spans)
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
+    for claim in claims:
+        assert _length(claim.spans) == claim.drain_ps
+        assert claim.head_ps <= claim.spans[0][0]
+        assert claim.spans[-1][1] <= claim.end_ps >= claim.tail_ps
+        assert not _from(claim.idle, claim.tail_ps)
+        if claim.idle and claim.end_ps > claim.tail_ps:
+            assert claim.spans[-1][1] <= claim.tail_ps
+
+
+# --- virtual channels -----------------------------------------------------------------------------------------
 
 
 class Passage(NamedTuple):
@@ -18,118 +108,109 @@ class Passage(NamedTuple):
     end_ps: int
     train: Train
     hop: int
-    first: int
-    last: int
-    passes_ps: Callable[[int], int]
+    run: Run
 
 
 class Witness:
-    """Every train and every run of the switchings that are made while it watches."""
+    """Every train and every run of the one switching that is made while it watches."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.trains: list[Train] = []
         self.runs: list[Run] = []
+        self._sources: list[Feed] = []
+        self._starts_ps: list[int] = []
+        self._parts: dict[tuple[int, int], list[Passage]] = {}
         monkeypatch.setattr(sipsim.noc.switching, "Train", self._train)
         monkeypatch.setattr(sipsim.noc.switching, "Run", self._run)
 
     def _train(self, *arguments: object) -> Train:
         self.trains.append(Train(*arguments))  # type: ignore[arg-type]
-        self.sources = {**getattr(self, "sources", {}), self.trains[-1].seq: self.trains[-1].feed}
+        self._sources.append(self.trains[-1].feed)
         return self.trains[-1]
 
     def _run(self, *arguments: object) -> Run:
         self.runs.append(Run(*arguments))  # type: ignore[arg-type]
         return self.runs[-1]
 
-    def finish(self, fabric: Fabric) -> dict[Lane, list[Passage]]:
+    def check(self, fabric: Fabric, journeys: list[Journey], ends: list[End]) -> None:
+        """All that must hold: of each train, and of each edge."""
+        self._starts_ps = [journey.start_ps for journey in journeys]
+        lanes = self._finish(fabric)
+        for passages in lanes.values():
+            for passage in passages:
+                self._parts.setdefault((passage.train.seq, passage.hop), []).append(passage)
+        for train, end in zip(self.trains, ends, strict=True):
+            parts, onward = self._parts[train.seq, len(train.legs) - 1], train.legs[-1].onward_ps
+            assert end[1:] == (parts[0].start_ps + onward, parts[-1].end_ps + onward), "told another end than it had"
+            told = max(end.tail_ps - train.lead_ps, self._starts_ps[train.seq - 1])
+            framed = any(edge.link for edge in journeys[train.seq - 1].route.edges[:-1])
+            assert end.now_ps == told or (framed and end.now_ps > told), "told at another time"
+            for hop in range(len(train.legs)):
+                self._check_parts(train, hop)
+        for passages in lanes.values():
+            assert all(one.end_ps <= two.start_ps for one, two in pairwise(passages)), "more than its bandwidth"
+            for vc in {passage.train.vc for passage in passages}:
+                self._check_order(passages, vc)
+
+    def _finish(self, fabric: Fabric) -> dict[Lane, list[Passage]]:
         """Let everything end; what passed over each edge, in order."""
         switching = fabric._switching
         assert switching is not None
         switching._advance(10**15)
         lanes: dict[Lane, list[Passage]] = {lane: [] for lane in switching.lanes.values()}
-        for run in self.runs:
-            end = run.end_ps
-            passage = Passage(run.start_ps, end, run.train, run.hop, run.first, run.last, run.passes_ps)
-            lanes[run.leg.lane].append(passage)
-        for train in self.trains:
-            if train.flying:
-                for passage in _flight(train):
-                    lanes[train.legs[passage.hop].lane].append(passage)
+        runs = [*self.runs, *(run for train in self.trains if train.flying for run in _flight(train))]
+        for run in runs:
+            lanes[run.leg.lane].append(Passage(run.start_ps, run.end_ps, run.train, run.hop, run))
         for passages in lanes.values():
-            passages.sort(key=lambda p: (p.start_ps, p.end_ps))
+            passages.sort(key=lambda passage: passage[:2])
         return lanes
 
-    def check(self, fabric: Fabric, ends: list[tuple[int, int]]) -> None:
-        """All that must hold; ``ends`` are the heads and tails told, in the order of starts."""
-        lanes = self.finish(fabric)
-        parts: dict[tuple[int, int], list[Passage]] = {}
-        for passages in lanes.values():
-            for passage in passages:
-                parts.setdefault((passage.train.seq, passage.hop), []).append(passage)
-        for train, (head, tail) in zip(self.trains, ends, strict=True):
-            whole = [parts[train.seq, hop] for hop in range(len(train.legs))]
-            onward = train.legs[-1].onward_ps
-            assert (head, tail) == (whole[-1][0].start_ps + onward, whole[-1][-1].end_ps + onward)
-            for hop, mine in enumerate(whole):
-                self._check_parts(train, hop, mine, whole[hop - 1] if hop else [])
-        for passages in lanes.values():
-            assert all(one.end_ps <= two.start_ps for one, two in pairwise(passages)), "more than its bandwidth"
-            self._check_order(passages, parts)
-
-    def _check_parts(self, train: Train, hop: int, mine: list[Passage], before: list[Passage]) -> None:
+    def _check_parts(self, train: Train, hop: int) -> None:
         """Everything goes, once and in order, not faster than the edge and not before it came."""
-        leg = train.legs[hop]
-        assert (mine[0].first, mine[-1].last) == (WHOLE, 0)
-        assert all(one.last == two.first for one, two in pairwise(mine))
-        for part in mine:
-            amount = leg.left_ps(part.first) - leg.left_ps(part.last)
-            assert part.end_ps - part.start_ps >= amount
-            assert part.start_ps >= self.comes_ps(train, hop, part.first, before, first=True)
-            assert part.end_ps >= self.comes_ps(train, hop, part.last, before), (part, self.comes_ps(train, hop, part.last, before))
+        leg, parts = train.legs[hop], self._parts[train.seq, hop]
+        assert (parts[0].run.first, parts[-1].run.last) == (WHOLE, 0)
+        assert all(one.run.last == two.run.first for one, two in pairwise(parts)), "bytes lost or sent twice"
+        for part in parts:
+            run = part.run
+            assert part.end_ps - part.start_ps >= leg.left_ps(run.first) - leg.left_ps(run.last), "too fast"
+            assert part.start_ps >= self._leaves_ps(train, hop, run.first), "sent before it came"
+            assert part.end_ps >= self._comes_ps(train, hop, run.last), "sent before it came"
 
-    def comes_ps(self, train: Train, hop: int, share: int, before: list[Passage], first: bool = False) -> int:
-        """When a share of a train reaches an edge; with ``first``, the byte after it."""
+    def _comes_ps(self, train: Train, hop: int, share: int) -> int:
+        """When all before a share is at an edge."""
         if hop == 0:
-            return int(self.sources[train.seq].onward_ps(share))
-        part = next(p for p in before if (p.last < share <= p.first if first else p.last <= share < p.first))
-        passes = part.start_ps if first and share == part.first else part.passes_ps(share)
-        return passes + train.legs[hop - 1].onward_ps
+            return self._sources[train.seq - 1].onward_ps(share)
+        run = next(p.run for p in self._parts[train.seq, hop - 1] if p.run.last <= share < p.run.first)
+        return run.passes_ps(share) + run.leg.onward_ps
 
-    def _check_order(self, passages: list[Passage], parts: dict[tuple[int, int], list[Passage]]) -> None:
-        """One train of a channel after the other, as their heads came; and no idling while a whole train waits."""
+    def _leaves_ps(self, train: Train, hop: int, share: int) -> int:
+        """When the byte after a share is at an edge."""
+        if hop == 0:
+            return self._sources[train.seq - 1].onward_ps(share)
+        run = next(p.run for p in self._parts[train.seq, hop - 1] if p.run.last < share <= p.run.first)
+        return (run.start_ps if share == run.first else run.passes_ps(share)) + run.leg.onward_ps
+
+    def _check_order(self, passages: list[Passage], vc: int) -> None:
+        """One train of a channel after the other, as their heads came; and no idling while the next is all there."""
         idle = [(a.end_ps, b.start_ps) for a, b in pairwise(passages) if a.end_ps < b.start_ps]
-        for vc in {p.train.vc for p in passages}:
-            order = list(dict.fromkeys((p.train.seq, p.hop) for p in passages if p.train.vc == vc))
-            assert order == [k for k, g in _groups((p.train.seq, p.hop) for p in passages if p.train.vc == vc)]
-            free, latest = 0, 0
-            for key in order:
-                train, hop = parts[key][0].train, key[1]
-                before = parts[key[0], hop - 1] if hop else []
-                head = max(self.comes_ps(train, hop, WHOLE, before, first=True), self.starts[train.seq])
-                assert latest <= head, "overtaken"
-                latest = head
-                whole = max(self.comes_ps(train, hop, 0, before), free, self.starts[train.seq])
-                free = parts[key][-1].end_ps
-                assert not any(max(a, whole) < min(b, free) for a, b in idle), "idle while a train waits"
-
-    starts: dict[int, int]
+        groups = groupby((p.train.seq, p.hop) for p in passages if p.train.vc == vc)
+        order = [key for key, _ in groups]
+        assert len(order) == len(set(order)), "between the chunks of another"
+        free = latest = 0
+        for seq, hop in order:
+            train, start = self.trains[seq - 1], self._starts_ps[seq - 1]
+            head = max(self._leaves_ps(train, hop, WHOLE), start)
+            whole = max(self._comes_ps(train, hop, 0), start, free)
+            free = self._parts[seq, hop][-1].end_ps
+            assert latest <= head, "overtaken"
+            assert not any(max(a, whole) < min(b, free) for a, b in idle), "idle while a train waits"
+            latest = head
 
 
-def _groups(keys: Iterator[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], int]]:
-    last = None
-    for key in keys:
-        if key != last:
-            yield key, 0
-        last = key
-
-
-def _flight(train: Train) -> Iterator[Passage]:
+def _flight(train: Train) -> Iterator[Run]:
+    """What a flight that never landed would be as runs."""
     feed = train.feed
     for hop, (start, end) in enumerate(train.plan, train.first):
-        run = Run(train, hop, start, WHOLE, 0, feed)
-        assert run.passes_ps(0) == end
-        yield Passage(start, end, train, hop, WHOLE, 0, run.passes_ps)
-        feed = run
-
-
-__all__ = ["Passage", "Source", "Witness"]
+        feed = Run(train, hop, start, WHOLE, 0, feed)
+        assert feed.end_ps == end
+        yield feed

@@ -1,0 +1,192 @@
+"""How edges are shared: waits on a mesh under load, shares of competing flows, what virtual channels save a message.
+
+Simulated figures, the same in every run; only the CPU times are of this machine. ``wait``: what single flits of uniform
+random traffic on a 4x4 mesh wait beyond what they wait at 0.01 flits a node and cycle, next to an ideal mesh that moves
+in whole cycles. ``share``: what closed loops of equal messages get of an edge that all of them cross. ``message``:
+4 KiB on ``vc_comm`` behind a DMA of 256 KiB on ``vc_compute``, with and without virtual channels, on an edge between
+two cubes and on a link between two SIPs.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from sipsim.config.load import load
+from sipsim.config.override import Override
+from sipsim.engine import Engine
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node, Route, SipGraph
+from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
+from sipsim.system import System
+
+CYCLE_PS = 1000
+FLIT_BYTES = 64
+IDEAL_CYCLES = {0.4: 0.51, 0.6: 1.16, 0.8: 3.13}
+EVENTS = 10**9
+
+MESH = {"cube.noc.routers": {"w": 4, "h": 4}, "cube.pes": 16, "sip.cube_mesh": {"w": 1, "h": 1}, "wire.ns_per_mm": 0}
+PAIR = {"sip.cube_mesh": {"w": 2, "h": 1}}
+EQUAL, FOUR_TO_ONE = Arbitration(256, (1, 1)), Arbitration(256, (4, 1))
+
+Flow = tuple[int, int]
+"""A PE of cube 0, which sends to its twin on cube 1, and a virtual channel."""
+
+SHARES: list[tuple[str, Arbitration | None, list[Flow]]] = [
+    ("two flows, one channel", None, [(0, COMM), (4, COMM)]),
+    ("four flows, one channel", None, [(0, COMM), (1, COMM), (2, COMM), (4, COMM)]),
+    ("two channels, 1:1", EQUAL, [(0, COMPUTE), (4, COMM)]),
+    ("two channels, 4:1", FOUR_TO_ONE, [(0, COMPUTE), (4, COMM)]),
+    ("three channels, 4:1:5, the third idle", Arbitration(256, (4, 1, 5)), [(0, COMPUTE), (4, COMM)]),
+]
+
+
+def system(settings: dict[str, Any]) -> System:
+    """The default system with some keys set."""
+    return System(load(overrides=[Override(path, value, path) for path, value in settings.items()]))
+
+
+class Mesh:
+    """One cube of 4x4 routers and 16 PEs, where a flit takes a cycle an edge. Nodes send to any, also themselves."""
+
+    def __init__(self) -> None:
+        self._graph = SipGraph(system(MESH).resolved)
+        self._routes = {(a, b): self._route(a, b) for a in range(16) for b in range(16)}
+
+    def _route(self, a: int, b: int) -> Route:
+        src, router = Node("pe", 0, a), Node("router", 0, a)
+        if a != b:
+            return self._graph.route(src, Node("pe", 0, b))
+        edges = self._graph.edge(src, router), self._graph.edge(router, src)
+        return Route(src, self._graph.overhead_ps(src), edges)
+
+    def waits(self, load: float, cycles: int, seed: int, arbitration: Arbitration | None) -> list[int]:
+        """What each flit waited, in ps. ``load``: the chance that a node sends one in a cycle."""
+        rng, engine = random.Random(seed), Engine()
+        fabric = Fabric(engine, arbitration)
+        waited: list[int] = []
+
+        def send(route: Route) -> None:
+            due = engine.now_ps + route.latency_ps(FLIT_BYTES)
+            fabric.start(route, FLIT_BYTES, lambda _head, tail: waited.append(tail - due))
+
+        for cycle in range(cycles):
+            for node in range(16):
+                if rng.random() < load:
+                    route = self._routes[node, rng.randrange(16)]
+                    engine.at(cycle * CYCLE_PS, lambda route=route: send(route))  # type: ignore[misc]
+        engine.run_before(None, EVENTS)
+        return waited
+
+    def wait_cycles(self, load: float, cycles: int, seed: int, arbitration: Arbitration | None = None) -> float:
+        """The mean wait in cycles over that of a nearly empty mesh."""
+        empty = statistics.mean(self.waits(0.01, 4 * cycles, seed, arbitration))
+        return (statistics.mean(self.waits(load, cycles, seed, arbitration)) - empty) / CYCLE_PS
+
+
+def shares(
+    flows: Sequence[Flow], arbitration: Arbitration | None, nbytes: int = 4096, rounds: int = 400, window: int = 8
+) -> list[float]:
+    """What part of the edge between two cubes each flow gets, when it keeps ``window`` messages on their way."""
+    graph, engine = SipGraph(system(PAIR).resolved), Engine()
+    fabric = Fabric(engine, arbitration)
+    first_ps, last_ps = (graph.route(Node("pe", 0, 0), Node("pe", 1, 0)).drain_ps(nbytes) * n for n in (50, rounds))
+    got = [0] * len(flows)
+
+    def run(index: int, route: Route, vc: int) -> None:
+        def done(_head: int, tail: int) -> None:
+            got[index] += first_ps <= tail < last_ps
+            if tail < last_ps:
+                fabric.start(route, nbytes, done, vc)
+
+        for _ in range(window):
+            fabric.start(route, nbytes, done, vc)
+
+    for index, (pe, vc) in enumerate(flows):
+        run(index, graph.route(Node("pe", 0, pe), Node("pe", 1, pe)), vc)
+    engine.run_before(None, EVENTS)
+    return [count / sum(got) for count in got]
+
+
+def message_ps(route: Route, arbitration: Arbitration | None, behind_ps: int, dma: int, message: int) -> int:
+    """How long a message takes that starts ``behind_ps`` after a long DMA over the same route."""
+    engine, took = Engine(), [0]
+    fabric = Fabric(engine, arbitration)
+    engine.at(0, lambda: fabric.start(route, dma, lambda _head, _tail: None, COMPUTE))
+
+    def done(_head: int, tail: int) -> None:
+        took[0] = tail - behind_ps
+
+    engine.at(behind_ps, lambda: fabric.start(route, message, done, COMM))
+    engine.run_before(None, EVENTS)
+    return took[0]
+
+
+def wait_rows(cycles: int) -> list[dict[str, Any]]:
+    """One row a load."""
+    mesh, rows = Mesh(), []
+    for load_, ideal in IDEAL_CYCLES.items():
+        began = time.process_time()
+        found = {name: mesh.wait_cycles(load_, cycles, 1, how) for name, how in (("one", None), ("many", EQUAL))}
+        cpu_s = time.process_time() - began
+        row = {"load": load_, "wait_cycles": found["one"], "with_channels": found["many"], "ideal": ideal}
+        rows.append({"what": "wait", **row, "cpu_s": cpu_s})
+    return rows
+
+
+def share_rows() -> list[dict[str, Any]]:
+    """One row a set of flows."""
+    return [{"what": "share", "of": name, "shares": shares(flows, how)} for name, how, flows in SHARES]
+
+
+def message_rows() -> list[dict[str, Any]]:
+    """One row a route."""
+    pair, rows = system({**PAIR, "system.sips.link": "ucie"}), []
+    src = Node("pe", 0, 0)
+    for name, route in (("between cubes", pair.graph.route(src, Node("pe", 1, 0))), ("link", pair.leaving(src, "E"))):
+        times = {
+            key: message_ps(route, how, 1_000_000, 2**18, 4096) / 1000
+            for key, how in (("one_queue_ns", None), ("channels_ns", EQUAL))
+        }
+        rows.append({"what": "message", "on": name, "alone_ns": route.latency_ps(4096) / 1000, **times})
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The rows as tables."""
+    print(f"{'load':<28}{'wait':>9}{'channels':>10}{'ideal':>9}   cycles over an empty mesh")
+    for row in rows:
+        if row["what"] == "wait":
+            print(f"{row['load']:<28}{row['wait_cycles']:>9.2f}{row['with_channels']:>10.2f}{row['ideal']:>9.2f}")
+    print(f"\n{'flows':<40}share of the edge")
+    for row in rows:
+        if row["what"] == "share":
+            print(f"{row['of']:<40}" + "".join(f"{share:>8.1%}" for share in row["shares"]))
+    print(f"\n{'4 KiB behind 256 KiB':<28}{'alone':>9}{'one queue':>11}{'channels':>10}   ns")
+    for row in rows:
+        if row["what"] == "message":
+            print(f"{row['on']:<28}{row['alone_ns']:>9.1f}{row['one_queue_ns']:>11.1f}{row['channels_ns']:>10.1f}")
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cycles", type=int, default=4000, help="length of the mesh's traffic (4000)")
+    parser.add_argument("--json", type=Path, help="write the rows")
+    chosen = parser.parse_args()
+    rows = [*wait_rows(chosen.cycles), *share_rows(), *message_rows()]
+    show(rows)
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
