@@ -1,4 +1,4 @@
-"""Edges that virtual channels share: by hand, against a reference that knows nothing but chunks, and what always holds."""
+"""Edges that virtual channels share: by hand, against a reference of nothing but chunks, and what always holds."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,6 @@ from plain_fabric import (
 )
 from witness import Witness
 
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.switching import Switching
 from sipsim.noc.trains import Visit
@@ -70,7 +69,7 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
 @settings(deadline=None)
 @given(routes, routes, amounts, st.integers(0, 10**9))
 def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: int, start: int) -> None:
-    """Over two fabrics, as between two SIPs, and in one. Planted: the span of a train that comes over a link ignored."""
+    """Over two fabrics, as between two SIPs, and in one. Planted: the span of a train over a link ignored."""
     whole_head = start + first.head_ps() + second.head_ps()
     ((head, tail),) = ends_of(EQUAL, Journey(start, first, nbytes))
     end = ends_of(EQUAL, Journey(tail, second, nbytes, span_ps=tail - head))
@@ -90,8 +89,9 @@ def test_a_short_message_waits_for_a_chunk_and_not_for_a_long_train(chunk: int, 
 
 
 def test_chunks_count_from_the_end() -> None:
-    """95 B in chunks of 10: the first has 5, the second ends at 15, and who comes at 33 waits until 35. Planted: counted
-    from the start.
+    """95 B in chunks of 10: the first has 5, the second ends at 15, and who comes at 33 waits until 35.
+
+    Planted: counted from the start.
     """
     ends = ends_of(EQUAL, through_shared(0, 95, COMPUTE), through_shared(33, 5, COMM))
     assert ends == [(7, 107), (42, 47)]
@@ -113,8 +113,8 @@ def test_strict_priority_gets_the_edge_at_the_end_of_the_chunk() -> None:
 
 
 def test_channels_take_turns_and_trains_of_one_channel_do_not() -> None:
-    """Two channels, two trains of 40 each: A and C of the one, B and D of the other. Chunks go A A B A B A B C B C D C D C
-    D D: all of A before C, all of B before D. Planted: turns between trains in place of channels; C ahead of A's last chunk.
+    """Two channels, two trains of 40 each: A and C of the one, B and D of the other. Chunks go A A B A B A B C B C D C
+    D C D D: all of A before C, all of B before D. Planted: the newest train of a channel first.
     """
     a, b, c, d = (through_shared(start, 40, vc) for start, vc in ((0, 0), (12, 1), (13, 0), (14, 1)))
     assert ends_of(EQUAL, a, b, c, d) == [(7, 67), (27, 97), (77, 147), (107, 167)]
@@ -137,9 +137,8 @@ def test_what_is_held_up_on_one_edge_leaves_the_next_to_others() -> None:
     """A's second half waits on X for B; on Y, which only A crosses, C of B's channel then goes in between. Planted: an
     edge kept for the whole of a train that stands elsewhere.
 
-    A: chunks on X at 0, 10, 20 and 30; B comes at 15 with 30 B and 3 chunks, in turns from 20 on: A at 30, B at 40, A at
-    50, B at 60, A at none: its chunks on X are 0, 10, 30, 50. They reach Y, 5 later, at 5, 15, 35 and 55. C comes to Y
-    at 26, where the edge is idle, with 9 B: 26 to 35.
+    A's chunks would be on X at 0, 10, 20 and 30; B comes at 15 with three chunks and has X at 20, 40 and 60, A at 30
+    and 50. A's chunks reach Y, 5 later, at 5, 15, 35 and 55. C comes to Y at 26, where the edge is idle, with 9 B.
     """
     x, y = edge(1, 5, 0, 1), edge(2, 0, 0, 1)
     a, b, c = Journey(0, route(x, y), 40), Journey(15, route(x), 30, vc=1), Journey(26, route(y), 9, vc=1)
@@ -155,8 +154,9 @@ def test_who_is_behind_in_its_channel_waits_for_the_last_chunk() -> None:
 
 def test_a_slow_train_uses_its_turns_when_its_chunks_are_there() -> None:
     """A comes over a slow edge, 10 B in 100 ps, with chunks of 2; B has 60 B for the fast edge from 15 on. A's chunk
-    that has begun ends at 20; the next is there at 40, and needs the edge for 2 only. Planted: the edge kept for A while
-    its bytes come, so that B gets a tenth of it.
+    that has begun ends at 20; the next is there at 40, and needs the edge for 2 only.
+
+    Planted: the edge kept for A while its bytes come, so that B gets a tenth of it.
     """
     slow, fast = edge(1, 0, 0, 10), edge(2, 0, 0, 1)
     a, b = Journey(0, route(slow, fast), 10), Journey(15, route(fast), 60, vc=1)
@@ -166,9 +166,8 @@ def test_a_slow_train_uses_its_turns_when_its_chunks_are_there() -> None:
 
 
 def test_an_end_is_told_when_its_last_chunk_starts_and_then_it_stands() -> None:
-    """95 B on a link of 40 ps, told 40 + 10 before the end: at 85, when the last chunk starts. Who comes at 85 waits for
-    it; who comes at 84 goes first, and it is told 5 later. Planted: told at the planned time, and then put off; a
-    longer ``lead_ps`` taken as it is.
+    """95 B on a link of 40 ps, told 40 + 10 before the end: at 85, when the last chunk starts. Who comes at 85 waits
+    for it; who comes at 84 goes first, and it is told 5 later. Planted: a longer ``lead_ps`` taken as it is.
     """
     link = edge(1, 40, 0, 1)
     for lead in (50, 80):
@@ -199,7 +198,7 @@ def test_contention_costs_events_for_conflicts_only() -> None:
 @pytest.mark.parametrize("arbitration", [Arbitration(0, (1,)), Arbitration(1, ()), Arbitration(1, (1, -1))])
 def test_what_cannot_be_arbitrated_is_refused(arbitration: Arbitration) -> None:
     """Planted: no check."""
-    with pytest.raises(ValueError, match="chunk|channel"):
+    with pytest.raises(ValueError, match=r"chunk|channel"):
         travel([], arbitration=arbitration)
 
 
@@ -213,8 +212,8 @@ def mixed_differs(seed: int) -> bool:
 
 @pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
 def test_as_the_reference_says(first_seed: int) -> None:
-    """Events, heads and tails of all transfers, where no edge is faster than the one before. The mutants below show what
-    it notices.
+    """Events, heads and tails of all transfers, where no edge is faster than the one before. The mutants below show
+    what it notices.
     """
     assert [seed for seed in range(first_seed, first_seed + 750) if mixed_differs(seed)] == []
 
@@ -231,7 +230,7 @@ def test_one_channel_by_itself_is_one_queue() -> None:
 
 
 def test_the_networks_are_worth_it() -> None:
-    """Most transfers wait somewhere, and many would wait otherwise with one queue. Planted: a generator of one channel."""
+    """Most transfers wait somewhere, and many would wait otherwise with one queue. Planted: all of one channel."""
     waited = shared = total = 0
     for seed in range(200):
         journeys, arbitration = random_mixed_journeys(seed)

@@ -1,7 +1,7 @@
 """Watches the edges of a fabric and says what must hold there whatever the traffic. Not a test."""
 
 from collections.abc import Iterator
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -191,20 +191,34 @@ class Witness:
         return (run.start_ps if share == run.first else run.passes_ps(share)) + run.leg.onward_ps
 
     def _check_order(self, passages: list[Passage], vc: int) -> None:
-        """One train of a channel after the other, as their heads came; and no idling while the next is all there."""
+        """In a channel who came first goes first, as far as its bytes are there; no idling while all of one are there."""
         idle = [(a.end_ps, b.start_ps) for a, b in pairwise(passages) if a.end_ps < b.start_ps]
-        groups = groupby((p.train.seq, p.hop) for p in passages if p.train.vc == vc)
-        order = [key for key, _ in groups]
-        assert len(order) == len(set(order)), "between the chunks of another"
-        free = latest = 0
-        for seq, hop in order:
-            train, start = self.trains[seq - 1], self._starts_ps[seq - 1]
-            head = max(self._leaves_ps(train, hop, WHOLE), start)
-            whole = max(self._comes_ps(train, hop, 0), start, free)
-            free = self._parts[seq, hop][-1].end_ps
-            assert latest <= head, "overtaken"
-            assert not any(max(a, whole) < min(b, free) for a, b in idle), "idle while a train waits"
-            latest = head
+        here = {(p.train.seq, p.hop) for p in passages if p.train.vc == vc}
+        line = sorted((self._head_ps(seq, hop), seq, hop) for seq, hop in here)
+        for place, (_, seq, hop) in enumerate(line):
+            parts = self._parts[seq, hop]
+            whole = max(self._comes_ps(self.trains[seq - 1], hop, 0), self._starts_ps[seq - 1])
+            assert not any(max(a, whole) < min(b, parts[-1].end_ps) for a, b in idle), "idle while a train waits"
+            for part in parts:
+                for head, earlier, earlier_hop in line[:place]:
+                    assert not self._could_go(earlier, earlier_hop, head, part.start_ps), "before who came first"
+
+    def _head_ps(self, seq: int, hop: int) -> int:
+        return max(self._leaves_ps(self.trains[seq - 1], hop, WHOLE), self._starts_ps[seq - 1])
+
+    def _could_go(self, seq: int, hop: int, head_ps: int, now_ps: int) -> bool:
+        """Whether a train's next chunk could be sent at full speed from a time on, for some time already."""
+        train, rest = self.trains[seq - 1], WHOLE
+        leg = train.legs[hop]
+        for part in self._parts[seq, hop]:
+            if part.start_ps < now_ps:
+                rest = part.run.last
+        if rest == 0 or head_ps >= now_ps:
+            return False
+        last = leg.mark(leg.chunks(rest) - 1)
+        run_up_ps = leg.left_ps(rest) - leg.left_ps(last)
+        ready_ps = max(self._leaves_ps(train, hop, rest), self._comes_ps(train, hop, last) - run_up_ps)
+        return ready_ps < now_ps
 
 
 def _flight(train: Train) -> Iterator[Run]:
