@@ -195,13 +195,15 @@ class Witness:
         idle = [(a.end_ps, b.start_ps) for a, b in pairwise(passages) if a.end_ps < b.start_ps]
         here = {(p.train.seq, p.hop) for p in passages if p.train.vc == vc}
         line = sorted((self._head_ps(seq, hop), seq, hop) for seq, hop in here)
-        for place, (_, seq, hop) in enumerate(line):
+        for own_head, seq, hop in line:
             parts = self._parts[seq, hop]
             whole = max(self._comes_ps(self.trains[seq - 1], hop, 0), self._starts_ps[seq - 1])
             assert not any(max(a, whole) < min(b, parts[-1].end_ps) for a, b in idle), "idle while a train waits"
             for part in parts:
-                for head, earlier, earlier_hop in line[:place]:
-                    assert not self._could_go(earlier, earlier_hop, head, part.start_ps), "before who came first"
+                for head, other, other_hop in line:
+                    # Who came at the same time came in the order of what let them come.
+                    before = head < own_head and self._could_go(other, other_hop, head, part.start_ps)
+                    assert not before, "before who came first"
 
     def _head_ps(self, seq: int, hop: int) -> int:
         return max(self._leaves_ps(self.trains[seq - 1], hop, WHOLE), self._starts_ps[seq - 1])
