@@ -8,6 +8,7 @@ import pytest
 from plain_fabric import End, Journey
 
 import sipsim.noc.fabric
+import sipsim.noc.lines
 import sipsim.noc.switching
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.fabric import Lane as QueueLane
@@ -122,6 +123,7 @@ class Witness:
         self._parts: dict[tuple[int, int], list[Passage]] = {}
         monkeypatch.setattr(sipsim.noc.switching, "Train", self._train)
         monkeypatch.setattr(sipsim.noc.switching, "Run", self._run)
+        monkeypatch.setattr(sipsim.noc.lines, "Run", self._run)
 
     def _train(self, *arguments: object) -> Train:
         self.trains.append(Train(*arguments))  # type: ignore[arg-type]
@@ -191,7 +193,7 @@ class Witness:
         return (run.start_ps if share == run.first else run.passes_ps(share)) + run.leg.onward_ps
 
     def _check_order(self, passages: list[Passage], vc: int) -> None:
-        """In a channel who came first goes first, as far as its bytes are there; no idling while all of one are there."""
+        """In a channel who came first goes first while its bytes are there; no idling while all of one are there."""
         idle = [(a.end_ps, b.start_ps) for a, b in pairwise(passages) if a.end_ps < b.start_ps]
         here = {(p.train.seq, p.hop) for p in passages if p.train.vc == vc}
         line = sorted((self._head_ps(seq, hop), seq, hop) for seq, hop in here)
