@@ -11,10 +11,11 @@ event a hop. A transfer that starts later may still reach an edge first; then th
 *displaced* and planned again, in the order in which heads reach edges. A claim whose head has reached its
 edge is never touched. So contention costs work in proportion to the conflicts, and nothing else does.
 
-Virtual channels share each edge's one queue here.
+This is an edge with one queue, ``virtual_channels: false``. With virtual channels it is :mod:`sipsim.noc.switching` that
+does all of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -109,6 +110,11 @@ class Fabric:
         self._lanes: dict[Edge, Lane] = {}
         self._hops: dict[tuple[int, int], tuple[Route, list[Hop]]] = {}
         self._started = 0
+
+    @property
+    def lanes(self) -> Mapping[Edge, object]:
+        """The edges that were used so far."""
+        return self._lanes if self._switching is None else self._switching.lanes
 
     def start(
         self,

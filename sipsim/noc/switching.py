@@ -2,9 +2,9 @@
 
 The rules, at one edge:
 
-* Within a channel trains go in the order of their heads. A later one goes only while the next chunk of none before it
-  can be sent at full speed, a chunk at a time. Who comes by the same way comes after its last byte, so nothing overtakes
-  on a route, and no edge idles while it has something to send.
+* Within a channel trains go in the order of their heads. A later one goes only while none before it has a next chunk
+  that can be sent at full speed, a chunk at a time. Who comes by the same way comes after the last byte, so nothing
+  overtakes on a route, and no edge idles while it has something to send.
 * A train that finds nobody here goes on at once, and without interruption. When a train of another channel comes, it
   gets the edge at the end of the turn in progress; then the channels take turns (:class:`Turn`), as long as more than
   one has something here. Who shares an edge sends a chunk when it can be sent at full speed, and not before.

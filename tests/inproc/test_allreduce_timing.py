@@ -156,6 +156,8 @@ def drain(nbytes: int, gbytes_per_s: float) -> int:
 
 # --- the all-reduce -------------------------------------------------------------------------------------------
 
+CHUNK_BYTES = 256
+
 
 class Sum(NamedTuple):
     """When the root has its SIP's sum, when the sum of all SIPs is in its HBM, when each cube (x, y) is done."""
@@ -186,13 +188,15 @@ def broadcast_ends(costs: Costs, n: int, begins: int) -> dict[tuple[int, int], i
     """From the root up the last column, and from there along the rows to the W.
 
     A cube that has received sends on, N before W, and then stores, all in one step: sends do not block. All three leave
-    by the one edge out of its PE. A send passes PE_IPCQ first, so the store's head reaches that edge earlier, by a
-    cycle of PE_IPCQ, and takes it for ``out``. Then the send N waits, for ``out`` less that cycle, and the send W for
-    two ``out`` less that cycle; in a cube without a send N, the send W for one. The root stores nothing here: its send
-    N goes at once and its send W waits for one ``out``.
+    by the one edge out of its PE, the store by vc_compute and the sends by vc_comm. A send passes PE_IPCQ first, so the
+    store's head reaches that edge earlier, by a cycle of PE_IPCQ, and its first chunk goes first; then store and send
+    take turns, a chunk each. They are equally long, so the send's last chunk goes last, two ``out`` after the store's
+    head came: as if it had waited for the store. The send W waits for the send N; in a cube without a send N it takes
+    its place. The root stores nothing here: its send N goes at once and its send W waits for one ``out``.
     """
     out = costs.leaving_pe(n)
-    assert out > costs.ipcq, "else a store is through before the sends are there"
+    assert n % CHUNK_BYTES == 0
+    assert costs.leaving_pe(CHUNK_BYTES) > costs.ipcq, "else a chunk of the store is through before the sends are there"
     first, second = out - costs.ipcq, 2 * out - costs.ipcq
     north, west = costs.message(NORTH, SOUTH, n), costs.message(WEST, EAST, n)
     received = {(3, 3): begins}
@@ -202,8 +206,10 @@ def broadcast_ends(costs: Costs, n: int, begins: int) -> dict[tuple[int, int], i
         received[2, y] = received[3, y] + {3: out, 2: second, 1: second, 0: first}[y] + west
         received[1, y] = received[2, y] + first + west
         received[0, y] = received[1, y] + first + west
-    # The store is first on its edge, so it takes what it takes alone. The root has nothing to store.
-    return {cube: at + (0 if cube == (3, 3) else costs.store(n)) for cube, at in received.items()}
+    # A store beside a send has its last chunk just before the send's. In the first column nothing is sent.
+    beside = out - costs.leaving_pe(CHUNK_BYTES)
+    stored = {(x, y): costs.store(n) + (beside if x > 0 else 0) for x, y in received}
+    return {cube: at + (0 if cube == (3, 3) else stored[cube]) for cube, at in received.items()}
 
 
 OTHER_COSTS = {
