@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
             flag = message.split()[2]
             known = [s for action in self._actions for s in action.option_strings]
             near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "see {self.prog} --help"
+            hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
         raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
 

@@ -87,6 +87,8 @@ def _job(options: Options, plan: Plan) -> Job:
         check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
     n_elems = options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes)
     _check_room(n_elems, options.dtype, plan)
+    for n_elem in n_elems:
+        plan.algorithm.check_takes(plan.algorithm.kernel_args(plan.system, plan.world_size, 0, n_elem))
     return Job(
         collective=options.collective,
         n_elems=n_elems,
