@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import Resolved
 from sipsim.topologies.base import TOPOLOGIES
 
@@ -16,6 +17,10 @@ def _links(resolved: Resolved) -> list[str]:
 
 def _collectives(_: Resolved) -> list[str]:
     return [f"{name:<20} {what}" for name, what in sorted(COLLECTIVES.items())]
+
+
+def _tables(_: Resolved) -> list[str]:
+    return [f"{name:<20} {(TABLES.get(name).build.__doc__ or '').splitlines()[0]}" for name in TABLES.names()]
 
 
 def _algorithms(resolved: Resolved) -> list[str]:
@@ -35,6 +40,7 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "links": _links,
     "collectives": _collectives,
     "algorithms": _algorithms,
+    "tables": _tables,
     "engines": _engines,
 }
 

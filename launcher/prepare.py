@@ -10,6 +10,7 @@ from launcher.options import Options
 from sipsim.config.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
+from sipsim.config.rules import effective_rank_per
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.script import check_script, find_script
@@ -63,13 +64,21 @@ def prepare(options: Options) -> Prepared:
     return Prepared(plan, _job(options, plan), options.engine)
 
 
+def algorithm_in_words(plan: Plan) -> str:
+    """Which algorithm runs, on how many ranks of its wiring, by which table."""
+    name, table = plan.algorithm.name, plan.algorithm.entry.topology
+    ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
+    per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(plan.resolved, name)]
+    return f"algorithm {name}: {ranks}, a {per} each, neighbour table {table}"
+
+
 def describe(prepared: Prepared) -> str:
     """What ``--dry-run`` says."""
     system, job = prepared.plan.system, prepared.job
     what = job.script or f"{job.collective} of {', '.join(str(n) for n in job.n_elems)} elements a cube, {job.dtype}"
     return (
         f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
-        f"engine {prepared.engine}; plan {prepared.plan.digest[:16]}"
+        f"engine {prepared.engine}; {algorithm_in_words(prepared.plan)}; plan {prepared.plan.digest[:16]}"
     )
 
 
@@ -87,7 +96,8 @@ def _job(options: Options, plan: Plan) -> Job:
         check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
     n_elems = options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes)
     _check_room(n_elems, options.dtype, plan)
-    plan.algorithm.check_call(plan.system, plan.world_size, n_elems[0])
+    for n_elem in n_elems:
+        plan.algorithm.check_takes(plan.algorithm.kernel_args(plan.system, plan.world_size, 0, n_elem))
     return Job(
         collective=options.collective,
         n_elems=n_elems,

@@ -207,9 +207,7 @@ class _LocalRun:
             return b""
 
     def _pass_on_output(self, to_the_end: bool = False) -> None:
-        """What host scripts print, by lines, with their rank, on standard error; at the end, an unended line too."""
-        if self._request.job.script is None:
-            return
+        """What scripts and kernels print, line by line with their rank, on standard error; at the end, what is left."""
         for name, line in self._new_lines(to_the_end):
             print(f"[rank {_rank(name)}] {line}", file=sys.stderr)
 

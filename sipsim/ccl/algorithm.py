@@ -22,6 +22,8 @@ from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.system import System
 
+NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
+
 
 class Algorithm:
     """A loaded algorithm: its hooks, checked, and the hash of its source."""
@@ -43,6 +45,8 @@ class Algorithm:
     def _adopt(self, module: ModuleType) -> None:
         self._module = module
         self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
+        if makes_generator(self.kernel):
+            raise ConfigError(f"{self._where}: kernel {NOT_PLAIN}")
         self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
         self._topologies: dict[str, int] | None = self._hook(
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
@@ -71,28 +75,33 @@ class Algorithm:
         The hook's answer alone, for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the
         hook gets the number of SIPs, and the SIP, topology code, width and height follow (ADR-0032 D5, D7). The hook
         may take the system as a third parameter.
-        """
-        kind = self.topology_kind(system.topology)
-        if kind is None:
-            return tuple(_call_with_optional(self._kernel_args, (world_size, n_elem), system))
-        return *_call_with_optional(self._kernel_args, (system.n_sips, n_elem), system), sip, kind, *system.shape
-
-    def check_call(self, system: System, world_size: int, n_elem: int) -> None:
-        """Whether the kernel takes what it will get, so that a wrong contract is found before anything starts.
 
         Raises:
-            ConfigError: a ``kernel_args`` that fails, or a kernel with other parameters.
+            ConfigError: when the hook fails.
         """
+        kind = self.topology_kind(system.topology)
+        ranks = world_size if kind is None else system.n_sips
+        own = self._own_args(ranks, n_elem, system)
+        return own if kind is None else (*own, sip, kind, *system.shape)
+
+    def check_takes(self, args: tuple[Any, ...]) -> None:
+        """Whether the kernel can be called with what :meth:`kernel_args` answered.
+
+        Raises:
+            ConfigError: with what the kernel takes and what it gets.
+        """
+        refusal = why_not_called(self.kernel, len(args) + 2)
+        if refusal:
+            own, grid = f"{len(args)} of kernel_args", ""
+            if self._topologies is not None:
+                own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
+            raise ConfigError(f"{self._where}: {refusal}: the tensor's address, {own}{grid}, and tl")
+
+    def _own_args(self, ranks: int, n_elem: int, system: System) -> tuple[Any, ...]:
         try:
-            args = self.kernel_args(system, world_size, 0, n_elem)
+            return tuple(_call_with_optional(self._kernel_args, (ranks, n_elem), system))
         except (Exception, SystemExit) as error:
-            what = f"kernel_args raised {type(error).__name__}: {error}"
-            raise ConfigError(one_line(f"{self._where}: {what}")) from None
-        try:
-            inspect.signature(self.kernel).bind(0, *args, None)
-        except (TypeError, ValueError) as error:
-            form = "ADR-0023 D11, without" if self._topologies is None else "ADR-0032 D7, with"
-            what = f"kernel does not take (t_ptr, {len(args)} arguments, tl) as by {form} TOPO_NAME_TO_KIND: {error}"
+            what = f"kernel_args({ranks}, {n_elem}) raised {type(error).__name__}: {error}"
             raise ConfigError(one_line(f"{self._where}: {what}")) from None
 
     def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
@@ -154,6 +163,27 @@ class Algorithm:
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
         return hook
+
+
+def makes_generator(kernel: Callable[..., Any]) -> bool:
+    """Whether a call would only make a generator or coroutine, which nobody runs."""
+    return any(
+        is_one(kernel)
+        for is_one in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    )
+
+
+def why_not_called(kernel: Callable[..., Any], count: int) -> str:
+    """Why a kernel cannot be called with so many values, ``tl`` the last; empty when it can."""
+    try:
+        signature = inspect.signature(kernel)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return f"{getattr(kernel, '__name__', 'kernel')}{signature} cannot take {count} values"
+    return ""
 
 
 def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:

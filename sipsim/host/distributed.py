@@ -211,6 +211,7 @@ class Distributed:
                 f"all_reduce needs a row a cube: the tensor lies on {tensor.dp.num_cubes} of {system.n_cubes} cubes"
             )
         more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
+        self._algorithm.check_takes(more)
         self._queue.launch(work, self._algorithm.kernel, (pointer_to(tensor), *more))
 
     def record(self, run: RunRecord) -> None:

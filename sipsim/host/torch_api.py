@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.dtypes import DTYPES
 from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
@@ -60,10 +61,12 @@ class Torch:
         other; with ``async_op`` this one is only started, and its :class:`Work` is returned to wait for.
 
         Raises:
-            TypeError: for a kernel that is no function, or a tensor that is on the host.
+            TypeError: for a kernel that is no plain function, or a tensor that is on the host.
         """
         if not callable(kernel):
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
+        if makes_generator(kernel):
+            raise TypeError(f"torch.launch: the kernel {NOT_PLAIN}")
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
         work = Work(self.kernels, "a launched kernel")

@@ -11,8 +11,7 @@ event a hop. A transfer that starts later may still reach an edge first; then th
 *displaced* and planned again, in the order in which heads reach edges. A claim whose head has reached its
 edge is never touched. So contention costs work in proportion to the conflicts, and nothing else does.
 
-This is an edge with one queue, ``virtual_channels: false``. With virtual channels it is :mod:`sipsim.noc.switching` that
-does all of it.
+This is an edge with one queue, ``virtual_channels: false``. With virtual channels, :mod:`sipsim.noc.switching` does it.
 """
 
 from collections.abc import Callable, Mapping

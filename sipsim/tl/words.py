@@ -5,6 +5,7 @@ the language).
 """
 
 import math
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from sipsim.errors import KernelError
 from sipsim.tl.ipcq_words import IpcqWords
 from sipsim.tl.values import Shape, TensorHandle, as_shape, as_text, pointee
 
+HANDLES = "a handle is what tl.load, tl.recv and + give"
+NOT_WORDS = ("note_received",)
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 
@@ -72,7 +75,13 @@ class TL(IpcqWords):
         return TensorHandle(self, np.frombuffer(data, kind.numpy).reshape(dims), kind)
 
     def store(self, ptr: int, value: TensorHandle) -> None:
-        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged."""
+        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+
+        Raises:
+            KernelError: for a value that is no handle.
+        """
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         start, task = self._engine.now_ps, self._task()
         self._fetch(value)
         address = self._translate(int(ptr), value.nbytes)
@@ -84,8 +93,11 @@ class TL(IpcqWords):
         """``a + b`` element by element, rounded once in their type; i32 wraps.
 
         Raises:
-            KernelError: when types or shapes differ.
+            KernelError: when types or shapes differ, or one is no handle.
         """
+        for value in (a, b):
+            if not isinstance(value, TensorHandle):
+                raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
         start, task = self._engine.now_ps, self._task()
@@ -107,6 +119,13 @@ class TL(IpcqWords):
         self._pe.dma.read(handle.slot_pa, handle.nbytes, task.resume)
         task.wait(f"the slot at {handle.slot_pa:#x}")
         handle.slot_pa = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """A word that does not exist: say which do."""
+            words = ", ".join(word for word in dir(type(self)) if word not in NOT_WORDS and not word.startswith("_"))
+            raise AttributeError(f"tl has no word {name!r}; it has {words}")
 
     def _axis(self, axis: int) -> int:
         if axis not in range(len(AXES)):

@@ -105,6 +105,7 @@ class TestADefaultRun:
             r"#       size        count   type  redop         time     algbw     busbw  #wrong",
             r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
             r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
+            r"# algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none",
             r"# floating types: ranks may differ in the last bits, each adds in its own order",
             r"# digest [0-9a-f]{64}",
         ]
@@ -175,7 +176,8 @@ class TestOutput:
         (line,) = done.stdout.splitlines()
         assert re.fullmatch(
             r"would run all_reduce of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
-            r"\d+ channels, engine local; plan [0-9a-f]{16}",
+            r"\d+ channels, engine local; algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none; "
+            r"plan [0-9a-f]{16}",
             line,
         )
         assert done.document is None

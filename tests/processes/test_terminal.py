@@ -59,4 +59,4 @@ def test_pipe_gets_only_the_table() -> None:
         timeout=120,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert len(ran.stdout.splitlines()) == 6
+    assert len(ran.stdout.splitlines()) == 7
