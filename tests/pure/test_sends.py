@@ -123,8 +123,7 @@ def test_not_even_into_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
     """From an HBM of 8 GB/s the bytes of the first come with gaps between them, from 108,200 to 620,200 ps; a small
     message that is sent meanwhile is at hand, and waits for the last of them.
 
-    Planted: what waits goes when the first has its head out; what is sent after the last chunk has started does not
-    wait.
+    Planted: what waits goes when the first has its head out.
     """
     bench = pair_bench({"hbm.bandwidth_GBps": 8})
     tail_ps = IPCQ_PS + NEAR_PS + 2_000 + 99_000 + NEAR_PS + 512_000
@@ -133,6 +132,18 @@ def test_not_even_into_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
     seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (1024, 16), pause_ps)
     own_ps = pause_ps + arrival_ps(64)
     assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), own_ps), 2)]
+
+
+@pytest.mark.parametrize("pause_ps", [105_000, 107_000, 110_000, 130_000, 139_000])
+def test_nor_before_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
+    """256 B come from 108,200 to 140,200 ps, and need the wire out of the PE for the last 4,000 of them.
+
+    Planted: what waits goes when the first has its head out.
+    """
+    bench = pair_bench({"hbm.bandwidth_GBps": 8})
+    first_ps = 140_200 + WAY_PS - PE_PS + WRITE_PS["tcm"]
+    seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (64, 16), pause_ps)
+    assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), pause_ps + arrival_ps(64)), 2)]
 
 
 def test_one_after_the_other_is_as_fast_as_alone() -> None:
@@ -287,6 +298,18 @@ def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
     with_a_received_handle(kind, body)
 
 
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_either_operand_is_read(comes_first: bool) -> None:
+    """Planted: only the first one."""
+
+    def body(tl: TL, handle: TensorHandle, since: Any) -> None:
+        other = TensorHandle(tl, np.ones(16, "<i4"), DTYPES["i32"])
+        _ = handle + other if comes_first else other + handle
+        assert since() == slot_fetch_ps("hbm") + ADD_PS
+
+    with_a_received_handle("hbm", body)
+
+
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_store_reads_the_slot_first(kind: str) -> None:
     """Planted: stored from nowhere."""
@@ -341,6 +364,14 @@ def test_a_message_fills_flits(nbytes: int, flits: int) -> None:
     bench = pair_bench({"defaults.hw_strict": True})
     seen = run(bench, lambda tl: send_i32(tl, tcm(0, 0), nbytes // 4))
     assert [time_ps for time_ps, _ in seen] == [arrival_ps(64 * flits)]
+
+
+def test_what_is_fetched_fills_plain_flits() -> None:
+    """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from there. Planted: a message's on both parts."""
+    bench = pair_bench({"defaults.hw_strict": True, "hbm.bandwidth_GBps": 8})
+    seen = run(bench, lambda tl: send_i32(tl, hbm(0, 0), 14))
+    fetch_ps = NEAR_PS + 2_000 + READ_PS["hbm"] + NEAR_PS + 8_000
+    assert [time_ps for time_ps, _ in seen] == [IPCQ_PS + fetch_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]]
 
 
 @pytest.mark.parametrize(("nbytes", "flits"), [(4, 1), (60, 1), (64, 2), (120, 2), (124, 3), (4096, 69)])
