@@ -1,6 +1,7 @@
 """The checker alone, step by step, on queue pairs whose pointers are set by hand: each sentence that it can say.
 
-Whole runs with a broken part are in ``inproc/test_ipcq_failures.py``. Planted: each condition of the checker always true.
+Whole runs with a broken part are in ``inproc/test_ipcq_failures.py``. Planted: each condition of the checker, always
+true.
 """
 
 from collections.abc import Callable
