@@ -248,7 +248,7 @@ def neighbors(rank, world_size, built_in, system):
 def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
     cube = tl.program_id(1)
     way = "near" if cube == 0 and sip_rank < 2 else "far" if cube == 1 and sip_rank != 1 else None
-    lengths = [1 + turn * 37 % n_elem for turn in range(30 if way else 0)]
+    lengths = [1 + turn // 2 % 2 * turn * 37 % n_elem for turn in range(30 if way else 0)]
     for tile in [tl.load(t_ptr + cube * n_elem * 2, length) for length in lengths]:
         length = tile.shape[0]
         tl.send(way, tile)
