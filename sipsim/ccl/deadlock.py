@@ -50,7 +50,8 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
         lines += ["  who waits for whom:", *(f"    {_say_edge(wait)}" for wait in ordered)]
     lines += [f"  rank {t.place[0]}: {t.name} waits for {t.waits_for}" for d in dumps for t in d.tasks if not t.op]
     lines += [f"  rank {d.rank}: its script has ended" for d in dumps if not d.tasks]
-    facts = {"reason": reason, "waits": [_facts(w) for w in ordered], "cycle": [list(w.task.place) for w in cycle]}
+    facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
+    facts["cycle"] = [list(wait.task.place) for wait in cycle]
     return Explanation(headline, "\n".join(lines), facts)
 
 

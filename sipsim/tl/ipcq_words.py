@@ -237,8 +237,10 @@ class IpcqWords:
             return Source(src.array.tobytes, src.slot_pa, Message(src.nbytes, src.dtype.name, src.shape))
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")
+        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
+            raise KernelError(f"nbytes={nbytes!r} is not a size; give at least 1")
         kind = pointee(src_addr, dtype)
-        dims = as_shape(shape) if shape is not None else (max(int(nbytes or 0) // kind.itemsize, 1),)
+        dims = as_shape(shape) if shape is not None else (max((nbytes or 0) // kind.itemsize, 1),)
         size = math.prod(dims) * kind.itemsize
         if nbytes is not None and nbytes != size:
             raise KernelError(

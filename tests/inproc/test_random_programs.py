@@ -45,6 +45,11 @@ def test_several_sips_do_what_bounded_queues_do(mode: tuple[str, str, str]) -> N
         run_one(seed, 2 + seed % 2, mode)
 
 
+def test_what_one_in_thousands_shows() -> None:
+    """Planted: a message that is at hand may leave as soon as the last chunk of a fetched one has started."""
+    run_one(7631, 1, ("tcm", "poll", "piggyback"))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_timing_of_the_mail_cannot_be_seen(seed: int) -> None:
     """Receives from any direction and all: end times and op logs are the same."""

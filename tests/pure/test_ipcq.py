@@ -1,17 +1,15 @@
 """Queues between PEs of one SIP: pointers, backpressure, latches and snapshots, refusals, and times worked out by hand.
 
-The pair is PE 0 of cube 0 and PE 0 of its neighbour to the E. By the default config the head needs 14,550 ps for the
-way, both there and back: wires 0.5 + 4 * 2.5 + 0.5 + 1 + 0.5 + 2.5 + 0.5 = 15.5 mm at 0.1 ns, PE 1, seven routers of 1,
-two UCIe ports of 2, PE 1. The drain is 64 B a nanosecond.
+The pair and its times are those of ``pair_times``.
 """
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, hbm, pair_bench, tcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pair_times import CREDIT_PS, RETURN_PS, arrival_ps, drain_ps, put, send_i32
 
 from sipsim.address import MIB, PhysAddr
 from sipsim.ccl.install import PePlace
@@ -19,31 +17,6 @@ from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageT
 from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
-
-IPCQ_PS = 1_000
-WAY_PS = 14_550
-WRITE_PS = {"tcm": 1_000, "hbm": 20_000, "sram": 5_000}
-CREDIT_PS = WAY_PS + 250
-RETURN_PS = IPCQ_PS + CREDIT_PS
-"""From the step in which recv takes a message to the credit's arrival; recv blocks for it."""
-
-
-def drain_ps(nbytes: int) -> int:
-    return -(-nbytes * 1000 // 64)
-
-
-def arrival_ps(nbytes: int, kind: str = "tcm") -> int:
-    """From a send to the step in which its data and the pointer are seen."""
-    return IPCQ_PS + WAY_PS + drain_ps(nbytes) + WRITE_PS[kind]
-
-
-def put(bench: Bench, address: int, values: Any, dtype: str = "<f4") -> None:
-    bench.sip.memory.write(address, np.array(values, dtype).tobytes())
-
-
-def send_i32(tl: TL, address: int, count: int = 16) -> None:
-    tl.send("E", src_addr=address, shape=count, dtype="i32")
-
 
 # --- times ----------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from hardware import WiredPlan, config
 from runs import ccl_file, run
+from watched import Watched
 
 from broker.timesync import Bound, TimeSync
 from broker.wire import MAX_PS, Channel, Grant, Report
 from sipsim.ccl.install import PePlace
 from sipsim.plan import Plan
-from sipsim.session import Session
 
 ODD_COSTS = {
     "wire.ns_per_mm": 1,
@@ -128,42 +128,6 @@ def test_where_messages_pass_through_the_way_between_two_ports_counts(
 # --- what a run keeps -----------------------------------------------------------------------------------------
 
 
-class Watched:
-    """Every packet of every session, with the promise that was in force, kept by the test's own books."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.slacks: list[int] = []
-        self.gains: list[int] = []
-        self.last: dict[int, Report] = {}
-        self.in_force: dict[int, int] = {}
-        self.plan: Plan | None = None
-        emit, report, begin = Session.emit, Session.report, Session.begin
-
-        def watched_emit(session: Session, channel: int, arrival_ps: int, body: bytes) -> None:
-            plan, rank = session.model.plan, session.rank
-            spec = plan.channels[channel]
-            sent_ps = arrival_ps - plan.pair_delay_ps[rank, spec.dst]
-            self.slacks.append(sent_ps - self.in_force.get(rank, 0))
-            emit(session, channel, arrival_ps, body)
-
-        def watched_report(session: Session) -> Report:
-            said = self.last[session.rank] = report(session)
-            if said.next_ps is not None:
-                self.gains.append(said.promise_ps - said.next_ps)
-            return said
-
-        def watched_begin(session: Session) -> None:
-            rank, horizon = session.rank, session._grant.horizon_ps
-            arrivals = [arrival_ps for arrival_ps, *_ in session._held if horizon is None or arrival_ps < horizon]
-            reaction_ps = session.model.plan.reactions_ps[rank]
-            self.in_force[rank] = min(self.last[rank].promise_ps, *(a + reaction_ps for a in arrivals), MAX_PS)
-            begin(session)
-
-        monkeypatch.setattr(Session, "emit", watched_emit)
-        monkeypatch.setattr(Session, "report", watched_report)
-        monkeypatch.setattr(Session, "begin", watched_begin)
-
-
 ALL_REDUCES = {
     "default": [],
     "ring of 3": ["--sips", "3", "--bytes", "64K"],
@@ -248,7 +212,7 @@ def neighbors(rank, world_size, built_in, system):
 def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
     cube = tl.program_id(1)
     way = "near" if cube == 0 and sip_rank < 2 else "far" if cube == 1 and sip_rank != 1 else None
-    lengths = [1 + turn * 37 % n_elem for turn in range(30 if way else 0)]
+    lengths = [1 + turn // 2 % 2 * turn * 37 % n_elem for turn in range(30 if way else 0)]
     for tile in [tl.load(t_ptr + cube * n_elem * 2, length) for length in lengths]:
         length = tile.shape[0]
         tl.send(way, tile)

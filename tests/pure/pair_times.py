@@ -1,0 +1,66 @@
+"""Times of a pair of neighbours by the default config, and what their kernels say most. Not a test.
+
+The pair is PE 0 of cube 0 and PE 0 of its neighbour to the E. The head needs 14,550 ps for the way, both there and
+back: wires 0.5 + 4 * 2.5 + 0.5 + 1 + 0.5 + 2.5 + 0.5 = 15.5 mm at 0.1 ns, PE 1, seven routers of 1, two UCIe ports
+of 2, PE 1. The drain is 64 B a nanosecond.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hardware import Bench
+
+from sipsim.pe.ipcq import PeIpcq
+from sipsim.tl.words import TL
+
+IPCQ_PS = 1_000
+PE_PS = 1_000
+WAY_PS = 14_550
+WRITE_PS = {"tcm": 1_000, "hbm": 20_000, "sram": 5_000}
+READ_PS = {"tcm": 1_000, "hbm": 99_000, "sram": 5_000}
+NEAR_PS = 3_100
+"""PE 1, 0.5 mm, a router of 1, 0.5 mm, and the port of the HBM or SRAM beside it 1; or back."""
+CREDIT_PS = WAY_PS + 250
+RETURN_PS = IPCQ_PS + CREDIT_PS
+"""From the step in which recv takes a message to the credit's arrival; on its own wire recv blocks for it."""
+
+
+def drain_ps(nbytes: int) -> int:
+    return -(-nbytes * 1000 // 64)
+
+
+def arrival_ps(nbytes: int, kind: str = "tcm") -> int:
+    """From a send to the step in which its data and the pointer are seen."""
+    return IPCQ_PS + WAY_PS + drain_ps(nbytes) + WRITE_PS[kind]
+
+
+def near_fetch_ps(kind: str) -> int:
+    """How much later than from the PE's own TCM: a command, the read, and the way to the PE."""
+    return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS - PE_PS
+
+
+def put(bench: Bench, address: int, values: Any, dtype: str = "<f4") -> None:
+    bench.sip.memory.write(address, np.array(values, dtype).tobytes())
+
+
+def send_i32(tl: TL, address: int, count: int = 16) -> None:
+    tl.send("E", src_addr=address, shape=count, dtype="i32")
+
+
+def recv_i32(tl: TL, count: int = 16, **more: Any) -> list[int]:
+    values: list[int] = tl.recv("W", count, "i32", **more).array.tolist()
+    return values
+
+
+def note_credits(bench: Bench, ipcq: PeIpcq) -> list[tuple[int, int]]:
+    """From now on: (time, consumer_seq) of each credit that comes to a PE."""
+    seen: list[tuple[int, int]] = []
+    credit: Callable[..., None] = ipcq.credit
+
+    def noted(metadata: Any) -> None:
+        seen.append((bench.engine.now_ps, metadata.consumer_seq))
+        credit(metadata)
+
+    ipcq.credit = noted  # type: ignore[method-assign]
+    return seen

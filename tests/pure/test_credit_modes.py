@@ -1,0 +1,290 @@
+"""``credit_return_mode`` fabric and piggyback, in picoseconds; the pair and its times are those of ``pair_times``.
+
+Message 0 of 64 B is here at 17,550 ps; receivers begin at 20,000.
+"""
+
+import pytest
+from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench, tcm
+from pair_times import (
+    IPCQ_PS,
+    PE_PS,
+    RETURN_PS,
+    WAY_PS,
+    arrival_ps,
+    drain_ps,
+    note_credits,
+    recv_i32,
+    send_i32,
+)
+
+from sipsim.ccl.install import PePlace
+from sipsim.io.packets import CreditPacket, Freight, decode, encode
+from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.tl.words import TL
+
+START_PS = 20_000
+OUT_PS = IPCQ_PS + PE_PS + drain_ps(16)
+"""PE_IPCQ's cycle and the PE's, and 16 B on the wire out of the PE."""
+
+
+def bench_of(mode: str, **more: object) -> Bench:
+    return pair_bench({"defaults.credit_return_mode": mode, **{f"defaults.{name}": v for name, v in more.items()}})
+
+
+def run(bench: Bench, sends: int, receiver: object, start_ps: int = START_PS) -> list[tuple[int, int]]:
+    """Send so many messages at once, and run a receiver from then on; the credits that came to the sender."""
+    seen = note_credits(bench, bench.ipcq(0, 0))
+    bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(sends)])
+
+    def late(tl: TL) -> None:
+        bench.pause(1, 0, start_ps)
+        receiver(tl)  # type: ignore[operator]
+
+    bench.kernel(1, 0, late)
+    bench.run()
+    return seen
+
+
+# --- fabric ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+@pytest.mark.parametrize("credit_bytes", [1, 16, 64])
+def test_recv_ends_when_the_credit_has_left_the_pe(credit_bytes: int, kind: str) -> None:
+    """And the credit arrives when it would on its own wire: at the PE, whatever the rings are in.
+
+    Planted: recv that waits for the arrival, or for the head alone; a credit to the rings' memory; the cycle of PE_IPCQ
+    left out; the drain paid on both parts of the way.
+    """
+    start_ps = 60_000
+    slots = {"n_slots": 1, "ipcq_credit_size_bytes": credit_bytes, "buffer_kind": kind}
+    dear = {"hbm.overhead_ns": 7, "sram.overhead_ns": 7, "defaults.credit_return_mode": "fabric"}
+    bench = pair_bench({**dear, **{f"defaults.{name}": value for name, value in slots.items()}})
+    seen = run(bench, 2, recv_i32, start_ps)
+    assert bench.records("ipcq.recv")[0].end_ps == start_ps + IPCQ_PS + PE_PS + drain_ps(credit_bytes)
+    back_ps = start_ps + IPCQ_PS + WAY_PS + drain_ps(credit_bytes)
+    assert seen == [(back_ps, 1)]
+    assert [r.end_ps for r in bench.records("ipcq.send")] == [0, back_ps]
+
+
+def answer_first(tl: TL) -> None:
+    """4096 B back to the sender, and then a receive: the wire out of the PE is taken for 64 ns from 22,000 on."""
+    tl.send("W", src_addr=tcm(1, 0), shape=1024, dtype="i32")
+    recv_i32(tl)
+
+
+def test_a_credit_waits_behind_data_and_recv_with_it() -> None:
+    """The head of the credit is at the edge at 22,000, and leaves at 86,000. On its own wire it comes at 35,800.
+
+    Planted: a credit that is not on the fabric; ``injected`` told when it starts.
+    """
+    bench = bench_of("fabric", virtual_channels=False)
+    seen = run(bench, 1, answer_first)
+    assert bench.records("ipcq.recv")[0].end_ps == 86_000 + drain_ps(16)
+    assert seen == [(86_000 + WAY_PS - PE_PS + drain_ps(16), 1)]
+    free = bench_of("fast_path", virtual_channels=False)
+    assert run(free, 1, answer_first) == [(START_PS + RETURN_PS, 1)]
+
+
+def test_data_waits_behind_a_credit() -> None:
+    """The credit has the edge out of the PE from 22,000 for 250 ps; a message of 64 B whose head comes 100 ps later
+    waits 150 ps, and stays behind it: each edge on the way serves the credit first.
+
+    Planted: the rest of the credit's way claimed only once it is out of the first router, so that data passes it there.
+    """
+    bench = bench_of("fabric", virtual_channels=False)
+    seen = note_credits(bench, bench.ipcq(0, 0))
+
+    def sender(tl: TL) -> None:
+        send_i32(tl, tcm(0, 0))
+        tl.recv("E", 16, "i32")
+
+    def receiver(tl: TL) -> None:
+        bench.pause(1, 0, START_PS)
+        tl.recv_async("W", 16, "i32")
+        bench.pause(1, 0, 100)
+        tl.send("W", src_addr=tcm(1, 0), shape=16, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert seen == [(START_PS + RETURN_PS, 1)]
+    assert bench.records("ipcq.recv")[1].end_ps == START_PS + 100 + arrival_ps(64) + 150 + OUT_PS
+
+
+def test_a_pe_may_be_its_own_neighbour() -> None:
+    """A ring of one: the credit has no edge to leave by. Planted: the first edge taken for granted."""
+    for mode, end_ps in (("fast_path", 5_000), ("fabric", 5_000), ("piggyback", 3_000)):
+        settings = {**ONE_SIP, "defaults.credit_return_mode": mode, "defaults.n_slots": 1}
+        bench = Bench(WiredPlan(config(settings), [PePlace(0, 0, 0)], {0: {"E": 0}}))
+
+        def kernel(tl: TL) -> None:
+            send_i32(tl, tcm(0, 0))
+            tl.recv("E", 16, "i32")
+            send_i32(tl, tcm(0, 0))
+
+        bench.kernel(0, 0, kernel)
+        bench.run()
+        assert bench.records("ipcq.recv")[0].end_ps == end_ps, mode
+
+
+# --- piggyback ------------------------------------------------------------------------------------------------
+
+WAIT_PS = 100_000
+
+
+def test_a_credit_rides_on_the_next_message() -> None:
+    """recv returns at once; the sender hears of its slot when the answer arrives, and nothing goes alone later.
+
+    Planted: recv that waits for the credit; a credit that goes alone as well; riders that are seen before their
+    message is here; a timer that is not stopped by the ride.
+    """
+    bench = bench_of("piggyback", n_slots=1)
+
+    def receiver(tl: TL) -> None:
+        recv_i32(tl)
+        bench.pause(1, 0, 5_000)
+        tl.send("W", src_addr=tcm(1, 0), shape=16, dtype="i32")
+
+    seen = run(bench, 2, receiver)
+    assert bench.records("ipcq.recv")[0].end_ps == START_PS
+    ridden_ps = START_PS + 5_000 + arrival_ps(64)
+    assert seen == [(ridden_ps, 1)]
+    assert [r.end_ps for r in bench.records("ipcq.send")] == [0, START_PS + 5_000, ridden_ps]
+
+
+@pytest.mark.parametrize("wait_ns", [0, 100, 250])
+def test_a_credit_that_nothing_takes_along_goes_alone(wait_ns: int) -> None:
+    """After ``piggyback_wait_ns``, over the fabric, with its own 16 B. Planted: at once; after another wait; never."""
+    bench = bench_of("piggyback", n_slots=1, piggyback_wait_ns=wait_ns)
+    seen = run(bench, 2, recv_i32)
+    assert seen == [(START_PS + wait_ns * 1000 + RETURN_PS, 1)]
+
+
+def test_credits_of_one_ring_go_as_one() -> None:
+    """Three receives at 20,000, 50,000 and 119,000 ps: one credit for all, a wait after the first of them. Another at
+    121,000 waits anew.
+
+    Planted: a credit each; the first one's number; the wait counted from the last; a timer that takes what came later.
+    """
+    bench = bench_of("piggyback")
+
+    def receiver(tl: TL) -> None:
+        recv_i32(tl)
+        for pause_ps in (30_000, 69_000, 2_000):
+            bench.pause(1, 0, pause_ps)
+            recv_i32(tl)
+
+    assert run(bench, 4, receiver) == [
+        (START_PS + WAIT_PS + RETURN_PS, 3),
+        (START_PS + 101_000 + WAIT_PS + RETURN_PS, 4),
+    ]
+
+
+def test_a_wait_begins_anew_after_a_ride() -> None:
+    """A credit rides at 21,000; the next one is of 30,000 and goes at 130,000, not at 120,000.
+
+    Planted: the first one's timer takes it along.
+    """
+    bench = bench_of("piggyback")
+
+    def receiver(tl: TL) -> None:
+        recv_i32(tl)
+        bench.pause(1, 0, 1_000)
+        tl.send("W", src_addr=tcm(1, 0), shape=16, dtype="i32")
+        bench.pause(1, 0, 9_000)
+        recv_i32(tl)
+
+    assert run(bench, 2, receiver) == [(21_000 + arrival_ps(64), 1), (30_000 + WAIT_PS + RETURN_PS, 2)]
+
+
+def two_ways(mode: str) -> Bench:
+    settings = {**ONE_SIP, "defaults.credit_return_mode": mode}
+    table = {0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}}
+    return Bench(WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
+
+
+def test_a_message_takes_the_credits_of_all_rings_of_its_peer() -> None:
+    """Two directions to one peer: what is sent W takes along the credits of both, and each frees its own ring.
+
+    Planted: only those of the direction it is sent in; one credit a peer, so that the last ring wins.
+    """
+    bench = two_ways("piggyback")
+    seen = note_credits(bench, bench.ipcq(0, 0))
+
+    def sender(tl: TL) -> None:
+        for direction in "EEW":
+            tl.send(direction, src_addr=tcm(0, 0), shape=16, dtype="i32")
+
+    def receiver(tl: TL) -> None:
+        for direction in "WEW":
+            tl.recv(direction, 16, "i32")
+        tl.send("W", src_addr=tcm(1, 0), shape=16, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert bench.queue(0, 0, "E").peer_tail_cache == 2
+    assert bench.queue(0, 0, "W").peer_tail_cache == 1
+    assert sorted(seen) == [(seen[0][0], 1), (seen[0][0], 2)], "in one step, and nothing went alone"
+
+
+def three_in_a_row() -> Bench:
+    """PE 0 of cube 0 between two others of its cube."""
+    places = [PePlace(0, 0, pe) for pe in range(3)]
+    settings = {**ONE_SIP, "defaults.credit_return_mode": "piggyback"}
+    return Bench(WiredPlan(config(settings), places, {0: {"a": 1, "b": 2}, 1: {"a": 0}, 2: {"b": 0}}))
+
+
+def test_a_credit_does_not_ride_to_somebody_else() -> None:
+    """What PE 0 has to give back to PE 1 does not go with a message to PE 2. Planted: one waiting room for all."""
+    bench = three_in_a_row()
+    to_1, to_2 = note_credits(bench, bench.ipcq(0, 1)), note_credits(bench, bench.ipcq(0, 2))
+
+    def middle(tl: TL) -> None:
+        tl.recv("a", 16, "i32")
+        tl.send("b", src_addr=tcm(0, 0), shape=16, dtype="i32")
+
+    bench.kernel(0, 0, middle)
+    bench.kernel(0, 1, lambda tl: tl.send("a", src_addr=tcm(0, 0, 1), shape=16, dtype="i32"))
+    bench.run()
+    assert to_2 == []
+    ((time_ps, number),) = to_1
+    assert number == 1
+    assert time_ps > WAIT_PS
+
+
+def test_a_stale_credit_does_not_let_a_send_go() -> None:
+    """A credit that went alone is overtaken by a later one that rode: its number frees nothing, and the send waits on.
+
+    Planted: a send that does not look again after it was woken (``if`` for ``while``); the last number kept.
+    """
+    bench = bench_of("fast_path", n_slots=1)
+    sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
+    bench.engine.at(19_000, lambda: sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W")))
+    run(bench, 2, recv_i32)
+    assert [r.end_ps for r in bench.records("ipcq.send")] == [0, START_PS + RETURN_PS]
+
+
+# --- on the wire ----------------------------------------------------------------------------------------------
+
+CREDIT = IpcqCreditMetadata(7, 2**60 + 5, 1, 2, 3, "global_E")
+TOKEN = IpcqDmaToken(2**61, 9, 1, 2, 3, "E", b"abcd", "f32", (1, 1), 12_345, (CREDIT, CREDIT._replace(consumer_seq=8)))
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Freight(1, 2, 3, 64, 1_000, TOKEN),
+        Freight(1, 2, 3, 64, 0, TOKEN._replace(credits=())),
+        Freight(1, 2, 3, 16, 250, CREDIT),
+        CreditPacket(2, 3, CREDIT),
+    ],
+)
+def test_a_packet_is_the_same_after_its_way(packet: Freight | CreditPacket) -> None:
+    """Planted: riders left out; a credit that goes like a message taken for one on its own wire."""
+    there = decode(encode(packet))
+    assert there == packet
+    assert type(there) is type(packet)
+    if isinstance(packet, Freight) and isinstance(there, Freight):
+        assert type(there.load) is type(packet.load)

@@ -1,0 +1,152 @@
+"""Promises hold in every credit mode, for what is sent from an address and for credits that go like messages.
+
+``Session.emit`` checks every packet against lookahead and promise; here a test's own books do it again, and show that
+the promise could not be later. Planted, in a test: a SIP that counts on a nanosecond more than its way to a port.
+"""
+
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from runs import Run, ccl_file, run
+from watched import Watched, short_windows
+
+from sipsim.plan import Plan
+from sipsim.session import Session
+
+SEEDS = range(12)
+MODES = ("fast_path", "fabric", "piggyback")
+
+HEAD = """
+TOPO_NAME_TO_KIND = {"ring_1d": 0, "mesh_2d_no_wrap": 2}
+
+def kernel_args(world_size, n_elem, system):
+    return n_elem, system.n_sips, system.n_cubes
+"""
+
+EVERYBODY = (
+    HEAD
+    + """
+def neighbors(rank, world_size, built_in, system):
+    size = system.n_sips * system.n_cubes
+    return {f"to{k}": (rank + k * system.n_cubes) % size for k in range(1, system.n_sips)}
+
+def kernel(t_ptr, n_elem, n_sips, n_cubes, sip, kind, w, h, tl):
+    shard = t_ptr + tl.program_id(1) * n_elem * 2
+    def length(turn, sender):
+        return (1, 1, n_elem, 2)[(turn + sender) % 4]
+    for turn in range(10):
+        for k in range(1, n_sips):
+            count = length(turn, sip)
+            if turn % 3 == sip % 3:
+                tl.send(f"to{k}", tl.load(shard, count))
+            else:
+                tl.send(f"to{k}", src_addr=shard, shape=count)
+        futures = [
+            tl.recv_async(f"to{n_sips - k}", length(turn, (sip - k) % n_sips), "f16") for k in range(1, n_sips)
+        ]
+        for future in futures:
+            tl.wait(future)
+"""
+)
+"""Every cube sends to its twin on every other SIP, from its HBM and from its PE in turn."""
+
+ONE_WAY = (
+    HEAD
+    + """
+def neighbors(rank, world_size, built_in, system):
+    return {"away": rank + system.n_cubes} if rank < system.n_cubes else {}
+
+def kernel(t_ptr, n_elem, n_sips, n_cubes, sip, kind, w, h, tl):
+    for turn in range(20 if sip < 2 else 0):
+        if sip == 0:
+            tl.send("away", src_addr=t_ptr + tl.program_id(1) * n_elem * 2, shape=1 + turn % 3)
+        else:
+            tl.recv("away", 1 + turn % 3, "f16")
+"""
+)
+"""SIP 0 sends to SIP 1, which has nothing to send but credits."""
+
+SYSTEMS = {
+    "everybody in a ring": (EVERYBODY, ("--sips", 5)),
+    "everybody in a line": (EVERYBODY, ("--sips", 4, "--topology", "mesh_2d_no_wrap", "--shape", "4x1")),
+    "two SIPs": (EVERYBODY, ("--sips", 2)),
+    "one way": (ONE_WAY, ("--sips", 2)),
+    "one way of three": (ONE_WAY, ("--sips", 3)),
+}
+SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", 300, "--no-verify-data")
+
+
+def run_mode(folder: Path, system: str, mode: str, link: str, *flags: object) -> Run:
+    source, shape = SYSTEMS[system]
+    chosen = ("--link", link, "--set", f"defaults.credit_return_mode={mode}", "--set", "defaults.n_slots=2")
+    return run(*ccl_file(folder, source), *shape, *SMALL, *chosen, *flags)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
+def test_promises_are_kept_and_could_not_be_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, mode: str, link: str
+) -> None:
+    """None leaves sooner, and over UCIe, where a credit takes a flit like the least message, some leave just then."""
+    watched = Watched(monkeypatch)
+    done = run_mode(tmp_path, system, mode, link, "--check-invariants")
+    assert done.document["status"] == "ok", done.document["error"]
+    assert len(watched.slacks) == sum(each["packets_sent"] for each in done.document["ranks"]) >= 50
+    assert min(watched.slacks) >= 0
+    if link == "ucie":
+        assert min(watched.slacks) == 0
+    assert max(watched.gains) == max(done.prepared.plan.egress_ps), "it widens by the way to a port"
+
+
+def note_by_sip(monkeypatch: pytest.MonkeyPatch, least: dict[int, int]) -> None:
+    """By SIP: how much later than it had promised a packet left at least."""
+    watched = Watched(monkeypatch)
+    watched_emit = Session.emit
+
+    def noted(session: Session, channel: int, arrival_ps: int, body: bytes) -> None:
+        watched_emit(session, channel, arrival_ps, body)
+        least[session.rank] = min(least.get(session.rank, watched.slacks[-1]), watched.slacks[-1])
+
+    monkeypatch.setattr(Session, "emit", noted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_sip_that_sends_is_right_to_the_picosecond(tmp_path: Path, system: str, mode: str) -> None:
+    """With promises at any instant, each SIP has a packet that leaves just when it was said.
+
+    What is on its way from an address counts its fetch: SIP 0 of those that send one way sends nothing else. Planted: a
+    promise without the fetch, or with its drain (too late); the PE's cycle with the fetch and again with the way.
+    """
+    least: dict[int, int] = {}
+    for seed in SEEDS:
+        with pytest.MonkeyPatch.context() as patch:
+            short_windows(patch, seed)
+            note_by_sip(patch, least)
+            assert run_mode(tmp_path, system, mode, "ucie").document["status"] == "ok"
+        if set(least.values()) == {0}:
+            return
+    raise AssertionError(f"by SIP, it could have been later by {least}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_nanosecond_too_much_is_found(tmp_path: Path, system: str, mode: str) -> None:
+    """Every SIP believes that its way to a port, or its credit's, is that much longer: a run fails, by name."""
+    real = Plan.egress_ps.func  # type: ignore[attr-defined]
+    longer = cached_property(lambda plan: [egress_ps + 1_000 for egress_ps in real(plan)])
+    longer.__set_name__(Plan, "egress_ps")
+    errors = []
+    for seed in SEEDS:
+        with pytest.MonkeyPatch.context() as patch:
+            short_windows(patch, seed)
+            patch.setattr(Plan, "egress_ps", longer)
+            error = run_mode(tmp_path, system, mode, "ucie").document["error"]
+        if error is not None:
+            errors.append(error)
+            assert error["kind"] == "InvariantViolation"
+            if "let the broker count on sending nothing before" in error["message"]:
+                return
+    raise AssertionError(f"not found, but {errors}")

@@ -1,0 +1,469 @@
+"""``tl.send`` from an address, of a handle in a slot, in flits, and against rings of all sizes, in picoseconds.
+
+The pair and its times are those of ``pair_times``.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hardware import ONE_SIP, Bench, WiredPlan, config, hbm, pair_bench, tcm
+from pair_times import (
+    IPCQ_PS,
+    NEAR_PS,
+    PE_PS,
+    READ_PS,
+    RETURN_PS,
+    WAY_PS,
+    WRITE_PS,
+    arrival_ps,
+    drain_ps,
+    near_fetch_ps,
+    put,
+    recv_i32,
+    send_i32,
+)
+
+from sipsim.address import PhysAddr
+from sipsim.ccl.install import PePlace
+from sipsim.dtypes import DTYPES
+from sipsim.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError
+from sipsim.pe.ipcq_messages import IpcqDmaToken
+from sipsim.tl.values import Pointer, TensorHandle
+from sipsim.tl.words import TL
+
+FAR_OFFSET = 8 * 2**20
+"""Of the SRAM's, where no rings are."""
+
+
+def sram(cube: int, offset: int = FAR_OFFSET) -> int:
+    return PhysAddr(0, cube, 0, "sram", offset).encode()
+
+
+def note_arrivals(bench: Bench, cube: int = 1, pe: int = 0) -> list[tuple[int, int]]:
+    """From now on: (time, first element) of each message that comes to a PE."""
+    seen: list[tuple[int, int]] = []
+    ipcq = bench.ipcq(cube, pe)
+    arrive = ipcq.arrive
+
+    def noted(token: IpcqDmaToken) -> None:
+        seen.append((bench.engine.now_ps, int.from_bytes(token.data[:4], "little")))
+        arrive(token)
+
+    ipcq.arrive = noted  # type: ignore[method-assign]
+    return seen
+
+
+def run(bench: Bench, sender: Any) -> list[tuple[int, int]]:
+    seen = note_arrivals(bench)
+    bench.kernel(0, 0, sender)
+    bench.run()
+    return seen
+
+
+# --- from an address ------------------------------------------------------------------------------------------
+
+FETCH_PS = {
+    "its own TCM": (tcm(0, 0), 0),
+    "its own HBM": (hbm(0, 0), near_fetch_ps("hbm")),
+    "its own SRAM": (sram(0), near_fetch_ps("sram")),
+    "the neighbour's HBM": (hbm(1, 0), WAY_PS + drain_ps(16) + READ_PS["hbm"] + WAY_PS - PE_PS),
+    "the neighbour's TCM": (tcm(1, 0), WAY_PS + drain_ps(16) + READ_PS["tcm"] + WAY_PS - PE_PS),
+    # Down one router of the cube and back, where PEs 0 and 4 are one above the other.
+    "the TCM of a PE beside": (tcm(0, 0, 4), 4_350 + drain_ps(16) + READ_PS["tcm"] + 4_350 - PE_PS),
+}
+
+
+@pytest.mark.parametrize("place", FETCH_PS)
+@pytest.mark.parametrize("count", [1, 16, 1024])
+def test_a_message_is_fetched_first(place: str, count: int) -> None:
+    """A command to the memory, its read, and the way to the PE, through which the bytes run without a stop: one drain.
+
+    The send returns at once. Planted: no fetch; a stop in the PE, so that the drain is paid twice; the read left out;
+    the PE's cycle twice; the memory of cube 0 whatever the address.
+    """
+    address, fetch_ps = FETCH_PS[place]
+    bench = pair_bench()
+    put(bench, address, range(100, 100 + count), "<i4")
+    assert run(bench, lambda tl: send_i32(tl, address, count)) == [(arrival_ps(4 * count) + fetch_ps, 100)]
+    (record,) = bench.records("ipcq.send")
+    assert (record.start_ps, record.end_ps) == (0, 0)
+
+
+def two_sends(
+    bench: Bench, first: int, second: int, counts: tuple[int, int], pause_ps: int = 0
+) -> list[tuple[int, int]]:
+    put(bench, first, [1] * counts[0], "<i4")
+    put(bench, second, [2] * counts[1], "<i4")
+
+    def sender(tl: TL) -> None:
+        send_i32(tl, first, counts[0])
+        if pause_ps:
+            bench.pause(0, 0, pause_ps)
+        send_i32(tl, second, counts[1])
+
+    return run(bench, sender)
+
+
+@pytest.mark.parametrize(("first", "second"), [("hbm", "tcm"), ("hbm", "sram"), ("sram", "tcm"), ("hbm", "hbm")])
+def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str) -> None:
+    """It leaves the PE right behind the fetched one's last byte, and is here a drain after it.
+
+    Planted: each message starts when its own bytes are there (I2 is broken); the later one waits for the arrival.
+    """
+    address = {"tcm": tcm(0, 4096), "hbm": hbm(0, 4096), "sram": sram(0)}
+    first_ps = arrival_ps(256) + near_fetch_ps(first)
+    bench = pair_bench()
+    seen = two_sends(bench, address[first], tcm(0, 0) if second == "tcm" else address[second] + 4096, (64, 16))
+    assert seen == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
+
+
+@pytest.mark.parametrize("pause_ps", [5_000, 300_000, 590_000, 610_000, 620_000])
+def test_not_even_into_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
+    """From an HBM of 8 GB/s the bytes of the first come with gaps between them, from 108,200 to 620,200 ps; a small
+    message that is sent meanwhile is at hand, and waits for the last of them.
+
+    Planted: what waits goes when the first has its head out.
+    """
+    bench = pair_bench({"hbm.bandwidth_GBps": 8})
+    tail_ps = IPCQ_PS + NEAR_PS + 2_000 + 99_000 + NEAR_PS + 512_000
+    assert tail_ps == 620_200
+    first_ps = tail_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]
+    seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (1024, 16), pause_ps)
+    own_ps = pause_ps + arrival_ps(64)
+    assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), own_ps), 2)]
+
+
+@pytest.mark.parametrize("pause_ps", [105_000, 107_000, 110_000, 130_000, 139_000])
+def test_nor_before_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
+    """256 B come from 108,200 to 140,200 ps, and need the wire out of the PE for the last 4,000 of them.
+
+    Planted: what waits goes when the first has its head out.
+    """
+    bench = pair_bench({"hbm.bandwidth_GBps": 8})
+    first_ps = 140_200 + WAY_PS - PE_PS + WRITE_PS["tcm"]
+    seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (64, 16), pause_ps)
+    assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), pause_ps + arrival_ps(64)), 2)]
+
+
+def test_one_after_the_other_is_as_fast_as_alone() -> None:
+    """Once a fetched message is through, nothing is left behind. Planted: a queue that is not emptied."""
+    bench = pair_bench()
+    seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (16, 16), 10**6)
+    assert seen == [(arrival_ps(64) + near_fetch_ps("hbm"), 1), (10**6 + arrival_ps(64), 2)]
+
+
+def test_a_fetch_does_not_wait_for_the_one_before_it() -> None:
+    """Two fetches at once: the second one is a drain behind the first. Planted: one fetch at a time."""
+    bench = pair_bench()
+    first_ps = arrival_ps(64) + near_fetch_ps("hbm")
+    assert two_sends(bench, hbm(0, 0), hbm(0, 4096), (16, 16)) == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
+
+
+def test_pe_dma_keeps_one_order_for_all_peers() -> None:
+    """PE_DMA takes communication one after the other: a message for somebody else waits for a fetch, too."""
+    places = [PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(0, 0, 4)]
+    bench = Bench(WiredPlan(config(ONE_SIP), places, {0: {"E": 1, "S": 2}, 1: {"W": 0}, 2: {"N": 0}}))
+    east, south = note_arrivals(bench), note_arrivals(bench, 0, 4)
+
+    def sender(tl: TL) -> None:
+        send_i32(tl, hbm(0, 0))
+        tl.send("S", src_addr=tcm(0, 0), shape=16, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.run()
+    fetched_ps = IPCQ_PS + PE_PS + near_fetch_ps("hbm") + drain_ps(64)
+    assert east[0][0] == fetched_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]
+    assert south[0][0] == fetched_ps + 4_350 - PE_PS + drain_ps(64) + WRITE_PS["tcm"]
+
+
+# --- what it may be given -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shape": 16, "dtype": "i32"},
+        {"shape": (4, 4), "dtype": "i32"},
+        {"nbytes": 64, "dtype": "i32"},
+        {"nbytes": 64, "shape": 16, "dtype": "i32"},
+        {"shape": 16, "dtype": "i32", "space": "hbm"},
+    ],
+    ids=str,
+)
+def test_ways_to_say_what_lies_there(given: dict[str, Any]) -> None:
+    """Planted: nbytes taken for elements."""
+    bench = pair_bench()
+    put(bench, hbm(0, 0), range(16), "<i4")
+    got: list[int] = []
+    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=hbm(0, 0), **given))
+    bench.kernel(1, 0, lambda tl: got.extend(recv_i32(tl)))
+    bench.run()
+    assert got == list(range(16))
+    typed = pair_bench()
+    typed.kernel(0, 0, lambda tl: tl.send("E", src_addr=Pointer(hbm(0, 0), DTYPES["f16"]), nbytes=64))
+    typed.run()
+    assert [typed.records("ipcq.send")[0].fields[name] for name in ("dtype", "shape", "nbytes")] == ["f16", "32", 64]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        ({}, KernelError, "needs a handle, or src_addr and shape"),
+        ({"src_addr": hbm(0, 0), "dtype": "i32"}, KernelError, "needs a handle, or src_addr and shape"),
+        ({"shape": 16, "dtype": "i32"}, KernelError, "needs a handle, or src_addr and shape"),
+        ({"src": [1, 2]}, KernelError, "takes a handle as src, not list; an address is src_addr="),
+        ({"src": hbm(0, 0)}, KernelError, "takes a handle as src, not int; an address is src_addr="),
+        ({"src": "handle", "src_addr": hbm(0, 0)}, KernelError, "not both"),
+        ({"src": "handle", "shape": 4}, KernelError, "not both"),
+        ({"src": "handle", "dtype": "f16"}, KernelError, "not both"),
+        ({"src_addr": hbm(0, 0), "shape": 16}, KernelError, "has no type; say dtype="),
+        ({"src_addr": hbm(0, 0), "shape": 0, "dtype": "i32"}, KernelError, "shape 0 is not a shape"),
+        ({"src_addr": hbm(0, 0), "shape": (4, -1), "dtype": "i32"}, KernelError, "is not a shape"),
+        ({"src_addr": hbm(0, 0), "nbytes": 0, "dtype": "i32"}, KernelError, "nbytes=0 is not a size"),
+        ({"src_addr": hbm(0, 0), "nbytes": "64", "dtype": "i32"}, KernelError, "nbytes='64' is not a size"),
+        ({"src_addr": hbm(0, 0), "nbytes": 6, "dtype": "i32"}, KernelError, r"nbytes=6 does not agree with i32\[1\]"),
+        (
+            {"src_addr": hbm(0, 0), "nbytes": 60, "shape": 16, "dtype": "i32"},
+            KernelError,
+            r"does not agree with i32\[16\]",
+        ),
+        ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i7"}, KernelError, "dtype 'i7' is not known"),
+        ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i32", "space": "tcm"}, KernelError, "is not in space tcm"),
+        ({"src_addr": hbm(0, 0), "shape": 16, "dtype": "i32", "space": "l2"}, KernelError, "space 'l2' is not known"),
+        ({"src_addr": hbm(0, 0), "shape": 1025, "dtype": "i32"}, IpcqMessageTooLarge, "4100 bytes E does not fit"),
+        ({"src_addr": hbm(0, 2**31 - 60), "shape": 16, "dtype": "i32"}, MemoryAccessError, "outside its memory"),
+        ({"src_addr": hbm(0, 0, sip=1), "shape": 16, "dtype": "i32"}, MemoryAccessError, "is not a memory of SIP 0"),
+    ],
+    ids=str,
+)
+def test_what_a_send_refuses(given: dict[str, Any], kind: type[AhbmError], says: str) -> None:
+    """At the call, by name, and nothing has been sent. Planted: a handle sent and the address beside it forgotten; a
+    size of no bytes taken for one element; the space not looked at; an address looked at only when it is fetched from.
+    """
+    bench = pair_bench()
+    handle = TensorHandle(TL(bench.sip, bench.sip.pe(0, 0), lambda a, _n: a), np.zeros(4, "<i4"), DTYPES["i32"])
+    if given.get("src") == "handle":
+        given = {**given, "src": handle}
+    bench.kernel(0, 0, lambda tl: tl.send("E", **given))
+    with pytest.raises(kind, match=says):
+        bench.run()
+    assert bench.queue(0, 0, "E").my_head == 0
+
+
+# --- handles that lie in a slot -------------------------------------------------------------------------------
+
+ADD_PS = 1_000 + drain_ps(64)
+"""PE_MATH's cycle and 64 B at 64 GB/s."""
+
+
+def slot_fetch_ps(kind: str) -> int:
+    return 0 if kind == "tcm" else NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS + drain_ps(64)
+
+
+def with_a_received_handle(kind: str, body: Any) -> list[tuple[int, int]]:
+    """PE 0 of cube 1 receives 64 B and runs ``body(tl, handle, since)``; ``since()`` is the time since it last asked.
+
+    What arrives at the sender.
+    """
+    bench = pair_bench({"defaults.buffer_kind": kind})
+    seen = note_arrivals(bench, 0, 0)
+    bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
+
+    def receiver(tl: TL) -> None:
+        handle = tl.recv("W", 16, "i32")
+        asked = [bench.engine.now_ps]
+
+        def since() -> int:
+            asked.append(bench.engine.now_ps)
+            return asked[-1] - asked[-2]
+
+        body(tl, handle, since)
+
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
+    """Once: the second sum finds them in the PE, also as the other operand. Planted: a read each time; no read."""
+
+    def body(tl: TL, handle: TensorHandle, since: Any) -> None:
+        total = handle + handle
+        assert since() == slot_fetch_ps(kind) + ADD_PS
+        _ = total + handle
+        assert since() == ADD_PS
+
+    with_a_received_handle(kind, body)
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_either_operand_is_read(comes_first: bool) -> None:
+    """Planted: only the first one."""
+
+    def body(tl: TL, handle: TensorHandle, since: Any) -> None:
+        other = TensorHandle(tl, np.ones(16, "<i4"), DTYPES["i32"])
+        _ = handle + other if comes_first else other + handle
+        assert since() == slot_fetch_ps("hbm") + ADD_PS
+
+    with_a_received_handle("hbm", body)
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+def test_a_store_reads_the_slot_first(kind: str) -> None:
+    """Planted: stored from nowhere."""
+    store_ps = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
+
+    def body(tl: TL, handle: TensorHandle, since: Any) -> None:
+        tl.store(hbm(1, 0), handle)
+        assert since() == slot_fetch_ps(kind) + store_ps
+        tl.store(hbm(1, 0), handle)
+        assert since() == store_ps
+
+    with_a_received_handle(kind, body)
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_send_passes_a_slot_on(kind: str, used: bool) -> None:
+    """The send returns at once; PE_DMA fetches the slot, unless the values are in the PE by now. It does not bring them
+    there: they are read when they are used.
+
+    Planted: a send that reads the slot into the PE; one that does not fetch; one that fetches what is in the PE.
+    """
+    received_ps = arrival_ps(64, kind) + RETURN_PS
+    use_ps = slot_fetch_ps(kind) + ADD_PS
+
+    def body(tl: TL, handle: TensorHandle, since: Any) -> None:
+        if used:
+            _ = handle + handle
+            assert since() == use_ps
+        tl.send("W", handle)
+        assert since() == 0
+        _ = handle + handle
+        # PE_DMA fetches it a cycle of PE_IPCQ later, which is as long as its drain: neither waits for the other.
+        assert since() == (ADD_PS if used else use_ps)
+
+    if used:
+        fetch_ps, sent_ps = 0, received_ps + use_ps
+    else:
+        fetch_ps, sent_ps = 0 if kind == "tcm" else near_fetch_ps(kind), received_ps
+    ((arrived_ps, _),) = with_a_received_handle(kind, body)
+    assert arrived_ps == sent_ps + fetch_ps + arrival_ps(64, kind)
+
+
+# --- flits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "flits"), [(4, 1), (52, 1), (56, 2), (112, 2), (116, 3), (172, 3), (176, 4), (4096, 1 + 68)]
+)
+def test_a_message_fills_flits(nbytes: int, flits: int) -> None:
+    """52 B in the first, 60 in each further one, 64 on the wire. Planted: 60 in all; 52 in all; a flit too many."""
+    bench = pair_bench({"defaults.hw_strict": True})
+    seen = run(bench, lambda tl: send_i32(tl, tcm(0, 0), nbytes // 4))
+    assert [time_ps for time_ps, _ in seen] == [arrival_ps(64 * flits)]
+
+
+def test_what_is_fetched_fills_plain_flits() -> None:
+    """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from there. Planted: a message's on both parts."""
+    bench = pair_bench({"defaults.hw_strict": True, "hbm.bandwidth_GBps": 8})
+    seen = run(bench, lambda tl: send_i32(tl, hbm(0, 0), 14))
+    fetch_ps = NEAR_PS + 2_000 + READ_PS["hbm"] + NEAR_PS + 8_000
+    assert [time_ps for time_ps, _ in seen] == [IPCQ_PS + fetch_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]]
+
+
+@pytest.mark.parametrize(("nbytes", "flits"), [(4, 1), (60, 1), (64, 2), (120, 2), (124, 3), (4096, 69)])
+def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> None:
+    """60 B each, without a message's metadata; commands and acknowledgements are headers of 16 B.
+
+    Planted: IPCQ's first flit for all; headers of 64 B.
+    """
+    bench = pair_bench({"defaults.hw_strict": True})
+    ends: list[int] = []
+
+    def kernel(tl: TL) -> None:
+        handle = tl.load(hbm(0, 0), nbytes // 4, "i32")
+        ends.append(bench.engine.now_ps)
+        tl.store(hbm(0, 0), handle)
+        ends.append(bench.engine.now_ps)
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    load_ps = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64 * flits)
+    assert ends == [load_ps, load_ps + NEAR_PS + drain_ps(64 * flits) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)]
+
+
+def test_credits_are_headers() -> None:
+    """Planted: a flit of 64 B."""
+    bench = pair_bench({"defaults.hw_strict": True})
+    bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
+    bench.kernel(1, 0, recv_i32)
+    bench.run()
+    assert bench.records("ipcq.recv")[0].end_ps == arrival_ps(128) + RETURN_PS
+
+
+# --- rings of all sizes ---------------------------------------------------------------------------------------
+
+
+def hand_times(count: int, nbytes: int, n_slots: int, blocked_ps: int) -> tuple[list[int], list[int]]:
+    """When each send and recv returns: sends wait for the credit of the message that has their slot, messages are a
+    drain apart at least, recv takes one after the other and blocks for ``blocked_ps``."""
+    sent: list[int] = []
+    credited: list[int] = []
+    ended: list[int] = []
+    arrived_ps = 0
+    for index in range(count):
+        sent.append(max(sent[-1] if sent else 0, credited[index - n_slots] if index >= n_slots else 0))
+        arrived_ps = max(sent[index] + arrival_ps(nbytes), arrived_ps + drain_ps(nbytes) if index else 0)
+        taken_ps = max(arrived_ps, ended[-1] if ended else 0)
+        credited.append(taken_ps + RETURN_PS)
+        ended.append(taken_ps + blocked_ps)
+    return sent, ended
+
+
+@pytest.mark.parametrize("n_slots", [1, 2, 8, 64])
+@pytest.mark.parametrize("nbytes", [4, 64, 1024, 4096])
+@pytest.mark.parametrize(("mode", "blocked_ps"), [("fast_path", RETURN_PS), ("fabric", IPCQ_PS + PE_PS + drain_ps(16))])
+def test_as_fast_as_slots_wires_and_credits_allow(n_slots: int, nbytes: int, mode: str, blocked_ps: int) -> None:
+    """A hundred messages through rings of 1 to 64 slots, each send and receive by hand."""
+    bench = pair_bench({"defaults.n_slots": n_slots, "defaults.credit_return_mode": mode, "tcm_layout.ipcq_MiB": 2})
+    bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0), nbytes // 4) for _ in range(100)])
+    bench.kernel(1, 0, lambda tl: [tl.recv("W", nbytes // 4, "i32") for _ in range(100)])
+    bench.run()
+    sent, ended = hand_times(100, nbytes, n_slots, blocked_ps)
+    assert [record.end_ps for record in bench.records("ipcq.send")] == sent
+    assert [record.end_ps for record in bench.records("ipcq.recv")] == ended
+
+
+@pytest.mark.parametrize("n_slots", [1, 8])
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+def test_a_slow_kernel_never_sees_a_later_message(n_slots: int, kind: str, mode: str) -> None:
+    """100 ns of work on each message, while the sender fills every slot as soon as it is free.
+
+    Planted: a handle that is a view of the slot; values read from the slot when they are used; a slot that is free
+    before it has been latched.
+    """
+    settings = {"n_slots": n_slots, "buffer_kind": kind, "credit_return_mode": mode}
+    bench = pair_bench({f"defaults.{name}": value for name, value in settings.items()})
+
+    def sender(tl: TL) -> None:
+        for index in range(40):
+            put(bench, tcm(0, 0), range(index * 100, index * 100 + 16), "<i4")
+            send_i32(tl, tcm(0, 0))
+
+    def receiver(tl: TL) -> None:
+        for index in range(40):
+            handle = tl.recv("W", 16, "i32")
+            bench.pause(1, 0, 100_000)
+            total = handle + handle
+            mine = list(range(index * 100, index * 100 + 16))
+            assert handle.array.tolist() == mine
+            assert total.array.tolist() == [2 * value for value in mine]
+
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert bench.queue(1, 0, "W").my_tail == 40
