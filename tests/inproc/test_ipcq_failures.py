@@ -102,7 +102,7 @@ def freed_unread(patch: pytest.MonkeyPatch) -> None:
 
     def free(ipcq: PeIpcq, queue: QueuePair, receive: Receive) -> None:
         real(ipcq, queue, receive)
-        real(ipcq, queue, Receive(0, None, None))
+        real(ipcq, queue, Receive(0))
 
     patch.setattr(PeIpcq, "_free_slot", free)
 
@@ -235,6 +235,7 @@ def test_a_sound_run_is_not_blamed_and_not_changed(tmp_path: Path) -> None:
 def test_it_checks_when_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the flag it costs nothing. Planted: always on; never on."""
     before_it_was_sent(monkeypatch)
+    monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
     done = run_kernels(tmp_path, TEN)
     assert done.outcome.error is None
     assert all(member.sip.checker is None for member in done.members)
