@@ -32,7 +32,8 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
     when = f"at {format_time_ps(now_ps)}"
     if isinstance(cause, AhbmError):
         cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
-        return Failure(cause.kind, f"{cause} ({place}, {when})", "", Where(cube, pe, cause.direction))
+        where = Where(cube, pe, cause.direction)
+        return Failure(cause.kind, f"{cause} ({place}, {when})", _last_line(cause), where)
     if isinstance(cause, LostPacket):
         return Failure("lost_packet", f"{cause} ({place}, {when})", "")
     said = _sendable(str(cause), LONGEST_MESSAGE)
@@ -46,6 +47,15 @@ def _sendable(text: str, longest: int) -> str:
     """Text that any encoding can carry, cut where somebody's exception tells a novel."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= longest else f"{clean[:longest]} ... ({len(clean)} characters)"
+
+
+def _last_line(error: BaseException) -> str:
+    """Where in the user's code it was, if it was there."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return _sendable(f"  {last.filename}:{last.lineno}: {last.line}", LONGEST_MESSAGE)
 
 
 def _traceback(error: BaseException) -> str:

@@ -42,7 +42,8 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     reason = _say_cycle(cycle) if cycle else _say_missing(roots)
     count = len({wait.task.place for wait in waits})
     now_ps = max(d.now_ps for d in dumps)
-    headline = f"{count} PEs wait and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
+    who = "1 PE waits" if count == 1 else f"{count} PEs wait"
+    headline = f"{who} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
     ordered = [*roots, *(wait for wait in waits if wait not in roots)]
     unread = _unread_by_place(dumps)
     lines = [_say_wait(wait, unread) for wait in ordered]
@@ -114,7 +115,8 @@ def _unread_by_place(dumps: list[SipDump]) -> dict[Place, list[QueueState]]:
 
 def _say_wait(wait: Wait, unread: dict[Place, list[QueueState]]) -> str:
     task, mine, theirs = wait
-    lines = [f"  {place_name(task.place)} waits in {task.op} {mine.direction}, peer {place_name(mine.peer)}"]
+    state = _say_ring(task.op, mine)
+    lines = [f"  {place_name(task.place)} waits in {task.op} {mine.direction}, peer {place_name(mine.peer)}: {state}"]
     lines.append(f"    here:  {pointers(mine)}")
     if theirs is not None:
         lines.append(f"    there: {pointers(theirs)} (its {theirs.direction})")
@@ -124,6 +126,12 @@ def _say_wait(wait: Wait, unread: dict[Place, list[QueueState]]) -> str:
     if others and task.op == "recv":
         lines.append(f"    it has messages that it does not ask for: {', '.join(others)}")
     return "\n".join(lines)
+
+
+def _say_ring(op: str, mine: QueueState) -> str:
+    if op == "send":
+        return f"{mine.my_head - mine.peer_tail_cache} of its ring's {mine.n_slots} slots are full"
+    return f"message {mine.my_tail} has not come"
 
 
 def _say_edge(wait: Wait) -> str:

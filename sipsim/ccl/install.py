@@ -176,7 +176,14 @@ class _EntryBuilder:
         peer = IpcqEndpoint(*there, knobs.buffer_kind, base, 0, knobs.n_slots, knobs.slot_size)
         credit_ps = self._credit_latency_ps(here, there, ring.direction)
         return IpcqInitEntry(
-            ring.direction, peer, self._bases[ring], knobs.n_slots, knobs.slot_size, can_send, credit_ps
+            ring.direction,
+            peer,
+            self._bases[ring],
+            knobs.n_slots,
+            knobs.slot_size,
+            can_send,
+            credit_ps,
+            ring in self._faces,
         )
 
     def _credit_latency_ps(self, here: PePlace, there: PePlace, direction: str) -> int:

@@ -141,9 +141,9 @@ class PeIpcq:
         Raises:
             IpcqInvalidDirection: when this PE has no queue pairs.
         """
-        directions = tuple(self.queues)
+        directions = every = tuple(name for name, queue in self.queues.items() if queue.can_receive)
         if not directions:
-            raise IpcqInvalidDirection("a recv without a direction needs a PE with directions; installed: none")
+            raise IpcqInvalidDirection("a recv without a direction needs a PE that somebody sends to; installed: none")
         if self.last_polled_dir is not None:
             first = directions.index(self.last_polled_dir) + 1
             directions = directions[first:] + directions[:first]
@@ -154,7 +154,7 @@ class PeIpcq:
                     self.last_polled_dir = direction
                     return direction
             self._any_receiver = (task, self._engine.now_ps)
-            task.wait(Waiting("recv", tuple(self.queues)))
+            task.wait(Waiting("recv", every))
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message is here, its drain and write latency paid: make data and pointer visible in this one step (I6)."""
@@ -187,12 +187,15 @@ class PeIpcq:
             self._resume(task, queue.sender_since_ps)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
-        """The queue pair of a direction; F1 when it is not installed (for sending)."""
+        """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
         queue = self.queues.get(direction)
-        if queue is None or (sending and not queue.can_send):
-            installed = ", ".join(sorted(d for d, q in self.queues.items() if q.can_send or not sending))
+        if queue is None or not (queue.can_send if sending else queue.can_receive):
+            able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
+            installed = ", ".join(sorted(able))
+            what = "" if queue is None else " for sending" if sending else " for receiving"
             raise IpcqInvalidDirection(
-                f"direction {direction!r} is not installed; installed: {installed or 'none'}", direction=str(direction)
+                f"direction {direction!r} is not installed{what}; installed: {installed or 'none'}",
+                direction=str(direction),
             )
         return queue
 

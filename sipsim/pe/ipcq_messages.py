@@ -28,7 +28,10 @@ class IpcqEndpoint(NamedTuple):
 
 
 class IpcqInitEntry(NamedTuple):
-    """One direction of one PE as installed (ADR-0023 D12). ``can_send`` is false for a receive-only opposite."""
+    """One direction of one PE as installed (ADR-0023 D12).
+
+    ``can_send`` is false for a receive-only opposite, ``can_receive`` where nobody sends to this PE by it.
+    """
 
     direction: str
     peer: IpcqEndpoint
@@ -37,6 +40,7 @@ class IpcqInitEntry(NamedTuple):
     slot_size: int
     can_send: bool
     credit_ps: int
+    can_receive: bool = True
 
 
 class IpcqCreditMetadata(NamedTuple):

@@ -19,6 +19,7 @@ class QueuePair:
     """
 
     __slots__ = (
+        "can_receive",
         "can_send",
         "credit_ps",
         "direction",
@@ -47,6 +48,7 @@ class QueuePair:
         self.n_slots = entry.n_slots
         self.slot_size = entry.slot_size
         self.can_send = entry.can_send
+        self.can_receive = entry.can_receive
         self.credit_ps = entry.credit_ps
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
         self.sender: Task | None = None

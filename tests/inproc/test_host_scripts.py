@@ -476,7 +476,7 @@ class TestDeadlocks:
         body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"
         _, kind, line = failure(run("--sips", 1, *SMALL, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
         assert kind == "IpcqDeadlock"
-        assert line.startswith("1 PEs wait")
+        assert line.startswith("1 PE waits")
         assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
 
     def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):

@@ -223,7 +223,7 @@ def test_as_the_reference_says(first_seed: int) -> None:
 
 def test_one_channel_by_itself_is_one_queue() -> None:
     """All of one channel, whatever the weights: as without channels, to the picosecond, and as the reference of that.
-    Planted: the turns of a lone channel told from one another.
+    Planted: a picosecond lost between one train and the next.
     """
     for seed in range(300):
         mixed, arbitration = random_mixed_journeys(seed)
