@@ -160,6 +160,8 @@ class Settings(NamedTuple):
             "defaults.hw_strict": strict,
             "defaults.strict_validation": rng.random() < 0.5,
             "hbm.bandwidth_GBps": rng.choice((64, 8, 256)),
+            "pe_dma.bandwidth_GBps": rng.choice((64, 64, 64, 4)),
+            "links.ucie.params.bandwidth_GBps": rng.choice((64, 7)),
             **(line if self.sips > 1 and rng.random() < 0.5 else {}),
         }
 
