@@ -138,16 +138,19 @@ class Carrier:
             port = self._system.port_towards(self._sip, peer.sip, queue.direction)
             route = self._system.leaving(src, port)
             number = self._note_leaving(src, port, nbytes, delay_ps)
+        if injected is None:
+            self._depart(route, port, freight, number, delay_ps)
+            return
         first, onward = self._in_two(route)
+        onward_ps = first.head_ps() - first.start_ps
 
-        def out_of_pe(head_ps: Ps, tail_ps: Ps) -> None:
+        def last_chunk_leaves(head_ps: Ps, tail_ps: Ps) -> None:
             train = freight._replace(span_ps=tail_ps - head_ps)
             self._depart(onward, port, train, number, tail_ps - self._engine.now_ps)
-            if injected is not None:
-                injected()
+            self._engine.at(tail_ps - onward_ps, injected)
 
-        lead_ps = first.head_ps() - first.start_ps
-        self._fabric.start(first, nbytes, out_of_pe, self._credit_vc, lead_ps, delay_ps)
+        lead_ps = onward_ps + first.drain_ps(min(nbytes, self._system.chunk_bytes))
+        self._fabric.start(first, nbytes, last_chunk_leaves, self._credit_vc, lead_ps, delay_ps)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A packet's last byte is here: it goes to its PE, or on to the next SIP."""

@@ -1,23 +1,18 @@
 """Runs a random program on real SIPs, all in this process, and compares what came of it with the model. Not a test."""
 
 import random
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from hardware import WiredPlan, config
 from random_programs import Blocked, Op, Program, circle, judge
-from runs import Undisturbed
+from sips import run_sips
 
-from broker.mail import ShuffledPostOffice
-from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
-from launcher.progress import Progress
 from sipsim.address import PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
-from sipsim.job import Job
 from sipsim.member import Member
 from sipsim.pe.ipcq_messages import Waiting
 from sipsim.tl.values import TensorHandle
@@ -160,6 +155,8 @@ class Settings(NamedTuple):
             "defaults.hw_strict": strict,
             "defaults.strict_validation": rng.random() < 0.5,
             "hbm.bandwidth_GBps": rng.choice((64, 8, 256)),
+            "pe_dma.bandwidth_GBps": rng.choice((64, 64, 64, 4)),
+            "links.ucie.params.bandwidth_GBps": rng.choice((64, 7)),
             **(line if self.sips > 1 and rng.random() < 0.5 else {}),
         }
 
@@ -185,9 +182,6 @@ class Ran(NamedTuple):
 def run_program(program: Program, settings: Settings, seed: int, mail_seed: int = 0) -> Ran:
     places = settings.places(program, seed)
     plan = WiredPlan(config(settings.chosen(program, seed)), places, program.table)
-    job = Job(check_invariants=True, verify=False)
-    request = Request(plan, job, "", 0.0, Progress(quiet=True))
-    engine = InProcess(request, Undisturbed(), ShuffledPostOffice(mail_seed))
     kernels: dict[int, Kernel] = {}
 
     def start(member: Member) -> None:
@@ -195,9 +189,7 @@ def run_program(program: Program, settings: Settings, seed: int, mail_seed: int 
             if place.sip == member.rank:
                 kernels[rank] = Kernel(program, rank, member, place)
 
-    for member in engine.members:
-        member.start_program = partial(start, member)  # type: ignore[method-assign]
-    engine.run()
+    engine = run_sips(plan, start, mail_seed)
     blocked = {}
     for rank, kernel in kernels.items():
         if not kernel.task.ended:

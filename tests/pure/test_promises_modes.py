@@ -113,6 +113,20 @@ def note_by_sip(monkeypatch: pytest.MonkeyPatch, least: dict[int, int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_what_is_slow_in_the_pe_is_told_in_time(tmp_path: Path, mode: str) -> None:
+    """A PE of 4 GB/s, a link of 7, and a port that is nearer than its chunk is long: the last chunk of what is fetched
+    has to be told when it starts into the PE, or the link's lookahead is broken. So has a large credit's when it starts
+    out of it. Planted: told when the last byte is through.
+    """
+    line = ("--sips", 2, "--topology", "mesh_2d_no_wrap", "--shape", "2x1", "--set", "sip.cube_mesh.w=1")
+    slow = ("--set", "pe_dma.bandwidth_GBps=4", "--set", "links.ucie.params.bandwidth_GBps=7")
+    flags = (*line, "--set", "sip.cube_mesh.h=1", *slow, "--n-elem", 100, "--no-verify-data")
+    flags += ("--set", f"defaults.credit_return_mode={mode}", "--set", "defaults.ipcq_credit_size_bytes=200")
+    done = run(*ccl_file(tmp_path, EVERYBODY), *flags)
+    assert done.document["status"] == "ok", done.document["error"]
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_sip_that_sends_is_right_to_the_picosecond(tmp_path: Path, system: str, mode: str) -> None:
     """With promises at any instant, each SIP has a packet that leaves just when it was said.

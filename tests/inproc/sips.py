@@ -1,0 +1,43 @@
+"""Several SIPs in this process, with a wiring and kernels of one's own: no host script, no algorithm. Not a test."""
+
+from collections.abc import Callable
+
+from hardware import WiredPlan
+from runs import Undisturbed
+
+from broker.mail import ShuffledPostOffice
+from launcher.engines.base import Request
+from launcher.engines.inproc import InProcess
+from launcher.progress import Progress
+from sipsim.job import Job
+from sipsim.member import Member
+from sipsim.sip import Sip
+from sipsim.tl.words import TL
+
+Kernel = Callable[[TL], None]
+
+
+def run_sips(plan: WiredPlan, start: Callable[[Member], None], mail_seed: int = 0) -> InProcess:
+    """Run all SIPs of a plan to the end, checked, with shuffled mail; ``start`` starts the kernels of one at time 0."""
+    job = Job(check_invariants=True, verify=False)
+    request = Request(plan, job, "", 0.0, Progress(quiet=True))
+    engine = InProcess(request, Undisturbed(), ShuffledPostOffice(mail_seed), keep_oplog=True)
+    for member in engine.members:
+        member.start_program = lambda member=member: start(member)  # type: ignore[method-assign,misc]
+    engine.run()
+    return engine
+
+
+def spawn(sip: Sip, cube: int, pe: int, kernel: Kernel) -> None:
+    """Start a kernel on a PE. Addresses in it are physical."""
+    part = sip.pe(cube, pe)
+    tl = TL(sip, part, lambda address, _nbytes: address)
+    sip.spawn(part, lambda: kernel(tl))
+
+
+def pause(sip: Sip, cube: int, pe: int, time_ps: int) -> None:
+    """Called in a PE's kernel: do nothing for so long."""
+    task = sip.pe(cube, pe).task
+    assert task is not None
+    sip.engine.at(sip.engine.now_ps + time_ps, task.resume)
+    task.wait("a pause")
