@@ -121,7 +121,7 @@ class System:
         sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
         grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
         link = self.resolved.topology.system.sips.link
-        return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cubes each"
+        return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
 
     def canonical_text(self) -> str:
         """What is simulated, as text, for digests: the same system gives the same text, however it was written.

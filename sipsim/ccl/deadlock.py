@@ -57,10 +57,16 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
 
 
 def find_cycle(waits: list[Wait]) -> list[Wait]:
-    """PEs that wait for each other in a circle, starting at the least place; empty when there is none."""
+    """PEs that wait for each other in a circle, starting at the least place; empty when there is none.
+
+    Whom one of several directions could help is in no circle, nor who waits for that PE.
+    """
     by_place: dict[Place, list[Wait]] = {}
     for wait in waits:
         by_place.setdefault(wait.task.place, []).append(wait)
+    while helped := [place for place, mine in by_place.items() if any(w.mine.peer not in by_place for w in mine)]:
+        for place in helped:
+            del by_place[place]
     leads_nowhere: set[Place] = set()
     for start in sorted(by_place):
         circle = _circle_from(start, by_place, leads_nowhere)
@@ -149,7 +155,7 @@ def _say_missing(roots: list[Wait]) -> str:
     task, mine, _ = roots[0]
     runs = f"{place_name(mine.peer)}, which waits for nothing,"
     if task.op == "recv":
-        return f"missing: a send by {runs} to {place_name(task.place)} (its recv {mine.direction})"
+        return f"missing: a send by {runs} to {place_name(task.place)} (its recv {' or '.join(task.directions)})"
     return f"missing: a recv by {runs} of what {place_name(task.place)} sends {mine.direction}"
 
 

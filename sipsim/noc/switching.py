@@ -42,36 +42,35 @@ class Switching(Lines):
         self._engine = engine
         self._arbitration = arbitration
         self.lanes: dict[Edge, Lane] = {}
-        self._legs: dict[tuple[int, int], tuple[Route, list[Leg]]] = {}
+        self._ways: dict[tuple[int, int], tuple[Route, list[Leg], Ps]] = {}
         self._started = 0
 
     def start(
         self, route: Route, nbytes: int, done: Done, vc: int, lead_ps: Ps = 0, delay_ps: Ps = 0, span_ps: Ps = 0
     ) -> None:
-        """As ``Fabric.start``. An end is told no earlier than when its last chunk starts on the last edge."""
+        """As ``Fabric.start``. An end is told no earlier than when nothing can change it (``_most_lead_ps``)."""
+        if not 0 <= vc < len(self._arbitration.weights):
+            raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
         now = self._engine.now_ps
         if self._agenda:
             self._advance(now)
         self._started += 1
         self._latest = (now, self._started, 0, ARRIVES)
-        legs = self._legs_of(route, nbytes)
+        legs, most_lead_ps = self._way(route, nbytes)
         tail = now + delay_ps + route.start_ps
-        train = Train(self._started, legs, vc, lead_ps, done, Source(tail - span_ps, tail))
-        if lead_ps > 0:
-            last = legs[-1]
-            train.lead_ps = min(lead_ps, last.onward_ps + last.left_ps(last.mark(1)))
+        train = Train(self._started, legs, vc, min(lead_ps, most_lead_ps), done, Source(tail - span_ps, tail))
         self._fly(train)
         if self._agenda:
             self._advance(now)
         self._look(train)
 
-    def _legs_of(self, route: Route, nbytes: int) -> list[Leg]:
-        known = self._legs.get((id(route), nbytes))
+    def _way(self, route: Route, nbytes: int) -> tuple[list[Leg], Ps]:
+        known = self._ways.get((id(route), nbytes))
         if known is not None:
-            return known[1]
+            return known[1:]
         legs = [Leg(self._lane(edge), nbytes, self._arbitration.chunk_bytes) for edge in route.edges]
-        self._legs[id(route), nbytes] = (route, legs)
-        return legs
+        self._ways[id(route), nbytes] = (route, legs, _most_lead_ps(legs))
+        return legs, _most_lead_ps(legs)
 
     def _lane(self, edge: Edge) -> Lane:
         lane = self.lanes.get(edge)
@@ -226,6 +225,14 @@ class Switching(Lines):
                 self._stop_before(train, hop, head + onward, tail + onward)
         if waits and lane.serving is None:
             self._decide(lane)
+
+def _most_lead_ps(legs: list[Leg]) -> Ps:
+    """How long before the tail the end is final: when the last chunk starts on the last edge, as it has then started on
+    every other too. Where an edge before cuts the train into smaller chunks, only when all of it has left."""
+    last = legs[-1]
+    has_started = all(leg.wire_bytes <= last.wire_bytes for leg in legs)
+    return last.onward_ps + (last.left_ps(last.mark(1)) if has_started else 0)
+
 
 def _is_behind(span: Span, came_ps: Ps, train: Train) -> bool:
     """Whether a train stands in line behind a flight of its channel, which is sent without a pause.

@@ -392,7 +392,7 @@ class TestKernelsThatBreakARule:
         assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqInvalidDirection", 0)
         assert line.startswith("direction 'global_N' is not installed; installed: E, S, global_E, global_W (rank 0, ")
         assert "(rank 0, cube 0, PE 0, at " in line
-        assert done.outcome.error.detail == ""
+        assert done.outcome.error.detail == f"  {tmp_path / 'mine.py'}:7: tl.send('global_N', value)"
 
     def test_a_send_larger_than_a_slot(self, tmp_path):
         body = "if at == (2, 1):\n        tl.send('W', src_addr=t_ptr + 4096 * at[1], shape=2048)"
@@ -442,7 +442,7 @@ class TestDeadlocks:
         )
         assert "PEs wait and nothing can happen any more, at " in line
         report = done.outcome.error.detail
-        assert report.splitlines()[0] == "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0"
+        assert report.splitlines()[0] == "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
         for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
             assert name in report.splitlines()[1]
             assert name in report.splitlines()[2]

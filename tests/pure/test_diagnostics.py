@@ -72,13 +72,15 @@ class TestCircles:
             "rank 1 cube 3 PE 0 (recv global_W) -> rank 0 cube 3 PE 0"
         )
         assert report.splitlines()[0:9:3] == [
-            f"  rank {rank} cube 3 PE 0 waits in recv global_W, peer rank {(rank - 1) % 3} cube 3 PE 0"
+            f"  rank {rank} cube 3 PE 0 waits in recv global_W, peer rank {(rank - 1) % 3} cube 3 PE 0: "
+            f"message 0 has not come"
             for rank in (0, 2, 1)
         ]
 
     def test_senders_into_full_rings(self) -> None:
         tasks = [waits((rank, 3, 0), "send", "global_E") for rank in range(2)]
-        line, _, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
+        line, report, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
+        assert report.splitlines()[0].endswith(": 1 of its ring's 4 slots are full")
         assert line.endswith(
             "a circle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
         )
@@ -95,7 +97,7 @@ class TestCircles:
         assert "cube 2" not in line
         named = [text for text in report.splitlines() if " waits in " in text]
         assert len(named) == 4
-        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0"
+        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0: message 0 has not come"
 
     def test_two_circles_are_told_from_the_least_place(self) -> None:
         a, b, c, d = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
@@ -121,8 +123,8 @@ class TestWhoDidNotCome:
             "which waits for nothing, to rank 2 cube 3 PE 0 (its recv global_W)"
         )
         lines = report.splitlines()
-        assert lines[0] == "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0"
-        assert lines[3] == "  rank 0 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0"
+        assert lines[0] == "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come"
+        assert lines[3] == "  rank 0 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
         assert lines[6:] == [
             "  who waits for whom:",
             "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
@@ -141,7 +143,7 @@ class TestWhoDidNotCome:
     def test_the_pointers_of_both_ends(self) -> None:
         _, report, _facts = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
         assert report.splitlines() == [
-            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0",
+            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come",
             "    here:  my_head=0 my_tail=0 peer_head_cache=0 peer_tail_cache=0",
             "    there: my_head=5 my_tail=2 peer_head_cache=2 peer_tail_cache=4 (its global_E)",
             "  who waits for whom:",

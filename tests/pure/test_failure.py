@@ -29,8 +29,11 @@ def in_task(error: BaseException, place: str = "cube 3, PE 0") -> TaskFailed:
 class TestNamedErrors:
     @pytest.mark.parametrize("cls", [IpcqInvalidDirection, MemoryAccessError, ConfigError])
     def test_one_line_with_the_place(self, cls: type[Exception]) -> None:
+        """And the line of the user's code, which is here where ours are left out."""
         told = describe(in_task(cls("it cannot be")), 2, 1_234_000)
-        assert told == Failure(cls.kind, "it cannot be (rank 2, cube 3, PE 0, at 1.234 us)", "")
+        assert told[:2] == (cls.kind, "it cannot be (rank 2, cube 3, PE 0, at 1.234 us)")
+        assert told.detail.startswith(f"  {__file__}:")
+        assert told.detail.endswith(": raise error")
 
     def test_outside_of_a_task(self) -> None:
         told = describe(MemoryAccessError("nothing there"), 0, 0)

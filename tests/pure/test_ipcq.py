@@ -361,7 +361,7 @@ def test_a_direction_that_is_not_installed() -> None:
     north = error_of(pair_bench(), lambda tl: tl.recv("N", 4, "i32"), IpcqInvalidDirection)
     assert north == "direction 'N' is not installed; installed: E"
     west = error_of(one_way_ring(), lambda tl: tl.send("W", src_addr=0, shape=4, dtype="i32"), IpcqInvalidDirection)
-    assert west == "direction 'W' is not installed; installed: E"
+    assert west == "direction 'W' is not installed for sending; installed: E"
     lonely = error_of(pair_bench(), lambda tl: tl.recv("E", 4, "i32"), IpcqInvalidDirection, pe=3)
     assert lonely == "direction 'E' is not installed; installed: none"
 

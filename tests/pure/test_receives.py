@@ -362,7 +362,7 @@ def test_a_kernel_that_a_future_lets_go_does_not_take_what_the_next_future_asked
 def test_a_pe_without_directions_cannot_receive() -> None:
     bench = pair_bench()
     bench.kernel(0, 5, lambda tl: tl.recv(shape=16, dtype="i32"))
-    with pytest.raises(IpcqInvalidDirection, match="needs a PE with directions"):
+    with pytest.raises(IpcqInvalidDirection, match="needs a PE that somebody sends to"):
         bench.run()
 
 
