@@ -137,8 +137,8 @@ def _sum_lines(told: dict[str, Any]) -> list[str]:
     for term in told["terms"]:
         lines.append(_line(f"  {term['part'] if term['part'] != part else '':<17}{term['what']}", term["ps"]))
         part = term["part"]
-    for part in dict.fromkeys(term["part"] for term in told["terms"]):
-        lines.append(_line(f"  of which {part}", sum(t["ps"] for t in told["terms"] if t["part"] == part)))
+    parts = dict.fromkeys(term["part"] for term in told["terms"])
+    lines += [_line(f"  of which {part}", sum(t["ps"] for t in told["terms"] if t["part"] == part)) for part in parts]
     lines.append(_line("  sum", told["sum_ps"]))
     if told["simulated_ps"] is None:
         return [*lines, "  not simulated: a DMA write stays on its SIP"]

@@ -442,7 +442,9 @@ class TestDeadlocks:
         )
         assert "PEs wait and nothing can happen any more, at " in line
         report = done.outcome.error.detail
-        assert report.splitlines()[0] == "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
+        assert report.splitlines()[0] == (
+            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
+        )
         for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
             assert name in report.splitlines()[1]
             assert name in report.splitlines()[2]
