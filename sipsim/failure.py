@@ -55,7 +55,9 @@ def _last_line(error: BaseException) -> str:
     if not frames:
         return ""
     last = frames[-1]
-    return _sendable(f"  {last.filename}:{last.lineno}: {last.line}", LONGEST_MESSAGE)
+    path = Path(last.filename)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return _sendable(f"  {shown}:{last.lineno}: {last.line}", LONGEST_MESSAGE)
 
 
 def _traceback(error: BaseException) -> str:
