@@ -17,7 +17,7 @@ from launcher.prepare import resolve
 from launcher.progress import Progress
 from sipsim import VERSION, host
 from sipsim.ccl.install import PePlace
-from sipsim.errors import ConfigError, SimulationError
+from sipsim.errors import AhbmError, ConfigError, SimulationError
 from sipsim.job import Job
 from sipsim.probe import Probe, ProbePlan, Term
 
@@ -35,7 +35,10 @@ def main(argv: list[str] | None = None) -> int:
     except options.Usage as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
         return usage.exit_code
-    except (ConfigError, OSError) as error:
+    except AhbmError as error:
+        print(f"ahbm-probe: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
         print(f"ahbm-probe: {error}", file=sys.stderr)
         return ConfigError.exit_code
     print(_render(document))

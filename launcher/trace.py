@@ -1,19 +1,21 @@
 """The ranks' traces as one file, in order of simulated time."""
 
+import csv
 from pathlib import Path
 
-from sipsim.trace import HEADER, TraceLine
+from sipsim.trace import TraceLine
 
 
 def write_trace(folder: str, target: Path) -> None:
     """Merge what the ranks left in ``folder``; a line that a dying process cut short is left out."""
-    lines = [
-        (int(fields[T_PS]), int(fields[RANK]), index, line)
-        for path in sorted(Path(folder).glob("trace.*.csv"))
-        for index, line in enumerate(path.read_text().splitlines())
-        if len(fields := line.split(",")) == len(TraceLine._fields)
-    ]
-    target.write_text("\n".join([HEADER, *(line for *_, line in sorted(lines))]) + "\n")
+    rows = []
+    for path in sorted(Path(folder).glob("trace.*.csv")):
+        whole = csv.reader(path.read_text().rpartition("\n")[0].splitlines())
+        rows += [(int(row[T_PS]), int(row[RANK]), index, row) for index, row in enumerate(whole)]
+    with target.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(TraceLine._fields)
+        writer.writerows(row for *_, row in sorted(rows))
 
 
 T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")

@@ -74,9 +74,11 @@ class System:
 
         A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency
         and a least chunk later. A packet that only passes through may leave as late as its last byte came,
-        plus the way between two ports; where that is less than a chunk, it is what may be promised.
+        plus the way between two ports; and one that PE_DMA fetches from a slower memory as late as its last chunk
+        came to the PE, plus the way from there to a port. Where one of them is less than a chunk, it may be promised.
         """
-        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), self._least_transit_ps)
+        least_ways_ps = self._least_transit_ps, self._least_way_out_ps
+        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_ways_ps)
         return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
 
     @property
@@ -151,6 +153,16 @@ class System:
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str], Route]:
         return {}
+
+    @cached_property
+    def _least_way_out_ps(self) -> int:
+        """From a PE to a port, at least: one router between them."""
+        ways = (
+            self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
+            for port in {link.src_port for link in self.links}
+        )
+        ends = ((edges[0], edges[-1]) for edges in ways)
+        return min((sum(e.wire_ps + e.overhead_ps for e in pair) for pair in ends), default=2**62)
 
     @cached_property
     def _least_transit_ps(self) -> int:

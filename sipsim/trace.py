@@ -1,5 +1,7 @@
 """The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14 and where in the SIP."""
 
+import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +18,10 @@ class TraceLine(NamedTuple):
     nbytes: int
 
     def text(self) -> str:
-        """As a line of CSV."""
-        return ",".join(map(str, self))
-
-
-HEADER = ",".join(TraceLine._fields)
+        """As a line of CSV, its end included."""
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(self)
+        return line.getvalue()
 
 
 def trace_path(folder: str, rank: int) -> Path:
@@ -36,7 +37,7 @@ class TraceFile:
 
     def append(self, line: TraceLine) -> None:
         """Write one line."""
-        self._file.write(line.text() + "\n")
+        self._file.write(line.text())
 
     def close(self) -> None:
         """No more lines."""

@@ -84,7 +84,9 @@ class Switching(Lines):
         """See that an event stands where its end is told, or earlier."""
         now, end = self._engine.now_ps, train.end()
         if end is None:
-            due = max(train.least_tail_ps(now) - train.lead_ps, now + 1)
+            # Nothing changes for it before something happens on an edge.
+            happens_ps = self._agenda[0][0] if self._agenda else now
+            due = max(train.least_tail_ps(now) - train.lead_ps, happens_ps, now + 1)
         else:
             due = max(end[1] - train.lead_ps, now)
         train.scheduled_ps = due
@@ -229,6 +231,8 @@ class Switching(Lines):
 def _most_lead_ps(legs: list[Leg]) -> Ps:
     """How long before the tail the end is final: when the last chunk starts on the last edge, as it has then started on
     every other too. Where an edge before cuts the train into smaller chunks, only when all of it has left."""
+    if not legs:
+        return 0
     last = legs[-1]
     has_started = all(leg.wire_bytes <= last.wire_bytes for leg in legs)
     return last.onward_ps + (last.left_ps(last.mark(1)) if has_started else 0)

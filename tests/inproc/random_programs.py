@@ -350,9 +350,7 @@ class _Model:
             return None
         op = self.program.ops[rank][self.at[rank]]
         if op.kind == "any":
-            directions = tuple(
-                sorted({way for r, way in self.program.rings if r == rank} | {*self.program.table[rank]})
-            )
+            directions = tuple(sorted(way for r, way in self.program.rings if r == rank))
             if self.choices.get(rank):
                 raise Impossible(f"rank {rank} cannot have received from {self.choices[rank][0]}")
             waiting = [w for w in directions if (rank, w) in self.sent and self.has_some(rank, w)]
