@@ -156,13 +156,17 @@ class System:
 
     @cached_property
     def _least_way_out_ps(self) -> int:
-        """From a PE to a port, at least: one router between them."""
+        """From when the last chunk starts on the wire into a PE to its end at a port, at least: one router between.
+
+        A message of one chunk starts then as a whole, and takes its time on the link.
+        """
         ways = (
             self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
             for port in {link.src_port for link in self.links}
         )
         ends = ((edges[0], edges[-1]) for edges in ways)
-        return min((sum(e.wire_ps + e.overhead_ps for e in pair) for pair in ends), default=2**62)
+        heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(self.chunk_bytes)) for pair in ends)
+        return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
 
     @cached_property
     def _least_transit_ps(self) -> int:

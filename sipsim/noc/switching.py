@@ -44,6 +44,7 @@ class Switching(Lines):
         self.lanes: dict[Edge, Lane] = {}
         self._ways: dict[tuple[int, int], tuple[Route, list[Leg], Ps]] = {}
         self._started = 0
+        self._waiting: dict[int, Train] = {}
 
     def start(
         self, route: Route, nbytes: int, done: Done, vc: int, lead_ps: Ps = 0, delay_ps: Ps = 0, span_ps: Ps = 0
@@ -62,6 +63,8 @@ class Switching(Lines):
         self._fly(train)
         if self._agenda:
             self._advance(now)
+        if self._waiting:
+            self._look_sooner()
         self._look(train)
 
     def _way(self, route: Route, nbytes: int) -> tuple[list[Leg], Ps]:
@@ -87,17 +90,28 @@ class Switching(Lines):
             # Nothing changes for it before something happens on an edge.
             happens_ps = self._agenda[0][0] if self._agenda else now
             due = max(train.least_tail_ps(now) - train.lead_ps, happens_ps, now + 1)
+            self._waiting[train.seq] = train
         else:
             due = max(end[1] - train.lead_ps, now)
         train.scheduled_ps = due
         self._engine.at(due, lambda: self._fire(train))
 
+    def _look_sooner(self) -> None:
+        """A new train may make something happen before what they wait for: they look then."""
+        if self._agenda:
+            happens_ps = self._agenda[0][0]
+            for train in [waits for waits in self._waiting.values() if waits.scheduled_ps > happens_ps]:
+                self._look(train)
+
     def _fire(self, train: Train) -> None:
         now = self._engine.now_ps
         if self._agenda:
             self._advance(now)
+        if train.done is None or train.scheduled_ps != now:
+            return
+        self._waiting.pop(train.seq, None)
         end = train.end()
-        if end is None or end[1] - train.lead_ps > now or train.done is None:
+        if end is None or end[1] - train.lead_ps > now:
             self._look(train)
             return
         done, train.done = train.done, None
