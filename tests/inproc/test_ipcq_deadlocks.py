@@ -59,10 +59,7 @@ def reason(error: RunError) -> str:
 
 
 def test_a_circle_of_futures() -> None:
-    """Each waits for a future before it sends, two of them across SIPs. A future that nobody waits for is not told.
-
-    Planted: futures left out of the report; the direction of the last post told in place of the one waited for.
-    """
+    """Each waits for a future before it sends, two of them across SIPs. A future that nobody waits for is not told."""
 
     def kernel(before: str, after: str, other: str) -> Callable[[TL], object]:
         def body(tl: TL) -> None:
@@ -103,7 +100,7 @@ def test_who_could_be_helped_is_in_no_circle() -> None:
 
 
 def test_a_future_that_nobody_sends_for() -> None:
-    """Two futures, one message: the second is missing. Planted: the message told as unread."""
+    """Two futures, one message, which the first one has taken: the second is missing."""
 
     def two(tl: TL) -> None:
         futures = [later(tl, "b"), later(tl, "b")]
@@ -118,11 +115,12 @@ def test_a_future_that_nobody_sends_for() -> None:
 
 
 def test_messages_that_are_not_asked_for() -> None:
-    """A waits for B by name; C has sent twice, B to itself not at all. A receive from any direction asks for all.
+    """A waits for B by name; C has sent to A twice, and A to B, which is B's affair. A receive from any direction asks
+    for all.
 
-    Planted: the waiting direction's own messages told; those of another PE told.
+    Planted: the messages of another PE told.
     """
-    error = deadlock([lambda tl: take(tl, "b"), lambda _tl: None, lambda tl: send(tl, "a", 2)])
+    error = deadlock([lambda tl: [send(tl, "b"), take(tl, "b")], lambda _tl: None, lambda tl: send(tl, "a", 2)])
     assert "    it has messages that it does not ask for: 2 from c" in error.detail.splitlines()
     assert error.detail.count("does not ask for") == 1
     drained = deadlock([lambda tl: [take(tl) for _ in range(3)], lambda _tl: None, lambda tl: send(tl, "a", 2)])
@@ -146,7 +144,7 @@ ONE_WAY: NeighbourTable = {0: {"E": 1}, 1: {"E": 2}, 2: {"E": 0}}
 def test_any_direction_means_those_from_which_somebody_sends() -> None:
     """In a one-way ring each waits for the one before it: a circle against the ring's sense, along W alone.
 
-    Planted: directions told that only send.
+    Planted: directions waited for that only send.
     """
     error = deadlock([take, take, take], ONE_WAY)
     assert reason(error) == (

@@ -4,7 +4,11 @@
 
     PYTHONPATH=tests/pure:tests/inproc:. python tests/inproc/test_random_programs.py 10000
 
-Seen to fail with these bugs planted: PLANTED
+Seen to fail with these bugs planted: a message that overtakes one that is fetched, before or behind its head; a slot
+too many or too few before a ring is full; a receive served while its direction copies; a copy that frees its slot
+first; nobody looked after when a copy, a poll or an arrival ends a wait; the newest receive served first; riders
+dropped, or all but one; a credit that never goes alone, goes again, is kept by peer and not by ring, or is the first in
+place of the last; a credit's number taken as it is; a credit that ends in a SIP it only passes.
 """
 
 import sys

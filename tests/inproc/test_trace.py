@@ -93,3 +93,13 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
     """By ``check_writable``, as for the other files of a run: before anything starts."""
     with pytest.raises(ConfigError, match=r"--trace-ccl .*: cannot be written"):
         result.check_writable(options.parse(["--trace-ccl", str(tmp_path / name)]))
+
+
+def test_a_direction_may_have_any_name(tmp_path: Path) -> None:
+    """Planted: lines told apart by their commas."""
+    file = tmp_path / "trace.csv"
+    source = PASS_ON.replace('"E"', '"to, E"').replace('"W"', '"from ""W"""'.replace('""', "'"))
+    done = run(*ccl_file(tmp_path, source), *FLAGS, "--trace-ccl", file)
+    assert done.outcome.error is None
+    with file.open(newline="") as lines:
+        assert {each["dir"] for each in csv.DictReader(lines)} == {"to, E", "from 'W'"}

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from runs import Run, ccl_file, run
+from runs import Run, ccl_file, run, script_file
 from watched import Watched, short_windows
 
 from sipsim.plan import Plan
@@ -164,3 +164,28 @@ def test_a_nanosecond_too_much_is_found(tmp_path: Path, system: str, mode: str) 
             if "let the broker count on sending nothing before" in error["message"]:
                 return
     raise AssertionError(f"not found, but {errors}")
+
+
+FETCHED = """
+def worker(rank, world_size, torch):
+    tensor = torch.zeros((16, 4096), dtype="f16")
+
+    def kernel(ptr, tl):
+        if tl.program_id(1) == 3:
+            for n in (2048, 3, 700, 2048):
+                if rank == 0:
+                    tl.send("global_E", src_addr=ptr + 3 * 8192, shape=n, dtype="f16")
+                else:
+                    tl.recv("global_W", n, "f16")
+
+    torch.launch(kernel, tensor)
+"""
+
+
+def test_what_a_slow_memory_gives_keeps_the_lookahead_of_a_slower_link(tmp_path: Path) -> None:
+    """From when the last chunk of what is fetched starts into the PE, its tail may be at the port sooner than a chunk
+    takes on the link. Planted: a lookahead of the link's least chunk alone.
+    """
+    flags = ["--sips", 2, "--set", "links.ucie.params.bandwidth_GBps=0.1", "--set", "hbm.bandwidth_GBps=0.05"]
+    done = run(*flags, "--set", "pe_dma.bandwidth_GBps=1000", script_file(tmp_path, FETCHED))
+    assert done.outcome.error is None

@@ -385,3 +385,26 @@ def test_the_witness_finds_planted_bugs(
             return False
 
     assert any(breaks(seed) for seed in range(300))
+
+
+def test_who_waits_for_slow_bytes_of_another_looks_when_something_happens() -> None:
+    """A message behind a chunk that an edge of a 64th of the speed feeds, told when its last chunk starts.
+
+    Planted: a look every picosecond, a quarter of a million of them.
+    """
+    slow, fast = edge(1, 600, 0, 64), edge(2, 600, 0, 1)
+    journeys = [Journey(0, route(slow, fast), 4096, vc=1), Journey(400, route(fast), 256, lead_ps=856)]
+    ends, _, engine = travel(journeys, arbitration=Arbitration(256, (1, 1, 0)))
+    assert ends[0].tail_ps == 600 + 64 * 4096 + 600
+    assert engine.events - len(journeys) <= 6
+
+
+def test_a_new_train_lets_somebody_go_sooner() -> None:
+    """B stands behind A's stream, of its channel, until C of another channel interrupts A upstream: B goes in the gap.
+
+    Planted: B looked for when A's run was to end.
+    """
+    x, y = edge(1, 5, 0, 1), edge(2, 0, 0, 1)
+    a, b, c = Journey(0, route(x, y), 4000), Journey(10, route(y), 9), Journey(15, route(x), 300, vc=1)
+    ends = travel([a, b, c], arbitration=EQUAL)[0]
+    assert ends[1].now_ps == ends[1].tail_ps < 60
