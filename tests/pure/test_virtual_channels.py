@@ -393,7 +393,7 @@ def test_who_waits_for_slow_bytes_of_another_looks_when_something_happens() -> N
     Planted: a look every picosecond, a quarter of a million of them.
     """
     slow, fast = edge(1, 600, 0, 64), edge(2, 600, 0, 1)
-    journeys = [Journey(0, route(slow, fast), 4096, vc=1), Journey(400, route(fast), 256, lead_ps=856)]
+    journeys = [Journey(0, route(slow, fast), 4096, vc=1), Journey(6000, route(fast), 256, lead_ps=856)]
     ends, _, engine = travel(journeys, arbitration=Arbitration(256, (1, 1, 0)))
     assert ends[0].tail_ps == 600 + 64 * 4096 + 600
     assert engine.events - len(journeys) <= 6
