@@ -127,9 +127,12 @@ class Switching(Lines):
             leg = legs[hop]
             lane = leg.lane
             spans = lane.spans
-            if spans and (spans[-1][1] < now or len(spans) > _PRUNE_AT):
-                lane.prune(now)
-                spans = lane.spans
+            if spans:
+                if spans[-1][1] < now:
+                    lane.free_ps = max(lane.free_ps, spans[-1][1])
+                    spans.clear()
+                elif len(spans) > _PRUNE_AT:
+                    lane.prune(now)
             came = head if head > now else now
             start = head if head > lane.free_ps else lane.free_ps
             before = 0
