@@ -94,9 +94,8 @@ def _run_pair(ran: InProcess, plan: ProbePlan) -> int:
 
 
 def _end_of(ran: InProcess, place: PePlace, kind: str) -> int:
-    oplog = ran.members[place.sip].sip.oplog
-    oplog.sha256()
-    return next(int(record[2]) for record in oplog.records if record[0] == kind)
+    records = ran.members[place.sip].sip.oplog.records
+    return next(int(record[2]) for record in records if record[0] == kind)
 
 
 def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:

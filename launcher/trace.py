@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sipsim.trace import TraceLine
 
+T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
+
 
 def write_trace(folder: str, target: Path) -> None:
     """Merge what the ranks left in ``folder``; a line that a dying process cut short is left out."""
@@ -16,6 +18,3 @@ def write_trace(folder: str, target: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(TraceLine._fields)
         writer.writerows(row for *_, row in sorted(rows))
-
-
-T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")

@@ -17,7 +17,7 @@ class OpLog:
         self._keep = keep
         self._hash = hashlib.sha256()
         self._pending: list[tuple[Any, ...]] = []
-        self.records: list[tuple[Any, ...]] = []
+        self._records: list[tuple[Any, ...]] = []
         self.count = 0
 
     def append(self, *record: Any) -> None:
@@ -25,6 +25,12 @@ class OpLog:
         self._pending.append(record)
         if len(self._pending) >= FLUSH_EVERY:
             self._flush()
+
+    @property
+    def records(self) -> list[tuple[Any, ...]]:
+        """All that was kept so far."""
+        self._flush()
+        return self._records
 
     def sha256(self) -> str:
         """Hash of all lines so far."""
@@ -35,7 +41,7 @@ class OpLog:
         self._hash.update("".join(line(record) for record in self._pending).encode())
         self.count += len(self._pending)
         if self._keep:
-            self.records += self._pending
+            self._records += self._pending
         self._pending.clear()
 
 

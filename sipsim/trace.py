@@ -1,7 +1,6 @@
 """The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14 and where in the SIP."""
 
 import csv
-import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +16,6 @@ class TraceLine(NamedTuple):
     dir: str
     nbytes: int
 
-    def text(self) -> str:
-        """As a line of CSV, its end included."""
-        line = io.StringIO()
-        csv.writer(line, lineterminator="\n").writerow(self)
-        return line.getvalue()
-
 
 def trace_path(folder: str, rank: int) -> Path:
     """Where a rank's trace is during a run."""
@@ -34,10 +27,11 @@ class TraceFile:
 
     def __init__(self, folder: str, rank: int) -> None:
         self._file = trace_path(folder, rank).open("w", buffering=1)
+        self._lines = csv.writer(self._file, lineterminator="\n")
 
     def append(self, line: TraceLine) -> None:
         """Write one line."""
-        self._file.write(line.text())
+        self._lines.writerow(line)
 
     def close(self) -> None:
         """No more lines."""

@@ -67,38 +67,21 @@ def find_cycle(waits: list[Wait]) -> list[Wait]:
     while helped := [place for place, mine in by_place.items() if any(w.mine.peer not in by_place for w in mine)]:
         for place in helped:
             del by_place[place]
-    leads_nowhere: set[Place] = set()
-    for start in sorted(by_place):
-        circle = _circle_from(start, by_place, leads_nowhere)
-        if circle:
-            return circle
-    return []
+    if not by_place:
+        return []
+    # Whoever is left waits for somebody who is left, so any way from here closes.
+    path = [by_place[min(by_place)][0]]
+    places = [path[0].task.place]
+    while path[-1].mine.peer not in places:
+        places.append(path[-1].mine.peer)
+        path.append(by_place[places[-1]][0])
+    return path[places.index(path[-1].mine.peer) :]
 
 
 def find_roots(waits: list[Wait]) -> list[Wait]:
     """The waits that others only follow from: those for a PE that does not wait itself."""
     places = {wait.task.place for wait in waits}
     return [wait for wait in waits if wait.mine.peer not in places]
-
-
-def _circle_from(start: Place, by_place: dict[Place, list[Wait]], leads_nowhere: set[Place]) -> list[Wait]:
-    """Depth first along who is waited for; the part of the path that closes, if any."""
-    path: list[Wait] = []
-    branches = [iter(by_place.get(start, ()))]
-    while branches:
-        wait = next(branches[-1], None)
-        if wait is None:
-            branches.pop()
-            if path:
-                leads_nowhere.add(path.pop().mine.peer)
-            continue
-        places = [step.task.place for step in path] + [wait.task.place]
-        if wait.mine.peer in places:
-            return [*path, wait][places.index(wait.mine.peer) :]
-        if wait.mine.peer not in leads_nowhere:
-            path.append(wait)
-            branches.append(iter(by_place.get(wait.mine.peer, ())))
-    return []
 
 
 def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:

@@ -5,9 +5,9 @@ Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 
 schema has no defaults of its own, except ``None`` and empty for what may be left out.
 """
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 Count = Annotated[int, Meta(ge=1, le=2048)]
 Index = Annotated[int, Meta(ge=0, le=2047)]
@@ -222,8 +222,8 @@ class CclDefaults(IpcqKnobs, frozen=True):
     world_size: Ranks | None = None
 
 
-class AlgorithmEntry(Section, frozen=True):
-    """One entry of ``algorithms``: the module, its wiring, and overrides of ``defaults``.
+class AlgorithmOwn(Section, frozen=True):
+    """What an entry of ``algorithms`` says of itself: the module and its wiring.
 
     ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``.
     """
@@ -234,21 +234,21 @@ class AlgorithmEntry(Section, frozen=True):
     root_cube: Index | None = None
     rank_per: RankPer | None = None
     world_size: Ranks | None = None
-    buffer_kind: BufferKind | None = None
-    backpressure: Backpressure | None = None
-    poll_interval_ns: PollInterval | None = None
-    credit_return_mode: CreditReturnMode | None = None
-    piggyback_wait_ns: NonNegative | None = None
-    n_slots: SlotCount | None = None
-    slot_size: SlotSize | None = None
-    virtual_channels: bool | None = None
-    vc_chunk_size: ChunkSize | None = None
-    vc_compute_weight: Weight | None = None
-    vc_comm_weight: Weight | None = None
-    credit_virtual_channel: bool | None = None
-    ipcq_credit_size_bytes: CreditSize | None = None
-    strict_validation: bool | None = None
-    hw_strict: bool | None = None
+
+
+if TYPE_CHECKING:
+    AlgorithmEntry = AlgorithmOwn
+else:
+    AlgorithmEntry = defstruct(
+        "AlgorithmEntry",
+        [(name, kind | None, None) for name, kind in get_type_hints(IpcqKnobs, include_extras=True).items()],
+        bases=(AlgorithmOwn,),
+        namespace={"__doc__": "One entry of ``algorithms``: its own keys, and overrides of ``defaults``."},
+        module=__name__,
+        frozen=True,
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
 
 
 class CclFile(Section, frozen=True):

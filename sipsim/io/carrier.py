@@ -28,11 +28,15 @@ Ps = int
 
 
 class Way(NamedTuple):
-    """From a PE to a peer's ring, or to the far end of the link behind ``port``, which is "" on the same SIP."""
+    """From a PE to a peer's ring, or to the far end of the link behind ``port``, which is "" on the same SIP.
+
+    ``behind_pe`` is the route of what has passed the PE's DMA already.
+    """
 
     src: Node
     port: str
     route: Route
+    behind_pe: Route
     departures: Departures
 
 
@@ -58,7 +62,6 @@ class Carrier:
         self._leaving_ps: dict[int, Ps] = {}
         self._least_ways: dict[tuple[Node, str, int], Ps] = {}
         self._departures: dict[Node, Departures] = {}
-        self._behind: dict[int, tuple[Route, Route]] = {}
         self._ways: dict[int, Way] = {}
         self._halves: dict[int, tuple[Route, tuple[Route, Route]]] = {}
         self._started = 0
@@ -69,7 +72,8 @@ class Carrier:
 
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
         """
-        peer, (src, port, route, departures) = queue.peer, self._ways.get(id(queue)) or self._way_of(queue, token)
+        way = self._ways.get(id(queue)) or self._way_of(queue, token)
+        peer, (src, port, route, onward, departures) = queue.peer, way
         nbytes, overhead_ps = self._message_bytes(len(token.data)), self._plan.ipcq_overhead_ps
         freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, token)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
@@ -82,7 +86,6 @@ class Carrier:
         if source is None and departures.is_clear:
             self._depart(route, port, freight, number, overhead_ps)
             return
-        onward = self._behind_pe(route)
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:
             train = freight._replace(span_ps=tail_ps - head_ps)
@@ -98,15 +101,19 @@ class Carrier:
 
     def _way_of(self, queue: QueuePair, token: IpcqDmaToken) -> "Way":
         """How the messages of a queue pair leave. Queue pairs live as long as their SIP."""
-        src, peer = Node("pe", token.src_cube, token.src_pe), queue.peer
-        if peer.sip == self._sip:
-            port, end = "", self._system.graph.memory_node(peer.cube, peer.pe, self._ring_kind)
-            route = self._system.graph.route(src, end)
-        else:
-            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-            route = self._system.leaving(src, port)
-        way = self._ways[id(queue)] = Way(src, port, route, self._departures_of(src))
+        src = Node("pe", token.src_cube, token.src_pe)
+        port, route = self._towards_peer(src, queue, self._ring_kind)
+        way = Way(src, port, route, route._replace(start_ps=0), self._departures_of(src))
+        self._ways[id(queue)] = way
         return way
+
+    def _towards_peer(self, src: Node, queue: QueuePair, kind: str) -> tuple[str, Route]:
+        """The port, "" on this SIP, and the route to it or to a memory of the peer."""
+        peer = queue.peer
+        if peer.sip == self._sip:
+            return "", self._system.graph.route(src, self._system.graph.memory_node(peer.cube, peer.pe, kind))
+        port = self._system.port_towards(self._sip, peer.sip, queue.direction)
+        return port, self._system.leaving(src, port)
 
     def carry_credit(
         self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
@@ -131,13 +138,8 @@ class Carrier:
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._plan.ipcq.ipcq_credit_size_bytes, self._plan.ipcq_overhead_ps
         freight = Freight(peer.sip, peer.cube, peer.pe, nbytes, 0, credit)
-        number = 0
-        if peer.sip == self._sip:
-            port, route = "", self._system.graph.route(src, self._landing(freight))
-        else:
-            port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-            route = self._system.leaving(src, port)
-            number = self._note_leaving(src, port, nbytes, delay_ps)
+        port, route = self._towards_peer(src, queue, "tcm")
+        number = self._note_leaving(src, port, nbytes, delay_ps) if port else 0
         if injected is None:
             self._depart(route, port, freight, number, delay_ps)
             return
@@ -223,13 +225,6 @@ class Carrier:
         if departures is None:
             departures = self._departures[src] = Departures(self._engine)
         return departures
-
-    def _behind_pe(self, route: Route) -> Route:
-        """A route for what has passed its PE's DMA already."""
-        known = self._behind.get(id(route))
-        if known is None:
-            known = self._behind[id(route)] = (route, route._replace(start_ps=0))
-        return known[1]
 
     def _in_two(self, route: Route) -> tuple[Route, Route]:
         """A route's first edge, if it has one, and what follows it."""

@@ -96,14 +96,18 @@ class Lines:
         if share > run.last:
             self._cut(run, share)
 
+    def _go_on_in_lines(self, train: Train) -> None:
+        """A flight lands; where its head has not come yet, it will arrive as any other."""
+        feed, hop = self._land(train)
+        if hop < len(train.legs):
+            head = max(feed.onward_ps(WHOLE), self._latest[0])
+            self._push(head, train, hop, ARRIVES, self._arrive, train, hop, feed)
+
     def _cut(self, run: Run, share: Share) -> None:
         """End a run in the future earlier than planned, and what it feeds at the same place."""
         train = run.train
         if train.flying and train.feed is run:
-            feed, hop = self._land(train)
-            if hop < len(train.legs):
-                head = max(feed.onward_ps(WHOLE), self._latest[0])
-                self._push(head, train, hop, ARRIVES, self._arrive, train, hop, feed)
+            self._go_on_in_lines(train)
         run.cut(share)
         train.visits[run.hop].rest = share
         if train.last_run is run:

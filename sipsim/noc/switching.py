@@ -135,17 +135,18 @@ class Switching(Lines):
                     lane.prune(now)
             came = head if head > now else now
             start = head if head > lane.free_ps else lane.free_ps
-            before = 0
-            if hop == 0 and spans and _is_behind(spans[-1], came, train):
-                _, start, _, other, _, _, before = spans[-1]
-                before += other.legs[0].chunks(WHOLE)
+            if hop == 0:
+                train.before = 0
+                if spans and _is_behind(spans[-1], came, train):
+                    _, start, _, other, _, _ = spans[-1]
+                    train.before = other.before + other.legs[0].chunks(WHOLE)
             end = start + leg.drain_ps
             if end < tail:
                 end = tail
             if lane.held or (spans and not _fits(spans, start, end, seq)):
                 self._stop_before(train, hop, head, tail)
                 return
-            spans.append((start, end, seq, train, hop, came, before))
+            spans.append((start, end, seq, train, hop, came))
             if len(spans) > 1 and spans[-2][0] > start:
                 spans.sort(key=_by_start)
             plan.append((start, end))
@@ -175,7 +176,7 @@ class Switching(Lines):
         train.flying = False
         train.stamp += 1
         feed, plan, hop = train.feed, train.plan, train.first
-        for span, before in self._forget(train, 0):
+        for span in self._forget(train, 0):
             if not self._is_over(span[0], train, hop, ARRIVES):
                 break
             run = Run(train, hop, span[0], WHOLE, 0, feed)
@@ -184,7 +185,7 @@ class Switching(Lines):
                 lane.free_ps = max(lane.free_ps, span[1])
                 train.passed = hop + 1
             else:
-                self._hold(run, feed, before)
+                self._hold(run, feed)
             if hop == len(train.legs) - 1:
                 train.last_run, train.head_ps = run, run.onward_ps(WHOLE)
             feed = run
@@ -192,26 +193,24 @@ class Switching(Lines):
         plan.clear()
         return feed, hop
 
-    def _forget(self, train: Train, keep: int) -> list[tuple[tuple[Ps, Ps], int]]:
+    def _forget(self, train: Train, keep: int) -> list[tuple[Ps, Ps]]:
         """Take all but the first ``keep`` edges out of a flight's plan; what was planned there."""
         plan, first = train.plan, train.first
-        out = []
         for index in range(first + keep, first + len(plan)):
             lane = train.legs[index].lane
-            before = next((span[6] for span in lane.spans if span[3] is train), 0)
             lane.spans = [span for span in lane.spans if span[3] is not train]
-            out.append((plan[index - first], before))
+        out = plan[keep:]
         del plan[keep:]
         return out
 
-    def _hold(self, run: Run, feed: Feed, before: int) -> None:
+    def _hold(self, run: Run, feed: Feed) -> None:
         """A flight that lands is being served: the edge keeps a queue from now on."""
         visit = Visit(run.train, run.hop, run.last)
         visit.feeds.append(feed)
         visit.left_ps = run.start_ps
         lane = run.leg.lane
         self._enter(lane, visit)
-        lane.turn.resume(run.train.vc, before)
+        lane.turn.resume(run.train.vc, run.train.before if run.hop == 0 else 0)
         self._serve(lane, run)
         self._clear_spans(lane)
 
@@ -219,19 +218,16 @@ class Switching(Lines):
         """Somebody gets in line at an edge: no flight over it stands; who waits there already is in line before."""
         waits = False
         while lane.spans:
-            start, end, _, train, hop, came, before = lane.spans[0]
+            start, end, _, train, hop, came = lane.spans[0]
             if self._is_over(end, train, hop, ENDS):
                 lane.spans.pop(0)
                 lane.free_ps = max(lane.free_ps, end)
             elif self._is_over(start, train, hop, ARRIVES):
-                feed, reached = self._land(train)
-                if reached < len(train.legs):
-                    head = max(feed.onward_ps(WHOLE), self._latest[0])
-                    self._push(head, train, reached, ARRIVES, self._arrive, train, reached, feed)
+                self._go_on_in_lines(train)
             elif self._is_over(came, train, hop, ARRIVES):
                 feed, _ = self._land(train)
                 if not lane.held:
-                    lane.turn.resume(train.vc, before)
+                    lane.turn.resume(train.vc, train.before)
                 visit = Visit(train, hop, WHOLE)
                 visit.feeds.append(feed)
                 self._enter(lane, visit)
@@ -244,6 +240,7 @@ class Switching(Lines):
                 self._stop_before(train, hop, head + onward, tail + onward)
         if waits and lane.serving is None:
             self._decide(lane)
+
 
 def _most_lead_ps(legs: list[Leg]) -> Ps:
     """How long before the tail the end is final: when the last chunk starts on the last edge, as it has then started on
@@ -260,7 +257,7 @@ def _is_behind(span: Span, came_ps: Ps, train: Train) -> bool:
 
     Only where both start: who comes over other edges may be late, and a line without it may be shorter than planned.
     """
-    start, end, seq, other, hop, other_came, _ = span
+    start, end, seq, other, hop, other_came = span
     return (
         hop == 0
         and other.vc == train.vc

@@ -17,9 +17,8 @@ from sipsim.units import PS_PER_S
 Ps = int
 Share = int
 Done = Callable[[Ps, Ps], None]
-Span = tuple[Ps, Ps, int, "Train", int, Ps, int]
-"""A flight's time at one edge: start, end, start number, train, hop, when its head comes there, and how many chunks its
-channel has sent there on end before it."""
+Span = tuple[Ps, Ps, int, "Train", int, Ps]
+"""A flight's time at one edge: start, end, start number, train, hop, and when its head comes there."""
 
 _BITS = 128
 WHOLE: Share = 1 << _BITS
@@ -178,10 +177,12 @@ class Train:
 
     ``plan`` has the flight's start and end at each edge, ``feed`` is what feeds its first, and ``reach`` (head, tail)
     at the edge after it. ``passed``: so many edges have nothing of it to come any more, as far as was looked at.
-    ``last_run`` is its final run at its last edge, if that was no flight.
+    ``last_run`` is its final run at its last edge, if that was no flight. ``before``: the chunks that its
+    channel sends on end at its first edge before it, where it stands in line.
     """
 
     __slots__ = (
+        "before",
         "done",
         "feed",
         "first",
@@ -206,6 +207,7 @@ class Train:
         self.vc = vc
         self.lead_ps = lead_ps
         self.done: Done | None = done
+        self.before = 0
         self.flying = True
         self.first = 0
         self.feed: Feed = feed

@@ -282,4 +282,4 @@ class IpcqWords:
             tracer(TraceLine(*where, self._engine.now_ps, op, direction, nbytes))
 
     def _log(self, kind: str, start_ps: int, *fields: Any) -> None:
-        self._sip.oplog.append(kind, start_ps, self._engine.now_ps, self._pe.cube, self._pe.pe, *fields)
+        self._append(kind, start_ps, self._engine.now_ps, self._pe.cube, self._pe.pe, *fields)

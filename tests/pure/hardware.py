@@ -105,7 +105,6 @@ class Bench:
 
 def records_of(sip: Sip, kind: str) -> list[Record]:
     """The kept lines of one kind of a SIP's op log, in order."""
-    sip.oplog.sha256()
     return [
         Record(*record[:5], dict(zip(FIELDS[kind], record[5:], strict=True)))
         for record in sip.oplog.records

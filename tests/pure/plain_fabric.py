@@ -9,6 +9,8 @@ import random
 from collections import deque
 from typing import NamedTuple
 
+from hypothesis import strategies as st
+
 from sipsim.engine import Engine
 from sipsim.links.base import LinkKind
 from sipsim.links.ucie import Ucie
@@ -31,6 +33,17 @@ def route(*edges: Edge, start_ps: int = 0) -> Route:
 
 def flits(flit_bytes: int, overhead: int) -> LinkKind:
     return Ucie(bandwidth_GBps=1, latency_ns=1, flit_bytes=flit_bytes, flit_overhead_bytes=overhead)
+
+
+framings = st.none() | st.builds(flits, st.integers(8, 300), st.integers(0, 7))
+edges = st.builds(edge, st.integers(), st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 99), framings)
+routes = st.builds(
+    lambda found, start_ps: route(*found, start_ps=start_ps),
+    st.lists(edges, min_size=1, max_size=12, unique_by=lambda e: e.src),
+    st.integers(0, 5000),
+)
+amounts = st.integers(1, 10**5)
+"""Ways and sizes of any kind, for one transfer alone."""
 
 
 class Journey(NamedTuple):
@@ -79,6 +92,15 @@ def travel(
 def ends_of(*journeys: Journey) -> list[tuple[int, int]]:
     """(head, tail) of each."""
     return [end[1:] for end in travel(list(journeys))[0]]
+
+
+def alone(journey: Journey) -> End:
+    """Every wire and every node once, the bottleneck's drain once, on the bytes of its wire."""
+    way, nbytes = journey.route, journey.nbytes
+    head = journey.start_ps + journey.delay_ps + way.start_ps + sum(e.wire_ps + e.overhead_ps for e in way.edges)
+    wires = [e.link.wire_bytes(nbytes) if e.link else nbytes for e in way.edges]
+    drain = max(-(-n * PS_PER_S // e.bandwidth_bps) for n, e in zip(wires, way.edges, strict=True))
+    return End(head + drain - journey.lead_ps, head, head + drain)
 
 
 # --- the reference --------------------------------------------------------------------------------------------

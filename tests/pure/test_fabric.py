@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_fabric import PS_PER_S, Journey, edge, ends_of, flits, random_journeys, reference, route, travel
+from plain_fabric import (
+    Journey,
+    alone,
+    amounts,
+    edge,
+    ends_of,
+    random_journeys,
+    reference,
+    route,
+    routes,
+    travel,
+)
 from witness import ClaimWitness, check_lane
 
 import sipsim.noc.fabric
@@ -18,14 +29,6 @@ REAL_CLAIM = sipsim.noc.fabric._claim
 
 # --- alone ----------------------------------------------------------------------------------------------------
 
-framings = st.none() | st.builds(flits, st.integers(8, 300), st.integers(0, 7))
-edges = st.builds(edge, st.integers(), st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 99), framings)
-routes = st.builds(
-    lambda found, start_ps: route(*found, start_ps=start_ps),
-    st.lists(edges, min_size=1, max_size=12, unique_by=lambda e: e.src),
-    st.integers(0, 5000),
-)
-amounts = st.integers(1, 10**5)
 times = st.integers(0, 10**9)
 
 
@@ -39,10 +42,7 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
     """
     journey = Journey(start, way, nbytes, delay, lead_ps=lead)
     (end,), _, engine = travel([journey])
-    head = start + delay + way.start_ps + sum(e.wire_ps + e.overhead_ps for e in way.edges)
-    wires = [e.link.wire_bytes(nbytes) if e.link else nbytes for e in way.edges]
-    drain = max(-(-n * PS_PER_S // e.bandwidth_bps) for n, e in zip(wires, way.edges, strict=True))
-    assert end == (head + drain - lead, head, head + drain)
+    assert end == alone(journey)
     assert engine.events == 2, "its start, which is the test's, and its end"
 
 

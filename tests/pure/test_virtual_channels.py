@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_fabric import (
-    PS_PER_S,
     WEIGHTS,
     Journey,
+    alone,
+    amounts,
     chunked_reference,
     edge,
-    flits,
     random_journeys,
     random_mixed_journeys,
     reference,
     route,
+    routes,
     travel,
 )
 from witness import Witness
@@ -43,14 +44,6 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 
 # --- alone ----------------------------------------------------------------------------------------------------
 
-framings = st.none() | st.builds(flits, st.integers(8, 300), st.integers(0, 7))
-edges = st.builds(edge, st.integers(), st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 99), framings)
-routes = st.builds(
-    lambda found, start_ps: route(*found, start_ps=start_ps),
-    st.lists(edges, min_size=1, max_size=12, unique_by=lambda e: e.src),
-    st.integers(0, 5000),
-)
-amounts = st.integers(1, 10**5)
 
 
 @settings(deadline=None)
@@ -59,10 +52,7 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
     """Whatever the chunks, and in one event. Planted: a chunk's drain a hop; an event a chunk; an event a hop."""
     journey = Journey(start, way, nbytes, delay, lead_ps=lead)
     (end,), _, engine = travel([journey], arbitration=EQUAL)
-    head = start + delay + way.start_ps + sum(e.wire_ps + e.overhead_ps for e in way.edges)
-    wires = [e.link.wire_bytes(nbytes) if e.link else nbytes for e in way.edges]
-    drain = max(-(-n * PS_PER_S // e.bandwidth_bps) for n, e in zip(wires, way.edges, strict=True))
-    assert end == (head + drain - lead, head, head + drain)
+    assert end == alone(journey)
     assert engine.events == 2, "its start, which is the test's, and its end"
 
 
