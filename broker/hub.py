@@ -8,14 +8,14 @@ from enum import Enum
 
 from broker.explain import explain
 from broker.membership import Membership
+from broker.terms import LAUNCHER, Channel
 from broker.timesync import ProtocolError, Quiet, TimeSync, least
 from broker.wire import (
-    LAUNCHER,
     Abort,
     AskDump,
     AskStatus,
     AskSync,
-    Channel,
+    CutOff,
     Deadlock,
     Dump,
     End,
@@ -24,10 +24,12 @@ from broker.wire import (
     Join,
     Lost,
     Message,
+    Progress,
     RankFailed,
     RankResult,
     Refused,
     Report,
+    Restart,
     Result,
     Start,
     Started,
@@ -96,6 +98,8 @@ class Hub:
                 return self._lost(message)
             case Stop():
                 return self._abort(message.reason)
+            case Progress() | CutOff() | Restart():
+                return []
             case AskStatus():
                 return [(LAUNCHER, self.status())]
             case AskSync():

@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from broker.terms import address_of
+
 Address = int
+"""``BROKER``, ``LAUNCHER``, or ``terms.address_of`` a rank and an incarnation of it."""
 
 
 class Letter:
@@ -31,8 +34,11 @@ class Mail(Protocol):
     def meet(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank; before that only the broker can be sent to."""
 
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+
     def send(self, to: Address, frame: bytes) -> None:
-        """Hand over a frame for a rank or the broker; never blocks and never loses it."""
+        """Hand over a frame for a rank (whatever its incarnation) or the broker; never blocks and never loses it."""
 
 
 class SipMail(Mail, Protocol):
@@ -51,6 +57,10 @@ class SipMail(Mail, Protocol):
     def control_here(self) -> list[bytes]:
         """Frames of the broker that are here already; what could not be sent before is tried again."""
 
+    @property
+    def endpoint(self) -> str:
+        """Where peers reach this SIP, a port that the system chose included."""
+
     def close(self) -> None:
         """Send what is queued and release everything."""
 
@@ -66,6 +76,10 @@ class BrokerMail(Protocol):
 
     def send(self, to: Address, frame: bytes) -> bool:
         """Send without blocking; whether the destination is there (a dead one is the launcher's to notice)."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where everybody reaches the broker, a port that the system chose included."""
 
     def close(self) -> None:
         """Send what is queued and release everything."""
@@ -115,12 +129,16 @@ class _Box:
     def __init__(self, office: PostOffice, sender: Address) -> None:
         self._office = office
         self._sender = sender
+        self._now_at: dict[int, Address] = {}
 
     def meet(self, endpoints: tuple[str, ...]) -> None:
         pass
 
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        self._now_at[rank] = address_of(rank, incarnation)
+
     def send(self, to: Address, frame: bytes) -> None:
-        self._office.post(self._sender, to, frame)
+        self._office.post(self._sender, self._now_at.get(to, to), frame)
 
 
 class ShuffledPostOffice(PostOffice):

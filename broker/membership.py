@@ -4,7 +4,8 @@ Every SIP derives the whole plan from the same config by itself; its ``Join`` ca
 SIPs that would simulate different systems are refused before anything runs.
 """
 
-from broker.wire import PROTOCOL, Join
+from broker.terms import PROTOCOL
+from broker.wire import Join
 
 
 class Membership:

@@ -6,7 +6,8 @@ from broker.hub import Hub, Out, Phase
 from broker.mail import BrokerMail
 from broker.mails import mail_for
 from broker.placement import Placement
-from broker.wire import LAUNCHER, BadFrame, Channel, Failed, decode_for_broker, encode
+from broker.terms import LAUNCHER, Channel
+from broker.wire import BadFrame, Failed, decode_for_broker, encode
 
 Letter = tuple[int | None, bytes]
 

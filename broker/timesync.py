@@ -35,8 +35,9 @@ from typing import NamedTuple
 
 from broker.paths import FAR, LeastDelays
 from broker.placement import Crowd
+from broker.terms import MAX_PS, Channel
 from broker.waits import Waits
-from broker.wire import MAX_PS, Channel, Grant, Report
+from broker.wire import Grant, Report
 
 Ps = int
 

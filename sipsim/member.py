@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from broker.mail import Mail
-from broker.wire import PROTOCOL, Failed, Join
+from broker.terms import PROTOCOL
+from broker.wire import Failed, Join
 from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
 from sipsim.failure import describe
@@ -18,16 +19,17 @@ from sipsim.participant import Participant
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
 from sipsim.resources import cpu_seconds
+from sipsim.seat import Seat
 from sipsim.sip import Sip
 from sipsim.trace import TraceFile
 
 
 class Member(Participant):
-    """SIP ``rank`` of ``plan``, listening at ``endpoint``."""
+    """The SIP of ``plan`` that has ``seat``, listening at ``endpoint``."""
 
     def __init__(
         self,
-        rank: int,
+        seat: Seat,
         plan: Plan,
         job: Job,
         mail: Mail,
@@ -36,7 +38,9 @@ class Member(Participant):
         gather: Callable[[bool], None] = lambda _together: None,
         keep_oplog: bool = False,
     ) -> None:
+        rank = seat.rank
         super().__init__(rank, mail, interrupted, gather)
+        self._incarnation = seat.incarnation
         self.plan = plan
         self.job = job
         self._endpoint = endpoint
@@ -59,6 +63,7 @@ class Member(Participant):
             os.getpid(),
             socket.gethostname(),
             self._endpoint,
+            self._incarnation,
         )
 
     def start_program(self) -> None:

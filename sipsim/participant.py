@@ -8,8 +8,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 from broker.mail import Mail
+from broker.terms import BROKER
 from broker.wire import (
-    BROKER,
     Abort,
     AskDump,
     Dump,

@@ -6,29 +6,28 @@ from collections.abc import Callable
 from broker.mail import SipMail
 from broker.mails import mail_for
 from broker.placement import Placement
+from broker.terms import address_of
 from broker.wire import Abort, BadFrame, decode_for_sip
 from sipsim.job import Job
 from sipsim.member import Member
 from sipsim.participant import Participant
 from sipsim.plan import Plan
+from sipsim.seat import Seat
 
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], Participant]
 
 
-def run_sip(rank: int, plan: Plan, job: Job, broker_endpoint: str, endpoint: str, meeting: int = 0) -> int:
-    """Simulate SIP ``rank`` to the end of the run; returns the process's exit code."""
+def run_sip(seat: Seat, plan: Plan, job: Job) -> int:
+    """Simulate a SIP to the end of the run; returns the process's exit code."""
     return run_participant(
-        rank,
-        broker_endpoint,
-        endpoint,
-        lambda mail, interrupted, gather: Member(rank, plan, job, mail, endpoint, interrupted, gather),
-        meeting,
+        seat, lambda mail, interrupted, gather: Member(seat, plan, job, mail, mail.endpoint, interrupted, gather)
     )
 
 
-def run_participant(rank: int, broker_endpoint: str, endpoint: str, make: Make, meeting: int = 0) -> int:
+def run_participant(seat: Seat, make: Make) -> int:
     """Run what ``make(mail, interrupted, gather)`` makes to the end of the run; returns the process's exit code."""
-    mail = mail_for(broker_endpoint).sip(rank, broker_endpoint, endpoint)
+    address = address_of(seat.rank, seat.incarnation)
+    mail = mail_for(seat.broker).sip(address, seat.broker, seat.endpoint)
     letters: deque[bytes] = deque()
 
     def abort_has_come() -> bool:
@@ -36,7 +35,7 @@ def run_participant(rank: int, broker_endpoint: str, endpoint: str, make: Make, 
         letters.extend(new)
         return any(_is_abort(frame) for frame in new)
 
-    participant = make(mail, abort_has_come, Placement(meeting).gather)
+    participant = make(mail, abort_has_come, _gathering(seat.meeting))
     participant.join()
     while not participant.done:
         if letters:
@@ -55,3 +54,7 @@ def _is_abort(frame: bytes) -> bool:
         return isinstance(decode_for_sip(frame), Abort)
     except BadFrame:
         return True
+
+
+def _gathering(meeting: int | None) -> Callable[[bool], None]:
+    return (lambda _together: None) if meeting is None else Placement(meeting).gather

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.streams import InStreams, OutStreams
-from broker.wire import MAX_PS, Channel, Grant, Parcel, Report, pair_delays_ps
+from broker.terms import MAX_PS, Channel, pair_delays_ps
+from broker.wire import Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, Engine
 from sipsim.errors import InvariantViolation
 

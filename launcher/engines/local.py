@@ -13,25 +13,15 @@ import zmq
 
 from broker.mails import MAIL_KINDS
 from broker.process import run_broker
-from broker.wire import (
-    BROKER,
-    AskStatus,
-    AskSync,
-    Lost,
-    Message,
-    Started,
-    Status,
-    Stop,
-    Sync,
-    decode_for_launcher,
-    encode,
-)
+from broker.terms import BROKER
+from broker.wire import AskStatus, AskSync, Lost, Message, Started, Status, Stop, Sync, decode_for_launcher, encode
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.outcome import Outcome, RunError
 from launcher.server import Ended, Program, Server
 from launcher.watch import Watch
 from sipsim.process import run_sip
+from sipsim.seat import Seat
 
 GRACE_S = 1.0
 LOOK_S = 0.2
@@ -87,7 +77,8 @@ class _LocalRun:
         }
         for rank in range(plan.system.n_sips):
             endpoint = self._mail.local(f"{request.run_dir}/sip-{rank}")
-            names[_sip(rank)] = partial(run_sip, rank, plan, request.job, broker, endpoint, meeting)
+            seat = Seat(rank=rank, broker=broker, endpoint=endpoint, meeting=meeting)
+            names[_sip(rank)] = partial(run_sip, seat, plan, request.job)
         self._living = set(names)
         return dict(names)
 

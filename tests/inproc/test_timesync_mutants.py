@@ -19,8 +19,9 @@ from simpy.events import EventPriority
 from broker.hub import Hub
 from broker.paths import FAR, LeastDelays
 from broker.streams import LostPacket
+from broker.terms import MAX_PS, Channel
 from broker.timesync import Quiet, TimeSync, _Member
-from broker.wire import MAX_PS, Channel, Grant, Parcel, Report
+from broker.wire import Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, LOCAL
 from sipsim.errors import InvariantViolation
 from sipsim.session import Session

@@ -15,8 +15,8 @@ import pytest
 import zmq
 
 from broker.mails import MailKind
+from broker.terms import BROKER
 from broker.unix_mail import PIECE_BYTES
-from broker.wire import BROKER
 
 END_S = 20
 """Nobody needs as long; only for a test not to hang."""

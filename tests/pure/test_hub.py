@@ -4,14 +4,12 @@ import pytest
 
 from broker import hub as hub_module
 from broker.hub import Phase
+from broker.terms import LAUNCHER, PROTOCOL, Channel
 from broker.wire import (
-    LAUNCHER,
-    PROTOCOL,
     Abort,
     AskDump,
     AskStatus,
     AskSync,
-    Channel,
     Deadlock,
     Dump,
     End,

@@ -20,8 +20,8 @@ from mail_ends import END_S, SIZES, Post, beside, frame_of, here, of_the_launche
 from broker import unix_mail, zmq_mail
 from broker.mail import PostOffice, ShuffledPostOffice
 from broker.mails import MAIL_KINDS, mail_for
+from broker.terms import BROKER, LAUNCHER
 from broker.unix_mail import PIECE_BYTES
-from broker.wire import BROKER, LAUNCHER
 
 __all__ = ["here"]
 

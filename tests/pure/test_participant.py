@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.terms import BROKER, Channel
 from broker.wire import (
-    BROKER,
     Abort,
     AskDump,
     BadFrame,
-    Channel,
     Dump,
     End,
     Failed,
