@@ -57,9 +57,13 @@ class Join(Message, tag="join", frozen=True):
 
 
 class Start(Message, tag="start", frozen=True):
-    """All SIPs have joined: where each one listens, by rank; empty for one that is being started again."""
+    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being started again.
+
+    ``taken``: by rank, how many packets of yours it has from processes that simulated your rank before.
+    """
 
     endpoints: Annotated[tuple[Text, ...], Few]
+    taken: Annotated[tuple[Tally, ...], Few] = ()
 
 
 class Rejoined(Message, tag="rejoined", frozen=True):

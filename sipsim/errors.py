@@ -79,6 +79,12 @@ class MemoryAccessError(SimulationError):
     kind = "MemoryAccessError"
 
 
+class NondeterministicReplay(AhbmError):
+    """A process that was started again did not do what its predecessor had done; no result could be trusted."""
+
+    kind = "nondeterministic"
+
+
 ERROR_KINDS: dict[str, int] = {
     **{
         cls.kind: cls.exit_code
@@ -91,6 +97,7 @@ ERROR_KINDS: dict[str, int] = {
             InvariantViolation,
             KernelError,
             MemoryAccessError,
+            NondeterministicReplay,
         )
     },
     "wrong_numbers": 1,

@@ -15,6 +15,7 @@ from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import HostTask, ScriptWorld, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.job import Job, RankOutcome, to_bytes
+from sipsim.packet_log import PacketLog
 from sipsim.participant import Participant
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
@@ -52,6 +53,8 @@ class Member(Participant):
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.evidence_dir)
         self._world = _script_world(job, rank)
+        if seat.log_dir:
+            self.log = PacketLog(seat.log_dir, rank, plan.digest)
 
     def identity(self) -> Join:
         return Join(

@@ -44,6 +44,8 @@ def run_participant(seat: Seat, make: Make) -> int:
             participant.handle(mail.parcel())
         else:
             participant.handle(mail.control())
+    if participant.log is not None:
+        participant.log.close()
     mail.close()
     return 0
 
