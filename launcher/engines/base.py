@@ -16,13 +16,11 @@ class Request(NamedTuple):
 
     ``explain``: say at the end how synchronisation stood.
     ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
-    ``hosts``: (name, slots or None for any number) of each host that SIPs run on; empty for the engine to know.
-    ``bind``: the address of this host at which the others reach it; empty to find it out.
-    ``deadlines``: whether silence is ever taken for death; without, no timeout but the user's own is kept.
-    ``tee``: whose output is passed on to the terminal; None for every rank's.
-    ``faults``: what is to go wrong, in the words of ``--fault``.
-    ``keep_dir``: a folder for the packets of all SIPs, from which they can be brought back; empty for none.
-    ``resume``: begin from what lies there.
+    ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
+    ``max_restarts``: deaths of a run that are made good. ``deadlines``: whether silence is a failure at all.
+    ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown, None for all.
+    ``faults``: specs of ``sipsim.faults``, none of them random. ``keep_dir``: for packet logs, "" for none;
+    with ``resume`` those are read first.
     """
 
     plan: Plan
@@ -33,11 +31,11 @@ class Request(NamedTuple):
     mail: str = "zmq"
     explain: bool = False
     hosts: tuple[tuple[str, int | None], ...] = ()
+    bind: str = ""
     max_restarts: int = 0
     join_timeout_s: float = 30.0
     progress_timeout_s: float = 60.0
     deadlines: bool = True
-    bind: str = ""
     log_dir: str = ""
     tee: tuple[int, ...] | None = None
     faults: tuple[str, ...] = ()
