@@ -14,7 +14,7 @@ BYTES_PER_KIB = 1024
 
 _SIZE = re.compile(r"([0-9]{1,18})(?:([kmg])i?)?b?", re.ASCII | re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3}
-_TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ps|ns|us|ms|s)", re.ASCII)
+_TIME = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)(ps|ns|us|ms|s)", re.ASCII)
 _TIME_SCALES = {"s": PS_PER_S, "ms": 10**9, "us": 10**6, "ns": PS_PER_NS, "ps": 1}
 LONGEST_TIME_S = 10**6
 
