@@ -6,6 +6,7 @@ sent to, and heard, under the address of its present incarnation; what an earlie
 passed over.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 
 from broker.explain import explain
@@ -41,6 +42,7 @@ from broker.wire import (
     Stop,
     Sync,
     ToBroker,
+    Withdraw,
 )
 
 Out = list[tuple[int, Message]]
@@ -70,6 +72,7 @@ class Hub:
         self._began_ns = 0
         self._dumps: dict[int, bytes] = {}
         self._owing: set[int] = set()
+        self._asked: set[int] = set()
         self._early: dict[int, Join] = {}
 
     def handle(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
@@ -141,13 +144,15 @@ class Hub:
                 (LAUNCHER, RankFailed(join.rank, "refused", reason, "", 0)),
                 *self._abort(reason),
             ]
+        if self.phase is Phase.DONE:
+            return [(self._at(sender), Refused("the run is over"))]
         self._owing.add(join.rank)
+        if self.phase is Phase.ABORTING:
+            return [(self._at(sender), Abort("the run is already ending"))]
         self.timesync.waits.since_ns[join.rank] = self._now_ns
         self.timesync.note_logged(join.rank, join.logged, join.logged_ps)
         if self.phase is Phase.JOINING:
             return self._start() if self._membership.complete else []
-        if self.phase is not Phase.RUNNING:
-            return [(self._at(sender), Abort("the run is already ending"))]
         return self._rejoin(join)
 
     def _start(self) -> Out:
@@ -194,6 +199,7 @@ class Hub:
             self.phase = Phase.DUMPING
             return last_words + self._to(range(self._size), AskDump())
         self.phase = Phase.ENDING
+        self._asked |= self._owing
         return last_words + self._to(self._owing, End())
 
     def _dump(self, sender: int, dump: Dump) -> Out:
@@ -211,7 +217,7 @@ class Hub:
         if sender not in self._owing:
             return []
         self._owing.discard(sender)
-        if self.phase not in (Phase.ENDING, Phase.ABORTING):
+        if sender not in self._asked and self.phase is not Phase.ABORTING:
             raise ProtocolError(f"SIP {sender} gave its result before it was asked to")
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
@@ -227,17 +233,22 @@ class Hub:
 
     def _restart(self, restart: Restart) -> Out:
         """Its predecessor's answers count no more. Whoever has answered stays, to feed it from its log."""
-        if self.phase in (Phase.ABORTING, Phase.DONE):
-            return self._lost(Lost(restart.rank, "it died while the run was ending"))
         self._membership.forget(restart.rank, restart.incarnation)
         self._owing.discard(restart.rank)
-        self.timesync.restart(restart.rank)
-        self.timesync.waits.restarted(restart.rank, self._now_ns)
+        self._asked.discard(restart.rank)
+        out = self._bring_back(restart.rank)
+        early = self._early.pop(self._at(restart.rank), None)
+        return out if early is None else out + self._join(restart.rank, early)
+
+    def _bring_back(self, rank: int) -> Out:
+        if self.phase in (Phase.ABORTING, Phase.DONE):
+            return self._finish_if_all_answered()
+        running = self.timesync.restart(rank)
+        self.timesync.waits.restarted(rank, self._now_ns)
         if self.phase is not Phase.JOINING:
             self.phase = Phase.RUNNING
             self._dumps.clear()
-        early = self._early.pop(self._at(restart.rank), None)
-        return [] if early is None else self._join(restart.rank, early)
+        return self._to(running, Withdraw())
 
     def _abort(self, reason: str) -> Out:
         if self.phase in (Phase.ABORTING, Phase.DONE):
@@ -271,5 +282,5 @@ class Hub:
     def _at(self, rank: int) -> int:
         return self._membership.addresses[rank] if 0 <= rank < self._size else rank
 
-    def _to(self, ranks: "set[int] | range | dict[int, Join]", message: Message) -> Out:
+    def _to(self, ranks: Iterable[int], message: Message) -> Out:
         return [(self._membership.addresses[rank], message) for rank in sorted(ranks)]

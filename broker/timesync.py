@@ -132,8 +132,12 @@ class TimeSync:
         self.waits.reported(rank, report.run_ns, report.send_ns, now_ns)
         self._changed.add(rank)
 
-    def restart(self, rank: int) -> None:
-        """The process of ``rank`` is gone, another one begins at time 0. Nobody is granted before it has reported."""
+    def restart(self, rank: int) -> list[int]:
+        """The process of ``rank`` is gone, another one begins at time 0. Nobody is granted before it has reported.
+
+        Answers who runs: their grants may count on packets of the old one that the new one cannot make before they
+        have run, so they must give back grants that wait for packets.
+        """
         gone = self._members[rank]
         self._running -= gone.running
         self._unreported += gone.reported
@@ -145,6 +149,7 @@ class TimeSync:
                 fresh.told[other] = member.sent[rank]
                 fresh.flight[other] = deque([(member.sent[rank], member.earliest[rank])])
         self._changed = set(range(self.size))
+        return [other for other, member in enumerate(self._members) if member.running]
 
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
         """Before its first report: what its log holds, as in ``Join``.

@@ -3,7 +3,8 @@
 Every participant has a socket that the broker writes to (and the broker one that everybody writes to); a SIP has a
 second one for its peers. A datagram is kept by the kernel until it is read; when a receiver's queue is full the
 frame stays here, in order, and goes out while this side waits or sends again. A frame longer than a datagram travels
-in pieces. An endpoint is ``unix://PATH``; what the broker writes to lies beside the broker's own path.
+in pieces. An endpoint is ``unix://PATH``; what the broker writes to lies beside the broker's own path. Keys are taken
+and not used: that nobody else can enter the folder is checked, and nothing leaves the host.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
+from broker.mail import JOIN_TIMEOUT_S, OnPeerLost, Unwatched
+from broker.security import BrokerKeys, LauncherKeys, SipKeys
 from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
 SCHEME = "unix://"
@@ -244,10 +247,19 @@ class _Inlet:
             os.unlink(self.path)
 
 
-class UnixSipMail:
+class UnixSipMail(Unwatched):
     """One SIP's end: an inlet for the broker's commands, one for its peers' parcels."""
 
-    def __init__(self, address: int, broker_endpoint: str, endpoint: str) -> None:
+    def __init__(
+        self,
+        address: int,
+        broker_endpoint: str,
+        endpoint: str,
+        keys: SipKeys | None = None,
+        deadlines: bool = True,
+        join_timeout_s: float = JOIN_TIMEOUT_S,
+        on_peer_lost: OnPeerLost | None = None,
+    ) -> None:
         self._broker = _path(broker_endpoint)
         self._outlets = _Outlets(address)
         self._peers: tuple[str, ...] = ()
@@ -302,10 +314,10 @@ class UnixSipMail:
         self._outlets.close(LINGER_S)
 
 
-class UnixBroker:
+class UnixBroker(Unwatched):
     """The broker's end: one inlet for everybody."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
         self._path = _path(endpoint)
         self._inlet = _Inlet(self._path)
         self._paths: dict[int, str] = {}
@@ -341,10 +353,10 @@ class UnixBroker:
         self._inlet.close()
 
 
-class UnixLauncher:
+class UnixLauncher(Unwatched):
     """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
 
-    def __init__(self, broker_endpoint: str) -> None:
+    def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
         self._broker = _path(broker_endpoint)
         self._inlet = _Inlet(f"{self._broker}.{_name(LAUNCHER)}")
         self._outlets = _Outlets(LAUNCHER)

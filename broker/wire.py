@@ -106,6 +106,10 @@ class Grant(Message, tag="grant", frozen=True):
     gather: bool = False
 
 
+class Withdraw(Message, tag="withdraw", frozen=True):
+    """Packets that a grant counts on may never come: report where you stand, unless its window has begun."""
+
+
 class End(Message, tag="end", frozen=True):
     """The run is over and nobody waits: send your ``Result``."""
 
@@ -313,7 +317,7 @@ class Parcel(Message, tag="parcel", frozen=True):
 
 
 ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | Restart | Stop | AskStatus | AskSync
-ToSip = Start | Rejoined | Grant | End | Bye | AskDump | Abort | Refused | Parcel
+ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | AskDump | Abort | Refused | Parcel
 ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import zmq
 
+from broker.mail import Unwatched
 from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
 LINGER_MS = 5000
@@ -49,7 +50,7 @@ def _bind(socket: "zmq.Socket[bytes]", endpoint: str, context: "zmq.Context[zmq.
         raise
 
 
-class ZmqEnd:
+class ZmqEnd(Unwatched):
     """The dealing end of one participant: sends to the broker and receives from it. The launcher needs no more."""
 
     def __init__(self, name: bytes, broker_endpoint: str) -> None:
@@ -83,7 +84,6 @@ class ZmqEnd:
         """Send what is queued and release everything."""
         self._dealer.close()
         self._context.term()
-
 
     def close_now(self) -> None:
         """Release everything; what is queued for a broker that may be gone is dropped."""
@@ -153,7 +153,7 @@ class ZmqSipMail(ZmqEnd):
         super().close()
 
 
-class ZmqBroker:
+class ZmqBroker(Unwatched):
     """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
 
     def __init__(self, endpoint: str) -> None:

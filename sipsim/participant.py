@@ -28,6 +28,7 @@ from broker.wire import (
     Report,
     Result,
     Start,
+    Withdraw,
     decode_for_sip,
     encode,
 )
@@ -145,6 +146,9 @@ class Participant:
                     self._gather(message.gather)
             case Parcel():
                 session.take(message)
+            case Withdraw():
+                if session.is_granted and not session.is_ready():
+                    self._report(session.withdraw())
             case Start():
                 self._start(message)
                 return

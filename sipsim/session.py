@@ -151,6 +151,11 @@ class Session:
         self._grant = grant
         self.grants += 1
 
+    def withdraw(self) -> Report:
+        """Give the grant back without having run."""
+        self._grant = None
+        return self.report()
+
     @property
     def is_granted(self) -> bool:
         """Whether there is a grant that has not been run."""

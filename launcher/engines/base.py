@@ -18,7 +18,7 @@ class Request(NamedTuple):
     ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
     ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
     ``max_restarts``: deaths of a run that are made good. ``deadlines``: whether silence is a failure at all.
-    ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown.
+    ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown, None for all.
     ``faults``: specs of ``sipsim.faults``, none of them random. ``keep_dir``: for packet logs, "" for none;
     with ``resume`` those are read first.
     """
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     progress_timeout_s: float = 60.0
     deadlines: bool = True
     log_dir: str = ""
-    tee: tuple[int, ...] = ()
+    tee: tuple[int, ...] | None = None
     faults: tuple[str, ...] = ()
     keep_dir: str = ""
     resume: bool = False
