@@ -322,6 +322,23 @@ ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Dead
 AnyMessage = ToBroker | ToSip | ToLauncher
 
 
+_PARCEL = b"\x94\xa6parcel"
+_UINTS = {0xCC: 1, 0xCD: 2}
+
+
+def source_of(frame: bytes) -> int | None:
+    """The ``src`` of a parcel as this program writes it, read without the rest; None for all other bytes."""
+    if not frame.startswith(_PARCEL) or len(frame) <= len(_PARCEL):
+        return None
+    at = len(_PARCEL) + 1
+    first = frame[at - 1]
+    if first < 0x80:
+        return first
+    size = _UINTS.get(first, 0)
+    found = frame[at : at + size]
+    return int.from_bytes(found, "big") if size and len(found) == size else None
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _FOR_BROKER: "msgspec.msgpack.Decoder[ToBroker]" = msgspec.msgpack.Decoder(ToBroker)
 _FOR_SIP: "msgspec.msgpack.Decoder[ToSip]" = msgspec.msgpack.Decoder(ToSip)

@@ -32,12 +32,16 @@ def sender_of(name: bytes) -> int | None:
     return int(digits) if known and int(digits) <= MAX_ADDRESS else None
 
 
-def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+def plain_socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+    """A socket as it is within a private folder."""
     socket = context.socket(kind)
     socket.set_hwm(0)
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+    if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
     return socket
 
 
@@ -55,7 +59,7 @@ class ZmqEnd(Unwatched):
 
     def __init__(self, name: bytes, broker_endpoint: str) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._dealer = _socket(self._context, zmq.DEALER)
+        self._dealer = plain_socket(self._context, zmq.DEALER)
         self._dealer.setsockopt(zmq.IDENTITY, name)
         self._dealer.connect(broker_endpoint)
 
@@ -95,7 +99,7 @@ class ZmqSipMail(ZmqEnd):
 
     def __init__(self, address: int, broker_endpoint: str, endpoint: str) -> None:
         super().__init__(sip_name(address), broker_endpoint)
-        self._pull = _socket(self._context, zmq.PULL)
+        self._pull = plain_socket(self._context, zmq.PULL)
         _bind(self._pull, endpoint, self._context)
         self._poller = zmq.Poller()
         self._poller.register(self._dealer, zmq.POLLIN)
@@ -126,7 +130,7 @@ class ZmqSipMail(ZmqEnd):
             return
         push = self._pushes.get(to)
         if push is None:
-            push = self._pushes[to] = _socket(self._context, zmq.PUSH)
+            push = self._pushes[to] = plain_socket(self._context, zmq.PUSH)
             push.connect(self._endpoints[to])
         push.send(frame)
 
@@ -158,8 +162,7 @@ class ZmqBroker(Unwatched):
 
     def __init__(self, endpoint: str) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = _socket(self._context, zmq.ROUTER)
-        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router = plain_socket(self._context, zmq.ROUTER)
         _bind(self._router, endpoint, self._context)
 
     @property

@@ -36,6 +36,9 @@ class Crew(Protocol):
     def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """Where a SIP on that host is to listen."""
 
+    def folder(self, host: int) -> str:
+        """A private folder of the run there."""
+
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Start a process there."""
 

@@ -42,6 +42,10 @@ class Here:
         """A path that no earlier incarnation had."""
         return self._local(f"{self._run_dir}/{sip_name(rank)}" + (f".{incarnation}" if incarnation else ""))
 
+    def folder(self, host: int) -> str:
+        """The run's own."""
+        return self._run_dir
+
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """By the server."""
         self._server.start(name, incarnation, order)

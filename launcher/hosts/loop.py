@@ -211,12 +211,18 @@ class _Loop:
             broker=self._broker_endpoint,
             endpoint=self._crew.seat_endpoint(start.host, start.rank, start.incarnation),
             meeting=self._meeting,
-            log_dir=request.keep_dir,
+            log_dir=self._packets_in(start.host),
             faults=request.faults,
             deadlines=request.deadlines,
         )
         order = sip_order(seat, rank_environment(standing))
         self._crew.start(start.host, sip_name(start.rank), start.incarnation, order)
+
+    def _packets_in(self, host: int) -> str:
+        """Nobody can be brought back without what the others have sent it."""
+        if self._request.keep_dir:
+            return self._request.keep_dir
+        return self._crew.folder(host) if self._request.max_restarts else ""
 
     def _fail(self, command: Fail) -> None:
         error = command.error
