@@ -33,9 +33,9 @@ from launcher.facts import (
     Tick,
 )
 from launcher.hosts.base import Crew, Muster
+from launcher.logs import Logs
 from launcher.names import BROKER_NAME, sip_name
 from launcher.outcome import Outcome, RunError
-from launcher.output import Output
 from launcher.server import Ended, News, Server, Told
 from launcher.server import Started as ProcessStarted
 from launcher.supervise import Rules, Supervisor
@@ -73,7 +73,7 @@ class _Loop:
         self._end: LauncherMail | None = None
         self._poller = zmq.Poller()
         self._watch = Watch(request.explain)
-        self._output = Output(request, [spec.name for spec in crew.specs])
+        self._output = Logs(request, [spec.name for spec in crew.specs])
         rules = Rules(
             request.plan.system.n_sips,
             request.max_restarts,
@@ -96,9 +96,11 @@ class _Loop:
                 self._end.close_now()
         self._output.pass_on(to_the_end=True)
         self._watch.close()
-        if not self.outcome.finished:
-            last_words = self._tail(BROKER_NAME)
-            self.outcome.fail(RunError("internal", None, "the broker ended before the run did", last_words))
+        if not self.outcome.finished and self.outcome.error is None:
+            facts = {"process": BROKER_NAME, **self._output.end_of(BROKER_NAME)}
+            self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
+        if self._output.trouble:
+            self.outcome.troubles.append(self._output.trouble)
         return self.outcome
 
     def _begin(self) -> None:
@@ -221,6 +223,7 @@ class _Loop:
             join_timeout_s=request.join_timeout_s,
         )
         order = sip_order(seat, rank_environment(standing))
+        self._output.placed(sip_name(start.rank), supervisor.ranks[start.rank].site.name)
         self._crew.start(start.host, sip_name(start.rank), start.incarnation, order)
 
     def _packets_in(self, host: int) -> str:
@@ -231,11 +234,8 @@ class _Loop:
 
     def _fail(self, command: Fail) -> None:
         error = command.error
-        detail = "\n".join(filter(None, [error.detail, self._tail(command.log) if command.log else ""]))
-        self.outcome.fail(RunError(error.kind, error.rank, error.message, detail, error.facts))
-
-    def _tail(self, name: str) -> str:
-        return self._output.tail(name)
+        facts = {**error.facts, **(self._output.end_of(command.log) if command.log else {})}
+        self.outcome.fail(RunError(error.kind, error.rank, error.message, error.detail, facts))
 
     def _heed_attention(self) -> None:
         reason = self._attention.reason()
