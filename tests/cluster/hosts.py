@@ -15,6 +15,7 @@ below its own).
 
 import contextlib
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -146,6 +147,17 @@ class Host:
                         if words:
                             found[int(name)] = words.decode(errors="replace").strip()
         return found
+
+    def left(self, grace_s: float = 2) -> dict[int, str]:
+        """Those of :meth:`processes` that do not end within a moment."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(pid)
+                try:
+                    select.select([handle], [], [], grace_s)
+                finally:
+                    os.close(handle)
+        return self.processes()
 
     def switch_off(self) -> None:
         """End the host and all that runs on it, without a word to anybody if its cable was cut before."""
