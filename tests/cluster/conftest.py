@@ -4,6 +4,7 @@ A test says what it needs by its marker: ``cluster("hosts")``, ``cluster("slurm"
 """
 
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 
@@ -11,8 +12,10 @@ import pytest
 from hosts import Hosts, namespace_hosts, why_no_hosts
 from services import why_no
 
-_RAN: dict[str, str] = {}
-"""For each kind of cluster that a test wanted: tested, failed, or why it was skipped."""
+_TOLD: dict[str, Counter[str]] = {}
+"""How many tests of each kind of cluster passed, failed, were skipped."""
+_WHY: dict[str, str] = {}
+"""Why some of them were skipped."""
 
 
 @cache
@@ -22,14 +25,14 @@ def _why_not(kind: str) -> str:
 
 def kinds(item: pytest.Item) -> list[str]:
     """The kinds of cluster that a test needs; the last is what it is about."""
-    return [str(marker.args[0]) for marker in reversed(list(item.iter_markers("cluster")))]
+    found = {str(marker.args[0]) for marker in item.iter_markers("cluster")}
+    return sorted(found, key=lambda kind: (kind != "hosts", kind))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip who cannot run here."""
     for kind in kinds(item):
         if why := _why_not(kind):
-            _RAN.setdefault(kind, f"skipped: {why}")
             pytest.skip(f"no cluster of kind {kind!r}: {why}")
 
 
@@ -38,20 +41,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Note what was tested."""
     report = yield
     if found := kinds(item):
-        kind = found[-1]
-        if report.failed:
-            _RAN[kind] = "FAILED"
-        elif report.when == "call" and report.passed:
-            _RAN.setdefault(kind, "tested")
-        elif report.skipped:
-            _RAN.setdefault(kind, "skipped (see above)")
+        if report.failed or report.skipped or report.when == "call":
+            _TOLD.setdefault(found[-1], Counter())[report.outcome] += 1
+        if report.skipped and isinstance(report.longrepr, tuple):
+            _WHY.setdefault(found[-1], report.longrepr[2].removeprefix("Skipped: "))
     return report
 
 
 def pytest_unconfigure() -> None:
     """The last lines of a session."""
-    for kind, what in sorted(_RAN.items()):
-        print(f"ahbm: cluster of kind {kind}: {what}", file=sys.stderr)
+    for kind, told in sorted(_TOLD.items()):
+        counts = ", ".join(f"{told[what]} {what}" for what in ("passed", "failed", "skipped") if told[what])
+        why = f" ({_WHY[kind]})" if kind in _WHY else ""
+        print(f"ahbm: cluster tests, {kind}: {counts}{why}", file=sys.stderr)
 
 
 @pytest.fixture

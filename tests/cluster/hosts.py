@@ -190,6 +190,14 @@ class Hosts(list[Host]):
         """As ``--hosts`` takes them."""
         return ",".join(host.name for host in self)
 
+    def cutter(self) -> Path:
+        """A program that does :func:`cut` to the host it is told, for those who do not know this module."""
+        lines = [f"{host.name}) exec nsenter -t {host.cable[1]} -n ip link set {host.cable[0]} down;;" for host in self]
+        path = self.folder / "cut-host"
+        path.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *lines, "esac", "exit 1", ""]))
+        path.chmod(0o700)
+        return path
+
 
 @contextlib.contextmanager
 def namespace_hosts(count: int = 4, own_name: str = "") -> Iterator[Hosts]:
@@ -258,6 +266,12 @@ def cut(host: Host) -> None:
     """Pull its cable out."""
     port, switch = host.cable
     _in_network(switch, f"ip link set {port} down")
+
+
+def cut_for(host: Host, seconds: float) -> None:
+    """The cable is out for so long."""
+    port, switch = host.cable
+    _in_network(switch, f"ip link set {port} down; sleep {seconds}; ip link set {port} up")
 
 
 def drop_inbound(host: Host) -> None:

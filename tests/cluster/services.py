@@ -43,8 +43,9 @@ def why_no(kind: str) -> str:
 
 
 def login_environment() -> dict[str, str]:
-    """What a program gets that somebody logs in to start: nothing of the caller's but the session's mark."""
-    passed = {name: os.environ[name] for name in ("AHBM_TEST_SESSION", "TMPDIR") if name in os.environ}
+    """What a program gets that somebody logs in to start: of the caller's only what belongs to the test session."""
+    kept = ("AHBM_TEST_SESSION", "AHBM_CHECK_INVARIANTS", "TMPDIR", "PYTHONPATH")
+    passed = {name: os.environ[name] for name in kept if name in os.environ}
     return {"PATH": PATH, "HOME": os.environ.get("HOME", "/root"), **passed}
 
 

@@ -84,6 +84,13 @@ def test_all_reach_all_until_a_cable_is_cut_and_again_when_it_is_healed(hosts: H
     assert arrives(first, second) == arrives(second, first) == EACH_SENDS
 
 
+def test_a_program_can_cut_too(hosts: Hosts):
+    """For ``--fault cut:HOST``, whose launcher runs on ``head``."""
+    hosts.head.output([hosts.cutter(), "h2"])
+    assert arrives(hosts[0], hosts[1]) == 0
+    assert arrives(hosts[0], hosts[2]) == EACH_SENDS
+
+
 def test_one_direction_can_be_dropped(hosts: Hosts):
     first, second = hosts[0], hosts[1]
     assert arrives(second, first) == EACH_SENDS
