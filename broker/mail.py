@@ -9,10 +9,40 @@ by the scheme of an endpoint.
 
 import random
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, Protocol
 
 Address = int
+"""``BROKER``, ``LAUNCHER``, or ``terms.address_of`` a rank and an incarnation of it."""
+
+
+NoticeKind = Literal["refused", "lost", "not_joined", "stranger"]
+
+
+class Notice(NamedTuple):
+    """Something that happened to a connection. ``who`` is at its other end: a rank, ``BROKER``, ``LAUNCHER``, or None.
+
+    ``refused``: the other end did not let us in; ``lost``: it was there and is no more; ``not_joined``: it never
+    answered; ``stranger``: somebody came to us who may not, and was turned away. ``text`` is one line for people.
+    """
+
+    kind: NoticeKind
+    who: int | None
+    endpoint: str
+    text: str
+
+
+class Disconnected(ConnectionError):
+    """The connection without which this process cannot go on is gone, or never came; it must end now."""
+
+    def __init__(self, notice: Notice) -> None:
+        super().__init__(notice.text)
+        self.notice = notice
+
+
+OnPeerLost = Callable[[int, str], None]
+"""Called with the rank of a peer that cannot be reached any more, and why, in one line."""
+JOIN_TIMEOUT_S = 30.0
 
 
 class Letter:
@@ -31,15 +61,19 @@ class Mail(Protocol):
     def meet(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank; before that only the broker can be sent to."""
 
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+
     def send(self, to: Address, frame: bytes) -> None:
-        """Hand over a frame for a rank or the broker; never blocks and never loses it."""
+        """Hand over a frame for a rank (whatever its incarnation) or the broker; never blocks and never loses it."""
 
 
 class SipMail(Mail, Protocol):
     """A SIP's end between processes. What the broker sends and what peers send are waited for apart.
 
     A SIP that has nothing granted waits for the broker alone: a peer's parcel is of no use before the grant that
-    counts on it, and to be woken for it would cost more than to take it.
+    counts on it, and to be woken for it would cost more than to take it. Both waits raise ``Disconnected`` once the
+    broker is lost and what it sent before has been taken.
     """
 
     def control(self) -> bytes:
@@ -50,6 +84,17 @@ class SipMail(Mail, Protocol):
 
     def control_here(self) -> list[bytes]:
         """Frames of the broker that are here already; what could not be sent before is tried again."""
+
+    def notices(self) -> list[Notice]:
+        """What happened to connections since this was last asked; never waits."""
+
+    @property
+    def cut_off(self) -> Notice | None:
+        """Why the broker is lost, as far as the last look for frames told; the next wait raises it."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where peers reach this SIP, a port that the system chose included."""
 
     def close(self) -> None:
         """Send what is queued and release everything."""
@@ -66,6 +111,13 @@ class BrokerMail(Protocol):
 
     def send(self, to: Address, frame: bytes) -> bool:
         """Send without blocking; whether the destination is there (a dead one is the launcher's to notice)."""
+
+    def notices(self) -> list[Notice]:
+        """What happened to connections since this was last asked; never waits."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where everybody reaches the broker, a port that the system chose included."""
 
     def close(self) -> None:
         """Send what is queued and release everything."""
@@ -88,8 +140,24 @@ class LauncherMail(Protocol):
     def receive_waiting(self) -> Iterator[bytes]:
         """Frames that are here already."""
 
+    def notices(self) -> list[Notice]:
+        """What happened to the connection since this was last asked; never waits."""
+
     def close_now(self) -> None:
         """Release everything; what is queued for a broker that may be gone is dropped."""
+
+
+class Unwatched:
+    """An end whose connections nobody watches: within one host, who is there is the launcher's to know."""
+
+    def notices(self) -> list[Notice]:
+        """None, ever."""
+        return []
+
+    @property
+    def cut_off(self) -> Notice | None:
+        """Never."""
+        return None
 
 
 class PostOffice:
@@ -118,6 +186,9 @@ class _Box:
 
     def meet(self, endpoints: tuple[str, ...]) -> None:
         pass
+
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        raise NotImplementedError("nobody is started again in one process")
 
     def send(self, to: Address, frame: bytes) -> None:
         self._office.post(self._sender, to, frame)

@@ -1,11 +1,48 @@
 """The kinds of mail between processes, by the scheme of an endpoint. A kind is one row here."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from broker.mail import BrokerMail, LauncherMail, SipMail
+from broker.guarded_mail import open_broker, open_launcher, open_sip
+from broker.mail import JOIN_TIMEOUT_S, BrokerMail, LauncherMail, OnPeerLost, SipMail
+from broker.security import BrokerKeys, LauncherKeys, SipKeys
 from broker.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
-from broker.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd, ZmqSipMail
+
+
+class OpenSip(Protocol):
+    """Opens the end of one incarnation of a rank, which listens for its peers at ``endpoint``.
+
+    ``keys``: its part of the run's keys; None where the place itself is private. ``deadlines``: whether silence is
+    death: heartbeats over TCP, and ``join_timeout_s`` for the broker and for peers to answer at all.
+    ``on_peer_lost``: who wants to know of a peer that cannot be reached any more; nothing is sent to it then until
+    ``meet_again``.
+    """
+
+    def __call__(
+        self,
+        address: int,
+        broker_endpoint: str,
+        endpoint: str,
+        keys: SipKeys | None = None,
+        deadlines: bool = True,
+        join_timeout_s: float = JOIN_TIMEOUT_S,
+        on_peer_lost: OnPeerLost | None = None,
+    ) -> SipMail:
+        """Connect to the broker and listen."""
+
+
+class OpenBroker(Protocol):
+    """Opens the broker's end, which listens at ``endpoint``; ``keys`` and ``deadlines`` as at :class:`OpenSip`."""
+
+    def __call__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> BrokerMail:
+        """Listen."""
+
+
+class OpenLauncher(Protocol):
+    """Opens the launcher's end; ``keys`` and ``deadlines`` as at :class:`OpenSip`."""
+
+    def __call__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> LauncherMail:
+        """Connect to the broker, which need not listen yet."""
 
 
 class MailKind(NamedTuple):
@@ -14,9 +51,9 @@ class MailKind(NamedTuple):
     about: str
     schemes: tuple[str, ...]
     local: Callable[[str], str]
-    sip: Callable[[int, str, str], SipMail]
-    broker: Callable[[str], BrokerMail]
-    launcher: Callable[[str], LauncherMail]
+    sip: OpenSip
+    broker: OpenBroker
+    launcher: OpenLauncher
 
 
 MAIL_KINDS = {
@@ -24,9 +61,9 @@ MAIL_KINDS = {
         "ZeroMQ, on one host or many",
         ("ipc", "tcp"),
         lambda path: f"ipc://{path}",
-        ZmqSipMail,
-        ZmqBroker,
-        lambda endpoint: ZmqEnd(LAUNCHER_NAME, endpoint),
+        open_sip,
+        open_broker,
+        open_launcher,
     ),
     "unix": MailKind(
         "Unix datagrams, on one host",

@@ -5,7 +5,7 @@ A SIP on the way of a chain adds its *reaction*: the least time from an arrival 
 
 import heapq
 
-from broker.wire import Channel
+from broker.terms import Channel
 
 Ps = int
 FAR: Ps = 2**64

@@ -3,7 +3,8 @@
 Every participant has a socket that the broker writes to (and the broker one that everybody writes to); a SIP has a
 second one for its peers. A datagram is kept by the kernel until it is read; when a receiver's queue is full the
 frame stays here, in order, and goes out while this side waits or sends again. A frame longer than a datagram travels
-in pieces. An endpoint is ``unix://PATH``; what the broker writes to lies beside the broker's own path.
+in pieces. An endpoint is ``unix://PATH``; what the broker writes to lies beside the broker's own path. Keys are taken
+and not used: that nobody else can enter the folder is checked, and nothing leaves the host.
 """
 
 import contextlib
@@ -16,7 +17,9 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from broker.wire import BROKER, LAUNCHER, MAX_FRAME_BYTES, MAX_RANK
+from broker.mail import JOIN_TIMEOUT_S, OnPeerLost, Unwatched
+from broker.security import BrokerKeys, LauncherKeys, SipKeys
+from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
 SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024
@@ -28,7 +31,7 @@ LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE)
-_HEADER = struct.Struct(">?h")
+_HEADER = struct.Struct(">?i")
 """Whether more pieces of the frame follow, and the sender."""
 _HEADER_BYTES = _HEADER.size
 
@@ -111,6 +114,13 @@ class _Outlets:
             return False
         return True
 
+    def drop(self, path: str) -> None:
+        """Nobody is there any more."""
+        self._blocked.pop(path, None)
+        outlet = self._outlets.pop(path, None)
+        if outlet is not None:
+            outlet.close()
+
     def await_listener(self, path: str) -> None:
         """Wait until somebody listens at ``path``.
 
@@ -183,7 +193,7 @@ class _Inlet:
     """One socket that frames come in by, whole again."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -234,18 +244,27 @@ class _Inlet:
     def close(self) -> None:
         self._socket.close()
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            os.unlink(self.path)
 
 
-class UnixSipMail:
+class UnixSipMail(Unwatched):
     """One SIP's end: an inlet for the broker's commands, one for its peers' parcels."""
 
-    def __init__(self, rank: int, broker_endpoint: str, endpoint: str) -> None:
+    def __init__(
+        self,
+        address: int,
+        broker_endpoint: str,
+        endpoint: str,
+        keys: SipKeys | None = None,
+        deadlines: bool = True,
+        join_timeout_s: float = JOIN_TIMEOUT_S,
+        on_peer_lost: OnPeerLost | None = None,
+    ) -> None:
         self._broker = _path(broker_endpoint)
-        self._outlets = _Outlets(rank)
+        self._outlets = _Outlets(address)
         self._peers: tuple[str, ...] = ()
         with contextlib.ExitStack() as undo:
-            self._control = undo.enter_context(contextlib.closing(_Inlet(f"{self._broker}.{_name(rank)}")))
+            self._control = undo.enter_context(contextlib.closing(_Inlet(f"{self._broker}.{_name(address)}")))
             self._parcels = undo.enter_context(contextlib.closing(_Inlet(_path(endpoint))))
             self._outlets.await_listener(self._broker)
             undo.pop_all()
@@ -253,6 +272,16 @@ class UnixSipMail:
     def meet(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank."""
         self._peers = tuple(map(_path, endpoints))
+
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+        self._outlets.drop(self._peers[rank])
+        self._peers = (*self._peers[:rank], _path(endpoint), *self._peers[rank + 1 :])
+
+    @property
+    def endpoint(self) -> str:
+        """Where peers reach this SIP."""
+        return f"{SCHEME}{self._parcels.path}"
 
     def send(self, to: int, frame: bytes) -> None:
         """Send to the broker or to a SIP; never blocks."""
@@ -285,24 +314,29 @@ class UnixSipMail:
         self._outlets.close(LINGER_S)
 
 
-class UnixBroker:
+class UnixBroker(Unwatched):
     """The broker's end: one inlet for everybody."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
         self._path = _path(endpoint)
         self._inlet = _Inlet(self._path)
         self._paths: dict[int, str] = {}
         self._outlets = _Outlets(BROKER)
 
+    @property
+    def endpoint(self) -> str:
+        """Where everybody reaches the broker."""
+        return f"{SCHEME}{self._path}"
+
     def receive(self) -> tuple[int | None, bytes]:
         """Wait for one (sender, frame); the sender is None for a stranger."""
         sender, frame = self._outlets.receive(self._inlet)
-        return (sender if LAUNCHER <= sender <= MAX_RANK else None), frame
+        return (sender if LAUNCHER <= sender <= MAX_ADDRESS else None), frame
 
     def receive_now(self) -> tuple[int | None, bytes] | None:
         """One (sender, frame) that is here already."""
         found = self._inlet.receive_now()
-        if found is None or LAUNCHER <= found[0] <= MAX_RANK:
+        if found is None or LAUNCHER <= found[0] <= MAX_ADDRESS:
             return found
         return None, found[1]
 
@@ -319,10 +353,10 @@ class UnixBroker:
         self._inlet.close()
 
 
-class UnixLauncher:
+class UnixLauncher(Unwatched):
     """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
 
-    def __init__(self, broker_endpoint: str) -> None:
+    def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
         self._broker = _path(broker_endpoint)
         self._inlet = _Inlet(f"{self._broker}.{_name(LAUNCHER)}")
         self._outlets = _Outlets(LAUNCHER)

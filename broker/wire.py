@@ -8,45 +8,24 @@ placement; nothing that is simulated may depend on them.
 Times are integer picoseconds; ``None`` stands for "never".
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 2
-BROKER = -1
-LAUNCHER = -2
-
-MAX_FRAME_BYTES = 64 * 2**20
-MAX_ITEMS = 2**16
-
-MAX_RANK = 4095
-Rank = Annotated[int, Meta(ge=0, le=MAX_RANK)]
-MAX_PS = 2**63 - 1
-Ps = Annotated[int, Meta(ge=0, le=MAX_PS)]
-Tally = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Channels = Annotated[int, Meta(ge=0, le=2**20)]
-Text = Annotated[str, Meta(max_length=2**20)]
-Blob = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
-Few = Meta(max_length=4096)
-Many = Meta(max_length=MAX_ITEMS)
-
-
-class Channel(NamedTuple):
-    """A directed channel between two SIPs. ``delay_ps`` is its lookahead: sent at t, arrived at t + delay or later."""
-
-    src: int
-    dst: int
-    delay_ps: int
-    name: str
-
-
-def pair_delays_ps(channels: list[Channel]) -> dict[tuple[int, int], int]:
-    """The least delay of the channels of each ordered pair of SIPs, by (source, destination)."""
-    least: dict[tuple[int, int], int] = {}
-    for src, dst, delay_ps, _ in channels:
-        least[src, dst] = min(least.get((src, dst), delay_ps), delay_ps)
-    return least
+from broker.terms import (
+    MAX_FRAME_BYTES,
+    PROTOCOL,
+    Blob,
+    Channels,
+    Few,
+    Incarnation,
+    Many,
+    Ps,
+    Rank,
+    Tally,
+    Text,
+)
 
 
 class BadFrame(ValueError):
@@ -58,7 +37,11 @@ class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
 
 class Join(Message, tag="join", frozen=True):
-    """A SIP is ready. ``plan_digest`` covers config, plan, algorithm source and program version."""
+    """A SIP is ready. ``plan_digest`` covers config, plan, algorithm source and program version.
+
+    ``incarnation`` counts the processes that simulated this rank before. ``logged``: (destination, packets, least
+    arrival) of what the logs of those hold; everything that the rank sends before ``logged_ps`` is in them.
+    """
 
     protocol: int
     rank: Rank
@@ -68,12 +51,27 @@ class Join(Message, tag="join", frozen=True):
     pid: Tally
     host: Text
     endpoint: Text
+    incarnation: Incarnation = 0
+    logged_ps: Ps = 0
+    logged: Annotated[tuple[tuple[Rank, Tally, Ps], ...], Few] = ()
 
 
 class Start(Message, tag="start", frozen=True):
-    """All SIPs have joined: where each one listens, by rank."""
+    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being started again.
+
+    ``taken``: by rank, how many packets of yours it has from processes that simulated your rank before.
+    """
 
     endpoints: Annotated[tuple[Text, ...], Few]
+    taken: Annotated[tuple[Tally, ...], Few] = ()
+
+
+class Rejoined(Message, tag="rejoined", frozen=True):
+    """A peer was started again and listens elsewhere now: send it everything from the first packet on."""
+
+    rank: Rank
+    endpoint: Text
+    incarnation: Incarnation
 
 
 class Report(Message, tag="report", frozen=True):
@@ -108,8 +106,16 @@ class Grant(Message, tag="grant", frozen=True):
     gather: bool = False
 
 
+class Withdraw(Message, tag="withdraw", frozen=True):
+    """Packets that a grant counts on may never come: report where you stand, unless its window has begun."""
+
+
 class End(Message, tag="end", frozen=True):
     """The run is over and nobody waits: send your ``Result``."""
+
+
+class Bye(Message, tag="bye", frozen=True):
+    """Every SIP has answered, nobody needs you any more: leave."""
 
 
 class AskDump(Message, tag="ask_dump", frozen=True):
@@ -162,11 +168,32 @@ class Result(Message, tag="result", frozen=True):
     partial: bool
 
 
+class Progress(Message, tag="progress", frozen=True):
+    """A SIP that is long in a window or in host code has got on: simulated time, and events and host calls so far."""
+
+    now_ps: Ps
+    steps: Tally
+
+
+class CutOff(Message, tag="cut_off", frozen=True):
+    """A SIP has lost its connection to a peer."""
+
+    peer: Rank
+    why: Text
+
+
 class Lost(Message, tag="lost", frozen=True):
-    """The launcher saw the process of ``rank`` end too early."""
+    """The launcher saw the process of ``rank`` end too early, and it is not started again."""
 
     rank: Rank
     why: Text
+
+
+class Restart(Message, tag="restart", frozen=True):
+    """The launcher saw the process of ``rank`` end too early, and starts it again as ``incarnation``."""
+
+    rank: Rank
+    incarnation: Incarnation
 
 
 class Stop(Message, tag="stop", frozen=True):
@@ -196,6 +223,7 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
     ``by`` keeps it (``state`` waiting) or would stop it next, sending at ``by_ps`` over ``chain``, which takes
     ``delay_ps``; None when nobody can. ``lacks``: packets of others on their way to it when it was granted.
+    ``quiet_ns``: host time since its last sign of getting on, a report or a ``Progress``.
     """
 
     rank: Rank
@@ -213,6 +241,8 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     run_ns: Tally
     send_ns: Tally
     wait_ns: Tally
+    quiet_ns: Tally = 0
+    incarnation: Incarnation = 0
 
 
 class Sync(Message, tag="sync", frozen=True):
@@ -227,6 +257,14 @@ class Sync(Message, tag="sync", frozen=True):
     grants: Tally
     sips: Annotated[tuple[SipSync, ...], Few]
     channels: Annotated[tuple[tuple[Text, Tally], ...], Few]
+
+
+class PeerLost(Message, tag="peer_lost", frozen=True):
+    """To the launcher: ``rank`` has lost its connection to ``peer``."""
+
+    rank: Rank
+    peer: Rank
+    why: Text
 
 
 class Started(Message, tag="started", frozen=True):
@@ -278,10 +316,27 @@ class Parcel(Message, tag="parcel", frozen=True):
     packets: Annotated[tuple[tuple[Channels, Ps, Blob], ...], Many]
 
 
-ToBroker = Join | Report | Dump | Failed | Result | Lost | Stop | AskStatus | AskSync
-ToSip = Start | Grant | End | AskDump | Abort | Refused | Parcel
-ToLauncher = Status | Sync | Started | RankFailed | RankResult | Deadlock | Finished
+ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | Restart | Stop | AskStatus | AskSync
+ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | AskDump | Abort | Refused | Parcel
+ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
+
+
+_PARCEL = b"\x94\xa6parcel"
+_UINTS = {0xCC: 1, 0xCD: 2}
+
+
+def source_of(frame: bytes) -> int | None:
+    """The ``src`` of a parcel as this program writes it, read without the rest; None for all other bytes."""
+    if not frame.startswith(_PARCEL) or len(frame) <= len(_PARCEL):
+        return None
+    at = len(_PARCEL) + 1
+    first = frame[at - 1]
+    if first < 0x80:
+        return first
+    size = _UINTS.get(first, 0)
+    found = frame[at : at + size]
+    return int.from_bytes(found, "big") if size and len(found) == size else None
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -9,33 +9,39 @@ from collections.abc import Iterator
 
 import zmq
 
-from broker.wire import BROKER, LAUNCHER, MAX_FRAME_BYTES, MAX_RANK
+from broker.mail import Unwatched
+from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
 LINGER_MS = 5000
 RECONNECT_MS = 5
 LAUNCHER_NAME = b"launcher"
+MAX_DIGITS = len(str(MAX_ADDRESS))
 
 
-def rank_name(rank: int) -> bytes:
-    """The routing id of a rank."""
-    return b"sip-%d" % rank
+def sip_name(address: int) -> bytes:
+    """The routing id of one incarnation of a rank."""
+    return b"sip-%d" % address
 
 
 def sender_of(name: bytes) -> int | None:
-    """The rank, or ``LAUNCHER``, behind a routing id; None for a stranger."""
+    """The address of a SIP, or ``LAUNCHER``, behind a routing id; None for a stranger."""
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")
-    rank = int(digits) if name.startswith(b"sip-") and len(digits) <= 4 and digits.isdigit() else MAX_RANK + 1
-    return rank if rank <= MAX_RANK else None
+    known = name.startswith(b"sip-") and len(digits) <= MAX_DIGITS and digits.isdigit()
+    return int(digits) if known and int(digits) <= MAX_ADDRESS else None
 
 
-def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+def plain_socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+    """A socket as it is within a private folder."""
     socket = context.socket(kind)
     socket.set_hwm(0)
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+    if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
     return socket
 
 
@@ -48,12 +54,12 @@ def _bind(socket: "zmq.Socket[bytes]", endpoint: str, context: "zmq.Context[zmq.
         raise
 
 
-class ZmqEnd:
+class ZmqEnd(Unwatched):
     """The dealing end of one participant: sends to the broker and receives from it. The launcher needs no more."""
 
     def __init__(self, name: bytes, broker_endpoint: str) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._dealer = _socket(self._context, zmq.DEALER)
+        self._dealer = plain_socket(self._context, zmq.DEALER)
         self._dealer.setsockopt(zmq.IDENTITY, name)
         self._dealer.connect(broker_endpoint)
 
@@ -83,7 +89,6 @@ class ZmqEnd:
         self._dealer.close()
         self._context.term()
 
-
     def close_now(self) -> None:
         """Release everything; what is queued for a broker that may be gone is dropped."""
         self._context.destroy(linger=0)
@@ -92,9 +97,9 @@ class ZmqEnd:
 class ZmqSipMail(ZmqEnd):
     """The mail of one SIP. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
 
-    def __init__(self, rank: int, broker_endpoint: str, endpoint: str) -> None:
-        super().__init__(rank_name(rank), broker_endpoint)
-        self._pull = _socket(self._context, zmq.PULL)
+    def __init__(self, address: int, broker_endpoint: str, endpoint: str) -> None:
+        super().__init__(sip_name(address), broker_endpoint)
+        self._pull = plain_socket(self._context, zmq.PULL)
         _bind(self._pull, endpoint, self._context)
         self._poller = zmq.Poller()
         self._poller.register(self._dealer, zmq.POLLIN)
@@ -106,6 +111,18 @@ class ZmqSipMail(ZmqEnd):
         """Learn where every SIP listens, by rank."""
         self._endpoints = endpoints
 
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+        push = self._pushes.pop(rank, None)
+        if push is not None:
+            push.close(linger=0)
+        self._endpoints = (*self._endpoints[:rank], endpoint, *self._endpoints[rank + 1 :])
+
+    @property
+    def endpoint(self) -> str:
+        """Where peers reach this SIP."""
+        return self._pull.getsockopt_string(zmq.LAST_ENDPOINT)
+
     def send(self, to: int, frame: bytes) -> None:
         """Send to the broker or to a SIP; never blocks."""
         if to == BROKER:
@@ -113,7 +130,7 @@ class ZmqSipMail(ZmqEnd):
             return
         push = self._pushes.get(to)
         if push is None:
-            push = self._pushes[to] = _socket(self._context, zmq.PUSH)
+            push = self._pushes[to] = plain_socket(self._context, zmq.PUSH)
             push.connect(self._endpoints[to])
         push.send(frame)
 
@@ -140,14 +157,18 @@ class ZmqSipMail(ZmqEnd):
         super().close()
 
 
-class ZmqBroker:
+class ZmqBroker(Unwatched):
     """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
 
     def __init__(self, endpoint: str) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = _socket(self._context, zmq.ROUTER)
-        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router = plain_socket(self._context, zmq.ROUTER)
         _bind(self._router, endpoint, self._context)
+
+    @property
+    def endpoint(self) -> str:
+        """Where everybody reaches the broker."""
+        return self._router.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self) -> tuple[int | None, bytes]:
         """Wait for one (sender, frame); the sender is None for a stranger or a frame in parts."""
@@ -164,7 +185,7 @@ class ZmqBroker:
 
     def send(self, to: int, frame: bytes) -> bool:
         """Send; whether the destination is connected (a dead one is the launcher's to notice)."""
-        name = LAUNCHER_NAME if to == LAUNCHER else rank_name(to)
+        name = LAUNCHER_NAME if to == LAUNCHER else sip_name(to)
         try:
             self._router.send_multipart([name, frame])
         except zmq.ZMQError as error:

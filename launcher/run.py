@@ -36,7 +36,22 @@ def run(prepared: Prepared, options: Options) -> Outcome:
             job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
             if job.script is not None and job.verify:
                 job = msgspec.structs.replace(job, evidence_dir=run_dir)
-            request = Request(prepared.plan, job, run_dir, started_s, progress, options.mail, options.explain_sync)
+            request = Request(
+                prepared.plan,
+                job,
+                run_dir,
+                started_s,
+                progress,
+                options.mail,
+                options.explain_sync,
+                hosts=options.hosts,
+                bind=options.bind or "",
+                max_restarts=options.max_restarts,
+                join_timeout_s=options.join_timeout_s,
+                progress_timeout_s=options.progress_timeout_s,
+                deadlines=options.deadlines,
+                tee=options.tee,
+            )
             outcome = ENGINES.get(prepared.engine)(request, attention)
             if job.evidence_dir:
                 check_evidence(outcome, prepared.plan, job.evidence_dir)

@@ -8,6 +8,7 @@ import time
 
 from broker.wire import Sync
 from launcher.explain import explanation
+from launcher.names import rank_of
 from launcher.processes import Look, look_at
 from launcher.stall import Stall
 
@@ -20,19 +21,26 @@ class Watch:
     def __init__(self, at_the_end: bool) -> None:
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
+        self._looks: dict[int, Look] = {}
         self._stall = Stall(time.monotonic())
         self._sync: Sync | None = None
         self._next_s = time.monotonic() + EVERY_S
         self._wanted = False
         self._last = ""
 
-    def started(self, name: str, pid: int) -> None:
+    def started(self, name: str, pid: int, host: int) -> None:
         """A process of the run has started."""
         self._pids[name] = pid
 
-    def ended(self, name: str) -> None:
+    def ended(self, name: str, pid: int) -> None:
         """It has ended."""
-        self._pids.pop(name, None)
+        if self._pids.get(name) == pid:
+            del self._pids[name]
+
+    def words(self) -> dict[int, str]:
+        """What the processes of ranks did when they were last looked at."""
+        ranks = ((rank_of(name), pid) for name, pid in self._pids.items())
+        return {rank: self._looks[pid].words for rank, pid in ranks if rank is not None and pid in self._looks}
 
     def asked(self) -> None:
         """Somebody wants to know now."""
@@ -50,13 +58,14 @@ class Watch:
             look = look_at(pid)
             if look is not None:
                 looks[pid] = look
-        _say(self._stall.judge(self._sync, self._pids, looks, now_s))
+        self._looks = looks
+        say_if(self._stall.judge(self._sync, self._pids, looks, now_s))
         return True
 
     def note(self, sync: Sync) -> None:
         """The broker's answer, or its last word on a run that ends."""
         self._sync = sync
-        _say(self._stall.answered(sync, time.monotonic()))
+        say_if(self._stall.answered(sync, time.monotonic()))
         if sync.last:
             self._last = explanation(sync)
         elif self._wanted:
@@ -70,6 +79,12 @@ class Watch:
             print(known, file=sys.stderr, flush=True)
 
 
-def _say(what: str | None) -> None:
+def say(what: str) -> None:
+    """A line, or more, of the launcher itself."""
+    print(f"ahbm-launch: {what}", file=sys.stderr)
+
+
+def say_if(what: str | None) -> None:
+    """The same, if there is something to say."""
     if what is not None:
-        print(f"ahbm-launch: {what}", file=sys.stderr)
+        say(what)

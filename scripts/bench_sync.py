@@ -36,23 +36,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from broker.mail import SipMail
 from broker.mails import MAIL_KINDS, MailKind
 from broker.process import run_broker
-from broker.wire import (
-    BROKER,
-    PROTOCOL,
-    AskStatus,
-    Channel,
-    Failed,
-    Finished,
-    Join,
-    RankFailed,
-    RankResult,
-    decode_for_launcher,
-    encode,
-)
+from broker.terms import BROKER, PROTOCOL, Channel
+from broker.wire import AskStatus, Failed, Finished, Join, RankFailed, RankResult, decode_for_launcher, encode
 from launcher.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.engine import Engine
 from sipsim.participant import Participant
 from sipsim.process import run_participant
+from sipsim.seat import Seat
 from sipsim.session import Session
 
 LOOKAHEAD_PS = 500_000
@@ -242,7 +232,9 @@ def member(rank: int, task: Task, channels: list[Channel], kind: MailKind, folde
     def make(mail: SipMail, *shell: Any) -> Participant:
         return Trivial(rank, task, channels, endpoint, mail, *shell)
 
-    run_participant(rank, kind.local(f"{folder}/broker"), endpoint, make, os.getppid())
+    run_participant(
+        Seat(rank=rank, broker=kind.local(f"{folder}/broker"), endpoint=endpoint, meeting=os.getppid()), make
+    )
 
 
 def cost_of(told: list[list[Any]], broker_cpu_s: float) -> Cost:

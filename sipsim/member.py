@@ -1,12 +1,16 @@
 """A SIP as a member of a run: its hardware, its host program, and what it tells of them."""
 
+import hashlib
 import os
 import socket
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from broker.mail import Mail
-from broker.wire import PROTOCOL, Failed, Join
+from broker.terms import PROTOCOL
+from broker.wire import Failed, Join
 from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
 from sipsim.failure import describe
@@ -14,20 +18,22 @@ from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import HostTask, ScriptWorld, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.job import Job, RankOutcome, to_bytes
+from sipsim.packet_log import PacketLog
 from sipsim.participant import Participant
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
 from sipsim.resources import cpu_seconds
+from sipsim.seat import Seat
 from sipsim.sip import Sip
 from sipsim.trace import TraceFile
 
 
 class Member(Participant):
-    """SIP ``rank`` of ``plan``, listening at ``endpoint``."""
+    """The SIP of ``plan`` that has ``seat``, listening at ``endpoint``."""
 
     def __init__(
         self,
-        rank: int,
+        seat: Seat,
         plan: Plan,
         job: Job,
         mail: Mail,
@@ -36,7 +42,9 @@ class Member(Participant):
         gather: Callable[[bool], None] = lambda _together: None,
         keep_oplog: bool = False,
     ) -> None:
+        rank = seat.rank
         super().__init__(rank, mail, interrupted, gather)
+        self._incarnation = seat.incarnation
         self.plan = plan
         self.job = job
         self._endpoint = endpoint
@@ -47,7 +55,11 @@ class Member(Participant):
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.evidence_dir)
+        self.torch.calls.on_end = self.note_step
         self._world = _script_world(job, rank)
+        self._digest = run_digest(plan.digest, job)
+        if seat.log_dir:
+            self.log = PacketLog(seat.log_dir, rank, self._digest)
 
     def identity(self) -> Join:
         return Join(
@@ -55,10 +67,11 @@ class Member(Participant):
             self.rank,
             self.plan.system.n_sips,
             VERSION,
-            self.plan.digest,
+            self._digest,
             os.getpid(),
             socket.gethostname(),
             self._endpoint,
+            self._incarnation,
         )
 
     def start_program(self) -> None:
@@ -109,6 +122,13 @@ class Member(Participant):
             runs=tuple(self.torch.distributed.runs),
         )
         return to_bytes(told)
+
+
+def run_digest(plan_digest: str, job: Job) -> str:
+    """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
+    shared = replace(job, evidence_dir="", trace_dir="")
+    source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 
 
 def _script_world(job: Job, rank: int) -> ScriptWorld | None:

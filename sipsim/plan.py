@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from math import gcd
 
-from broker.wire import Channel, pair_delays_ps
+from broker.terms import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.install import (

@@ -1,42 +1,63 @@
 """One SIP's process: a ``Participant`` behind mail. It decides nothing itself."""
 
+import sys
 from collections import deque
 from collections.abc import Callable
 
-from broker.mail import SipMail
+from broker.mail import Disconnected, SipMail
 from broker.mails import mail_for
 from broker.placement import Placement
-from broker.wire import Abort, BadFrame, decode_for_sip
+from broker.terms import BROKER, address_of
+from broker.wire import Abort, BadFrame, CutOff, decode_for_sip, encode
 from sipsim.job import Job
 from sipsim.member import Member
 from sipsim.participant import Participant
 from sipsim.plan import Plan
+from sipsim.seat import Seat
 
+CUT_OFF = 4
+"""The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], Participant]
 
 
-def run_sip(rank: int, plan: Plan, job: Job, broker_endpoint: str, endpoint: str, meeting: int = 0) -> int:
-    """Simulate SIP ``rank`` to the end of the run; returns the process's exit code."""
+def run_sip(seat: Seat, plan: Plan, job: Job) -> int:
+    """Simulate a SIP to the end of the run; returns the process's exit code."""
     return run_participant(
-        rank,
-        broker_endpoint,
-        endpoint,
-        lambda mail, interrupted, gather: Member(rank, plan, job, mail, endpoint, interrupted, gather),
-        meeting,
+        seat, lambda mail, interrupted, gather: Member(seat, plan, job, mail, mail.endpoint, interrupted, gather)
     )
 
 
-def run_participant(rank: int, broker_endpoint: str, endpoint: str, make: Make, meeting: int = 0) -> int:
+def run_participant(seat: Seat, make: Make) -> int:
     """Run what ``make(mail, interrupted, gather)`` makes to the end of the run; returns the process's exit code."""
-    mail = mail_for(broker_endpoint).sip(rank, broker_endpoint, endpoint)
+    address = address_of(seat.rank, seat.incarnation)
     letters: deque[bytes] = deque()
+
+    def peer_lost(rank: int, why: str) -> None:
+        mail.send(BROKER, encode(CutOff(rank, why)))
+
+    mail = mail_for(seat.broker).sip(
+        address, seat.broker, seat.endpoint, seat.keys, seat.deadlines, seat.join_timeout_s, peer_lost
+    )
 
     def abort_has_come() -> bool:
         new = mail.control_here()
         letters.extend(new)
-        return any(_is_abort(frame) for frame in new)
+        return mail.cut_off is not None or any(_is_abort(frame) for frame in new)
 
-    participant = make(mail, abort_has_come, Placement(meeting).gather)
+    participant = make(mail, abort_has_come, _gathering(seat.meeting))
+    try:
+        _take_part(participant, mail, letters)
+    except Disconnected as lost:
+        # Whoever is still there goes on without us, or starts us again: we must not speak any more.
+        print(f"SIP {seat.rank}: {lost}", file=sys.stderr)
+        return CUT_OFF
+    if participant.log is not None:
+        participant.log.close()
+    mail.close()
+    return 0
+
+
+def _take_part(participant: Participant, mail: SipMail, letters: deque[bytes]) -> None:
     participant.join()
     while not participant.done:
         if letters:
@@ -45,8 +66,6 @@ def run_participant(rank: int, broker_endpoint: str, endpoint: str, make: Make, 
             participant.handle(mail.parcel())
         else:
             participant.handle(mail.control())
-    mail.close()
-    return 0
 
 
 def _is_abort(frame: bytes) -> bool:
@@ -55,3 +74,7 @@ def _is_abort(frame: bytes) -> bool:
         return isinstance(decode_for_sip(frame), Abort)
     except BadFrame:
         return True
+
+
+def _gathering(meeting: int | None) -> Callable[[bool], None]:
+    return (lambda _together: None) if meeting is None else Placement(meeting).gather

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker.wire import Channel
+from broker.terms import Channel
 from sipsim.address import TcmMap, tcm_map
 from sipsim.config.model import Resolved
 from sipsim.config.rules import effective_ipcq, wiring_view

@@ -5,12 +5,14 @@ import time
 
 from broker.hub import Hub
 from broker.mail import PostOffice
-from broker.wire import BROKER, LAUNCHER, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
+from broker.terms import BROKER, LAUNCHER
+from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.attention import Attention, StopNow
 from launcher.engines.base import ENGINES, Request
 from launcher.explain import explanation
 from launcher.outcome import Outcome, RunError
 from sipsim.member import Member
+from sipsim.seat import Seat
 
 
 class InProcess:
@@ -25,7 +27,9 @@ class InProcess:
         self.outcome = Outcome(plan.system.n_sips)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
-            Member(rank, plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog)
+            Member(
+                _seat(rank), plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog
+            )
             for rank in range(plan.system.n_sips)
         ]
 
@@ -86,6 +90,10 @@ class InProcess:
     def _must_end(self) -> bool:
         self._answer_question()
         return self._attention.reason() is not None
+
+
+def _seat(rank: int) -> Seat:
+    return Seat(rank=rank, broker="inproc", endpoint="inproc")
 
 
 @ENGINES.register("inproc")

@@ -16,11 +16,8 @@ from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
 from broker.mail import ShuffledPostOffice
+from broker.terms import BROKER, LAUNCHER, MAX_PS, PROTOCOL
 from broker.wire import (
-    BROKER,
-    LAUNCHER,
-    MAX_PS,
-    PROTOCOL,
     Abort,
     AskDump,
     Deadlock,

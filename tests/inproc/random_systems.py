@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from broker.wire import MAX_PS, Channel
+from broker.terms import MAX_PS, Channel
 
 SYSTEMS = 1000
 NEVER_SENDS_PS = MAX_PS

@@ -39,9 +39,8 @@ from broker import process as broker_process
 from broker import unix_mail, zmq_mail
 from broker.mails import MAIL_KINDS
 from broker.process import run_broker
+from broker.terms import BROKER, PROTOCOL
 from broker.wire import (
-    BROKER,
-    PROTOCOL,
     AskStatus,
     BadFrame,
     Deadlock,
@@ -58,6 +57,7 @@ from sipsim import session as session_module
 from sipsim.engine import Engine
 from sipsim.participant import Participant
 from sipsim.process import run_participant
+from sipsim.seat import Seat
 from sipsim.session import Session
 
 SYSTEMS = 40
@@ -315,7 +315,8 @@ class _Run:
 
     def _sip(self, rank: int) -> None:
         system, padding, endpoint = self.system, self.weather.padding, self._sips[rank]
-        run_participant(rank, self._broker, endpoint, lambda *ends: Player(rank, system, padding, endpoint, *ends))
+        seat = Seat(rank=rank, broker=self._broker, endpoint=endpoint, meeting=0)
+        run_participant(seat, lambda *ends: Player(rank, system, padding, endpoint, *ends))
 
     def _launcher(self) -> None:
         mail: Any = self._remember(self.kind.launcher(self._broker))

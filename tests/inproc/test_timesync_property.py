@@ -70,8 +70,9 @@ from random_systems import SYSTEMS, Outcome, System, first_difference, random_sy
 
 from broker.hub import Hub
 from broker.paths import FAR, LeastDelays
+from broker.terms import MAX_PS, Channel
 from broker.timesync import Quiet, TimeSync
-from broker.wire import MAX_PS, Channel, Grant
+from broker.wire import Grant
 from sipsim.session import Session
 
 BATCH = 50

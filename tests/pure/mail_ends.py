@@ -6,6 +6,7 @@ Not a test. A test that uses these takes the fixture ``here`` from this file: en
 import contextlib
 import random
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 import zmq
 
 from broker.mails import MailKind
+from broker.security import JobKeys
+from broker.terms import BROKER
 from broker.unix_mail import PIECE_BYTES
-from broker.wire import BROKER
 
 END_S = 20
 """Nobody needs as long; only for a test not to hang."""
@@ -28,25 +30,49 @@ def frame_of(sender: int, number: int, nbytes: int) -> bytes:
     return random.Random(f"{sender} {number}").randbytes(nbytes)
 
 
-class Post:
-    """The ends of one mail, made by need and closed with the test."""
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
-    def __init__(self, kind: MailKind) -> None:
+
+class Post:
+    """The ends of one mail, made by need and closed with the test: ``keys``, and over ``tcp``, if so."""
+
+    def __init__(self, kind: MailKind, keys: JobKeys | None = None, tcp: bool = False) -> None:
         self.kind = kind
+        self.keys = keys
+        self._tcp = tcp
+        self._ports = {"broker": free_port()}
         self.sips: dict[int, Any] = {}
         self.broker: Any = None
         self.launcher: Any = None
 
+    @property
+    def watched(self) -> bool:
+        """Whether connections are watched; an empty frame then has a meaning of its own."""
+        return self._tcp or self.keys is not None
+
+    def at(self, name: str) -> str:
+        """Where ``broker`` or ``sip-3`` listens."""
+        if not self._tcp:
+            return self.kind.local(name)
+        if name not in self._ports:
+            self._ports[name] = free_port()
+        return f"tcp://127.0.0.1:{self._ports[name]}"
+
     def open_broker(self) -> Any:
-        self.broker = self.kind.broker(self.kind.local("broker"))
+        self.broker = self.kind.broker(self.at("broker"), self.keys and self.keys.for_broker())
         return self.broker
 
-    def open_sip(self, rank: int) -> Any:
-        self.sips[rank] = self.kind.sip(rank, self.kind.local("broker"), self.kind.local(f"sip-{rank}"))
+    def open_sip(self, rank: int, **more: Any) -> Any:
+        keys = self.keys and self.keys.for_sip(rank)
+        self.sips[rank] = self.kind.sip(rank, self.at("broker"), self.at(f"sip-{rank}"), keys, **more)
         return self.sips[rank]
 
     def open_launcher(self) -> Any:
-        self.launcher = self.kind.launcher(self.kind.local("broker"))
+        self.launcher = self.kind.launcher(self.at("broker"), self.keys and self.keys.for_launcher())
         return self.launcher
 
     def open_all(self, sips: int) -> None:
@@ -56,7 +82,7 @@ class Post:
             self.open_sip(rank).send(BROKER, b"here")
         assert sorted(self.broker.receive() for _ in range(sips)) == [(rank, b"here") for rank in range(sips)]
         for sip in self.sips.values():
-            sip.meet(tuple(self.kind.local(f"sip-{rank}") for rank in range(sips)))
+            sip.meet(tuple(self.at(f"sip-{rank}") for rank in range(sips)))
 
     def close(self) -> None:
         if self.launcher is not None:

@@ -5,9 +5,10 @@ import re
 import pytest
 
 from broker.paths import LeastDelays
+from broker.terms import MAX_PS, Channel
 from broker.timesync import TimeSync
 from broker.waits import Waits
-from broker.wire import MAX_PS, Channel, Report, SipSync, Sync
+from broker.wire import Report, SipSync, Sync
 from launcher.explain import explanation, reason
 from launcher.processes import Look
 from launcher.stall import STALL_AFTER_S, Stall

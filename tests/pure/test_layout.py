@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS = ("launcher", "sipsim", "broker")
 """Top to bottom: a package imports itself and those to its right."""
-SIPSIM_TAKES = re.compile(r"broker\.(wire|streams|placement|\w*mail\w*)(\.|$)")
+SIPSIM_TAKES = re.compile(r"broker\.(terms|wire|security|streams|placement|\w*mail\w*)(\.|$)")
 IMPORTERS = {"importlib.import_module", "import_module", "__import__"}
 BROKER_NEVER = {"simpy", "greenlet", "numpy"}
 
@@ -43,8 +43,9 @@ SEEDED = {"random.Random"} | {
 }
 """Chance with a seed. Without an argument they take one from the machine."""
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
+# guard: by when whoever should answer must have. inject: to be slower than one is.
 MAY_READ_HOST_CLOCK = re.compile(
-    r"(.*/)?(process|participant|member|resources|\w*_mail)\.py|sipsim/host/.*|launcher/.*"
+    r"(.*/)?(process|participant|member|resources|guard|inject|\w*_mail)\.py|sipsim/host/.*|launcher/.*"
 )
 
 Rule = Callable[[Path], list[str]]

@@ -18,10 +18,12 @@ import pytest
 from mail_ends import END_S, SIZES, Post, beside, frame_of, here, of_the_launcher
 
 from broker import unix_mail, zmq_mail
+from broker.guarded_mail import GuardedSipMail
 from broker.mail import PostOffice, ShuffledPostOffice
 from broker.mails import MAIL_KINDS, mail_for
+from broker.security import JobKeys
+from broker.terms import BROKER, LAUNCHER
 from broker.unix_mail import PIECE_BYTES
-from broker.wire import BROKER, LAUNCHER
 
 __all__ = ["here"]
 
@@ -118,11 +120,21 @@ def test_a_local_endpoint_is_of_its_own_kind(kind: str) -> None:
 # --- between processes ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=list(MAIL_KINDS))
-def post(request: pytest.FixtureRequest, here: Path) -> Iterator[Post]:
-    with contextlib.closing(Post(MAIL_KINDS[request.param])) as made:
+@pytest.fixture(scope="session")
+def all_keys() -> JobKeys:
+    return JobKeys.fresh(4096)
+
+
+@pytest.fixture(params=[*MAIL_KINDS, "zmq over tcp", "zmq with keys", "zmq over tcp with keys"])
+def post(
+    request: pytest.FixtureRequest, here: Path, all_keys: JobKeys, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Post]:
+    kind, *more = request.param.split()
+    # That peers send nothing but their own parcels is the business of ``test_guarded_mail``.
+    monkeypatch.setattr(GuardedSipMail, "_objection", lambda *_: None)
+    with contextlib.closing(Post(MAIL_KINDS[kind], all_keys if "keys" in more else None, "tcp" in more)) as made:
         yield made
-    if request.param == "zmq":
+    if kind == "zmq":
         # libzmq leaves these; a run's folder goes as a whole.
         for path in here.iterdir():
             path.unlink()
@@ -138,7 +150,8 @@ def test_frames_of_every_size_arrive_whole_and_in_order(post: Post, way: str) ->
     launcher = post.open_launcher()
     launcher.send(BROKER, b"here")
     assert broker.receive() == (LAUNCHER, b"here")
-    frames = [frame_of(0, number, nbytes) for number, nbytes in enumerate((*SIZES, 1, *SIZES[::-1]))]
+    sizes = [nbytes for nbytes in (*SIZES, 1, *SIZES[::-1]) if nbytes or not post.watched]
+    frames = [frame_of(0, number, nbytes) for number, nbytes in enumerate(sizes)]
     source, dst = way.split(" to ")
     send = {"sip": sip.send, "broker": broker.send, "launcher": launcher.send}[source]
     to = {"sip": 1, "broker": BROKER, "launcher": LAUNCHER}[dst]
@@ -264,7 +277,7 @@ def test_close_sends_what_is_queued(post: Post) -> None:
     """A SIP's to its peer, the broker's to a SIP."""
     post.open_all(2)
     broker, (sip, peer) = post.broker, post.sips.values()
-    frames = [frame_of(1, number, nbytes) for number, nbytes in enumerate(SIZES * 2)]
+    frames = [frame_of(1, number, nbytes) for number, nbytes in enumerate(SIZES * 2) if nbytes or not post.watched]
     for frame in frames:
         peer.send(0, frame)
         broker.send(0, frame)

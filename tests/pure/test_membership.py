@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from broker.membership import Membership
-from broker.wire import PROTOCOL, Join
+from broker.terms import PROTOCOL
+from broker.wire import Join
 
 FIRST = Join(PROTOCOL, 0, 3, "1.2", "d" * 64, 100, "alpha", "tcp://alpha:1")
 
@@ -43,7 +44,7 @@ def test_all_ranks_in_any_order() -> None:
         (
             replace(FIRST, rank=2, host="beta", plan_digest="e" * 64),
             "SIP 2 (beta) and SIP 0 (alpha) have different plans (eeeeeeeeeeee, dddddddddddd); "
-            "give all SIPs the same config and algorithm",
+            "give all SIPs the same config, algorithm and script",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.paths import LeastDelays, ZeroDelay
-from broker.wire import Channel
+from broker.terms import Channel
 
 
 def random_channels(rng: random.Random, size: int) -> list[Channel]:

@@ -17,8 +17,9 @@ from hardware import WiredPlan, config
 from runs import ccl_file, run
 from watched import Watched
 
+from broker.terms import MAX_PS, Channel
 from broker.timesync import Bound, TimeSync
-from broker.wire import MAX_PS, Channel, Grant, Report
+from broker.wire import Grant, Report
 from sipsim.ccl.install import PePlace
 from sipsim.plan import Plan
 

@@ -9,7 +9,8 @@ or dropped whole; packets of one parcel that share its number.
 import pytest
 
 from broker.streams import LostPacket
-from broker.wire import MAX_PS, Channel, Grant, Parcel, Report
+from broker.terms import MAX_PS, Channel
+from broker.wire import Grant, Parcel, Report
 from sipsim import session as session_module
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation

@@ -20,8 +20,8 @@ from mail_ends import END_S, Post, beside, frame_of, here, of_the_launcher
 
 from broker import unix_mail
 from broker.mails import MAIL_KINDS
+from broker.terms import BROKER, LAUNCHER
 from broker.unix_mail import PIECE_BYTES
-from broker.wire import BROKER, LAUNCHER
 
 __all__ = ["here"]
 
@@ -38,8 +38,8 @@ def unix(here: Path) -> Iterator[Post]:
 STRAYS = {
     "nothing": b"",
     "one byte": b"\x00",
-    "two bytes": b"\x00\x00",
-    "too long": bytes(PIECE_BYTES + 4),
+    "four bytes": bytes(4),
+    "too long": bytes(PIECE_BYTES + 6),
     "as long as goes": bytes(150_000),
 }
 INLETS = {"broker": BROKER, "broker.sip-0": 0, "sip-0": 1, "broker.launcher": LAUNCHER}
@@ -81,7 +81,7 @@ def test_a_piece_of_a_stranger_does_not_mix_with_frames(unix: Post, inlet: str) 
     """It never ends, and nobody else has its name."""
     unix.open_all(2)
     unix.open_launcher()
-    stray(inlet, b"\x01\x13\x88" + b"begun")
+    stray(inlet, b"\x01\x7f\xff\xff\xff" + b"begun")
     assert good_frame_at(unix, inlet) == b"good"
 
 
@@ -164,7 +164,7 @@ def test_who_takes_pieces_still_sends_his_own(unix: Post) -> None:
 def test_who_waits_for_the_rest_of_a_frame_still_sends_his_own(unix: Post, end: str) -> None:
     """The test is the other side, a little at each tick of a timer: it ends its frame once it has the other's."""
     ours, theirs, name = (
-        ("broker", "broker.sip-0", b"\xff\xff") if end == "sip" else ("broker.sip-0", "broker", bytes(2))
+        ("broker", "broker.sip-0", b"\xff" * 4) if end == "sip" else ("broker.sip-0", "broker", bytes(4))
     )
     frame, came, ticks = frame_of(0, 0, 6 * PIECE_BYTES), bytearray(), iter(range(100))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
@@ -174,7 +174,7 @@ def test_who_waits_for_the_rest_of_a_frame_still_sends_his_own(unix: Post, end: 
         def tick(*_: object) -> None:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    came.extend(other.recv(2 * PIECE_BYTES)[3:])
+                    came.extend(other.recv(2 * PIECE_BYTES)[5:])
             if came == frame:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 stray(theirs, b"\x00" + name + b"last")

@@ -9,14 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import wire
+from broker import terms, wire
 from broker.wire import BadFrame, Message, decode_for_broker, decode_for_launcher, decode_for_sip, encode
 
 MOST = 2**63 - 1
 STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
 FREE = wire.SipSync(4095, "idle", MOST, None, None, MOST, None, 0, 0, (), (), 0, 0, 0, MOST)
 SAMPLES: dict[type[Message], list[Message]] = {
-    wire.Join: [wire.Join(1, 4095, 4095, "1.0", "d" * 64, 4194304, "häuschen", "tcp://127.0.0.1:1")],
+    wire.Join: [
+        wire.Join(1, 4095, 4095, "1.0", "d" * 64, 4194304, "häuschen", "tcp://127.0.0.1:1"),
+        wire.Join(1, 0, 2, "1", "d", 4, "h", "e", 1023, MOST, ((1, 2, 3), (4095, MOST, MOST))),
+    ],
+    wire.Progress: [wire.Progress(0, 0), wire.Progress(MOST, MOST)],
+    wire.CutOff: [wire.CutOff(4095, "no answer")],
+    wire.Restart: [wire.Restart(4095, 1023)],
+    wire.Rejoined: [wire.Rejoined(1, "tcp://b:2", 3)],
+    wire.Bye: [wire.Bye()],
+    wire.Withdraw: [wire.Withdraw()],
+    wire.PeerLost: [wire.PeerLost(1, 2, "no answer")],
     wire.Report: [
         wire.Report(0, None, None, (), (), 0),
         wire.Report(MOST, MOST, MOST, ((0, 1, 2), (4095, MOST, MOST)), ((1, 2), (3, 4)), MOST, MOST, MOST, MOST),
@@ -153,7 +163,7 @@ def test_what_nobody_would_accept_is_not_sent(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_garbage(frame: bytes) -> None:
     for line in refused(frame):
-        assert line.startswith("not a message of protocol 2: ")
+        assert line.startswith("not a message of protocol 3: ")
         assert not line.endswith(": "), "it says what is wrong"
 
 
@@ -263,7 +273,7 @@ def test_no_claim_inside_a_claim_multiplies() -> None:
 
 def test_more_items_than_allowed() -> None:
     """Planted: a field without its bound."""
-    ranks, most = 4096, wire.MAX_ITEMS
+    ranks, most = 4096, terms.MAX_ITEMS
     packet = [0, 0, b""]
     fits = [
         (decode_for_sip, "endpoints", ranks, lambda n: pack("start", [""] * n)),
@@ -283,7 +293,7 @@ def test_more_items_than_allowed() -> None:
 
 
 def test_a_blob_that_fits_a_frame_is_told_whole() -> None:
-    blob = bytes(wire.MAX_FRAME_BYTES - 100)
+    blob = bytes(terms.MAX_FRAME_BYTES - 100)
     assert decode_for_broker(encode(wire.Dump(blob))) == wire.Dump(blob)
 
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from broker.wire import MAX_PS, Grant, Report
+from broker.terms import MAX_PS
+from broker.wire import Grant, Report
 from sipsim.plan import Plan
 from sipsim.session import Session
 

@@ -1,0 +1,125 @@
+"""What becomes of a connection, told from ZeroMQ's monitor events. Pure: no sockets, no clock of its own.
+
+A client that is refused hears of it only by these events; one without a key, or that expects another key of the
+server, would try again and again in silence.
+"""
+
+from typing import Literal
+
+import zmq
+
+from broker.mail import Notice, NoticeKind
+from broker.terms import BROKER, LAUNCHER
+
+CLIENT_EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_DISCONNECTED
+)
+LISTENER_EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_DISCONNECTED
+)
+"""Whom a listener's doorman turned away, the doorman tells, and better."""
+PATIENCE = 3
+"""Handshakes that may break off in a row before it is a refusal: whoever answers may be starting, or ending."""
+
+
+def name_of(who: int | None) -> str:
+    """Who is at the other end, in words."""
+    return {BROKER: "the broker", LAUNCHER: "the launcher", None: "somebody"}.get(who, f"SIP {who}")
+
+
+class Connection:
+    """One connection of ours to ``who``, who listens. Once it is ``gone``, it stays so.
+
+    ``until_s``: by when it must be up, on the caller's clock; None for never mind. ``has_keys``: whether we came
+    with a key.
+    """
+
+    def __init__(self, who: int, endpoint: str, has_keys: bool, until_s: float | None, patience_s: float) -> None:
+        self.who = who
+        self.gone: Notice | None = None
+        self._endpoint = endpoint
+        self._has_keys = has_keys
+        self._patience_s = patience_s
+        self._until_s = until_s
+        self._state: Literal["trying", "up"] = "trying"
+        self._broken_off = 0
+
+    @property
+    def until_s(self) -> float | None:
+        """By when something must have happened."""
+        return self._until_s if self._state == "trying" and self.gone is None else None
+
+    def note(self, event: int) -> None:
+        """Take one event."""
+        if self.gone is not None:
+            return
+        match event:
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._state = "up"
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self._end("refused", f"{self._there} refused this process's key: {_TICKET}")
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                self._break_off("answers in words that are not of this protocol; is it another program?")
+            case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                what = "it has another key than this process was told" if self._has_keys else "it wants a key"
+                self._break_off(f"breaks the handshake off: {what}, or it is another program; {_TICKET}")
+            case zmq.EVENT_DISCONNECTED if self._state == "up":
+                self._end("lost", f"the connection to {self._there} is lost: its process, its host or the network")
+
+    def look(self, now_s: float) -> None:
+        """Note that it is too late, if it is."""
+        if self.until_s is not None and now_s >= self.until_s:
+            after = f"did not answer within {self._patience_s:g} s: start it, or see why this host cannot reach it"
+            self._end("not_joined", f"{self._there} {after}")
+
+    def refuse(self, text: str) -> None:
+        """The other end has said by itself that it does not want us."""
+        self._end("refused", f"{self._there} {text}")
+
+    @property
+    def _there(self) -> str:
+        return f"{name_of(self.who)} at {self._endpoint}"
+
+    def _break_off(self, text: str) -> None:
+        self._broken_off += 1
+        if self._broken_off >= PATIENCE:
+            self._end("refused", f"{self._there} {text}")
+
+    def _end(self, kind: NoticeKind, text: str) -> None:
+        if self.gone is None:
+            self.gone = Notice(kind, self.who, self._endpoint, text)
+
+
+_TICKET = "use the ticket that was written for this run"
+
+
+class Listener:
+    """Where others connect to us: which of them got in, by the number of their connection."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._up: set[int] = set()
+
+    def note(self, event: int, number: int) -> Notice | None:
+        """Take one event; what is worth telling of it."""
+        match event:
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._up.add(number)
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                return self._stranger("in words that are not of this protocol, or without a key")
+            case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                return self._stranger("and left, or was silent, before the handshake was over")
+            case zmq.EVENT_DISCONNECTED if number in self._up:
+                self._up.discard(number)
+                return Notice("lost", None, self._endpoint, f"somebody's connection to {self._endpoint} is lost")
+        return None
+
+    def _stranger(self, how: str) -> Notice:
+        return Notice("stranger", None, self._endpoint, f"somebody came to {self._endpoint} {how}")

@@ -1,0 +1,374 @@
+"""ZeroMQ mail that may leave the private folder: with keys, or over TCP. Connections are watched.
+
+Who sent a frame is who its key belongs to; a routing id adds the incarnation, and after a slash what no other process
+has, so that a second process in the same seat is told that it is taken. Without keys, on this host's loopback alone,
+routing ids are believed. A SIP whose connection to the broker is lost cannot go on, even if it could connect again:
+what was on its way is lost. What came before is taken first. A connection to a peer that is lost stays so until that
+peer has been started again. The ends of the broker and the launcher only collect what happens.
+"""
+
+import os
+import socket as hosts
+import time
+from collections.abc import Iterator
+
+import zmq
+
+from broker.connections import name_of
+from broker.guard import Guard, Way, member_of
+from broker.mail import JOIN_TIMEOUT_S, BrokerMail, Disconnected, LauncherMail, Notice, OnPeerLost, SipMail
+from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind, is_tcp
+from broker.terms import BROKER, LAUNCHER, who_is
+from broker.wire import source_of
+from broker.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd, ZmqSipMail, sender_of, sip_name
+
+SEAT_TAKEN = b""
+"""What the broker answers to a second process in a seat; no message is empty."""
+
+
+def open_sip(
+    address: int,
+    broker_endpoint: str,
+    endpoint: str,
+    keys: SipKeys | None = None,
+    deadlines: bool = True,
+    join_timeout_s: float = JOIN_TIMEOUT_S,
+    on_peer_lost: OnPeerLost | None = None,
+) -> SipMail:
+    """A SIP's end, watched where it needs to be."""
+    if keys is None and not is_tcp(broker_endpoint) and not is_tcp(endpoint):
+        check_bind(endpoint, None)
+        return ZmqSipMail(address, broker_endpoint, endpoint)
+    return GuardedSipMail(address, broker_endpoint, endpoint, keys, deadlines, join_timeout_s, on_peer_lost)
+
+
+def open_broker(endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> BrokerMail:
+    """The broker's end, watched where it needs to be."""
+    if keys is None and not is_tcp(endpoint):
+        check_bind(endpoint, None)
+        return ZmqBroker(endpoint)
+    return GuardedBroker(endpoint, keys, deadlines)
+
+
+def open_launcher(broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> LauncherMail:
+    """The launcher's end, watched where it needs to be."""
+    if keys is None and not is_tcp(broker_endpoint):
+        return ZmqEnd(LAUNCHER_NAME, broker_endpoint)
+    return GuardedLauncher(broker_endpoint, keys, deadlines)
+
+
+def _own_name(name: bytes) -> bytes:
+    """A routing id that no other process has."""
+    return b"%b/%b-%d-%d" % (name, hosts.gethostname().encode()[:64], os.getpid(), time.monotonic_ns())
+
+
+class GuardedLauncher:
+    """The launcher's end."""
+
+    def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
+        # The broker may start as late as it likes: the launcher starts it.
+        self._guard = Guard(keys, {}, deadlines, join_timeout_s=float("inf"))
+        key = keys.broker if keys else None
+        self._way = self._guard.connect(zmq.DEALER, BROKER, broker_endpoint, key, _own_name(LAUNCHER_NAME))
+        self._told = False
+
+    @property
+    def pollable(self) -> "zmq.Socket[bytes]":
+        """For a ``zmq.Poller``."""
+        return self._way.socket
+
+    @property
+    def unsent(self) -> bool:
+        """ZeroMQ keeps and sends what cannot be sent yet."""
+        return False
+
+    def send(self, to: int, frame: bytes) -> None:
+        """Send to the broker, the only destination of this end."""
+        assert to == BROKER
+        self._way.socket.send(frame)
+
+    def receive_waiting(self) -> Iterator[bytes]:
+        """Frames that are here already."""
+        while (frame := _frame_here(self._way)) is not None:
+            yield frame
+
+    def notices(self) -> list[Notice]:
+        """What became of the connection, once."""
+        gone = self._way.look()
+        if gone is not None and not self._told:
+            self._told = True
+            self._guard.tell(gone)
+        return self._guard.notices()
+
+    def close_now(self) -> None:
+        """Release everything; what is queued for a broker that may be gone is dropped."""
+        self._guard.close(0)
+
+
+class GuardedSipMail:
+    """One SIP's end. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
+
+    def __init__(
+        self,
+        address: int,
+        broker_endpoint: str,
+        endpoint: str,
+        keys: SipKeys | None = None,
+        deadlines: bool = True,
+        join_timeout_s: float = JOIN_TIMEOUT_S,
+        on_peer_lost: OnPeerLost | None = None,
+    ) -> None:
+        self._keys = keys
+        members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
+        self._guard = Guard(keys, members, deadlines, join_timeout_s)
+        self._on_peer_lost = on_peer_lost
+        self._endpoints: tuple[str, ...] = ()
+        self._peers: dict[int, Way] = {}
+        self._cut_off_from: set[int] = set()
+        self._door = self._guard.listen(zmq.PULL, endpoint)
+        key = keys.broker if keys else None
+        name = _own_name(sip_name(address))
+        self._broker = self._guard.connect(zmq.DEALER, BROKER, broker_endpoint, key, name)
+        self.cut_off: Notice | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where peers reach this SIP."""
+        return self._door.endpoint
+
+    def meet(self, endpoints: tuple[str, ...]) -> None:
+        """Learn where every SIP listens, by rank."""
+        self._endpoints = endpoints
+
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+        self._drop_peer(rank)
+        self._cut_off_from.discard(rank)
+        self._endpoints = (*self._endpoints[:rank], endpoint, *self._endpoints[rank + 1 :])
+
+    def send(self, to: int, frame: bytes) -> None:
+        """Send to the broker or to a SIP; never blocks. What is for a lost peer is for nobody."""
+        if to == BROKER:
+            self._broker.socket.send(frame)
+            return
+        peer = self._peers.get(to)
+        if peer is None:
+            if to in self._cut_off_from:
+                return
+            key = self._keys.sips[to] if self._keys else None
+            peer = self._peers[to] = self._guard.connect(zmq.PUSH, to, self._endpoints[to], key)
+        peer.socket.send(frame)
+
+    def control(self) -> bytes:
+        """Wait for a frame of the broker.
+
+        Raises:
+            Disconnected: when no more can come.
+        """
+        while True:
+            if (frame := self._control_here()) is not None:
+                return frame
+            self._wait(parcels=False)
+
+    def parcel(self) -> bytes:
+        """Wait for a frame of a peer, or one of the broker if that comes first.
+
+        Raises:
+            Disconnected: when the broker is lost.
+        """
+        while True:
+            frame = self._parcel_here()
+            if frame is None:
+                frame = self._control_here()
+            if frame is not None:
+                return frame
+            self._wait(parcels=True)
+
+    def control_here(self) -> list[bytes]:
+        """Frames of the broker that are here already. Whether it is lost: ``cut_off``."""
+        self._look()
+        frames = []
+        while (frame := self._control_here()) is not None:
+            frames.append(frame)
+        return frames
+
+    def notices(self) -> list[Notice]:
+        """What happened to connections since this was last asked."""
+        self._look()
+        return self._guard.notices()
+
+    def close(self) -> None:
+        """Send what is queued and release everything; when the broker is lost, nobody waits for it."""
+        self._guard.close(0 if self.cut_off else None)
+
+    # --- waiting ----------------------------------------------------------------------------------------------
+
+    def _wait(self, parcels: bool) -> None:
+        """Until something has come, or something has happened."""
+        if self.cut_off is not None:
+            raise Disconnected(self.cut_off)
+        if self._look():
+            return  # once more: the broker's last words may have come before its end was seen
+        poller = zmq.Poller()
+        poller.register(self._broker.socket, zmq.POLLIN)
+        if parcels:
+            poller.register(self._door.socket, zmq.POLLIN)
+        ways = [self._broker, *self._peers.values()]
+        for each in (self._door, *ways):
+            poller.register(each.monitor, zmq.POLLIN)
+        due_s = [way.connection.until_s for way in ways if way.connection.until_s is not None]
+        poller.poll(int(max(min(due_s) - time.monotonic(), 0.0) * 1000) + 1 if due_s else None)
+
+    def _look(self) -> bool:
+        """Take what has happened to connections; whether the broker is lost."""
+        for notice in self._door.look():
+            self._guard.tell(notice)
+        if self.cut_off is None and (gone := self._broker.look()) is not None:
+            self.cut_off = gone
+            self._guard.tell(gone)
+        for rank, way in list(self._peers.items()):
+            if (gone := way.look()) is not None:
+                self._drop_peer(rank)
+                self._cut_off_from.add(rank)
+                self._guard.tell(gone)
+                if self._on_peer_lost is not None:
+                    self._on_peer_lost(rank, gone.text)
+        return self.cut_off is not None
+
+    def _drop_peer(self, rank: int) -> None:
+        way = self._peers.pop(rank, None)
+        if way is not None:
+            self._guard.drop(way)
+
+    # --- taking -----------------------------------------------------------------------------------------------
+
+    def _control_here(self) -> bytes | None:
+        frame = _frame_here(self._broker)
+        if frame != SEAT_TAKEN:
+            return frame
+        self._broker.connection.refuse("has another process in this seat already; each ticket is for one process")
+        return None
+
+    def _parcel_here(self) -> bytes | None:
+        while True:
+            try:
+                parts = self._door.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return None
+            frame = parts[0].bytes
+            objection = self._objection(parts, frame)
+            if objection is None:
+                return frame
+            self._guard.tell(Notice("stranger", None, self.endpoint, f"{objection}; it was dropped"))
+
+    def _objection(self, parts: list[zmq.Frame], frame: bytes) -> str | None:
+        """Why a frame cannot be a peer's parcel; peers send nothing else, least of all what the broker commands."""
+        if len(parts) != 1:
+            return f"a frame in {len(parts)} parts came"
+        if self._keys is None:
+            return None
+        member, source = member_of(parts[0]), source_of(frame)
+        if source is None:
+            return f"what is no parcel came with the key of SIP {member}"
+        return None if member == str(source) else f"a parcel of SIP {source} came with the key of SIP {member}"
+
+
+def _frame_here(way: Way) -> bytes | None:
+    """A frame in one part that is here already; what is in more is no message."""
+    while True:
+        try:
+            parts = way.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        if len(parts) == 1:
+            return parts[0]
+
+
+class GuardedBroker:
+    """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
+
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
+        self._has_keys = keys is not None
+        members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
+        if keys:
+            members[keys.launcher] = str(LAUNCHER)
+        self._guard = Guard(keys, members, deadlines)
+        self._door = self._guard.listen(zmq.ROUTER, endpoint)
+        self._router = self._door.socket
+        self._names: dict[int, bytes] = {}
+        self._poller = zmq.Poller()
+        self._poller.register(self._router, zmq.POLLIN)
+        self._poller.register(self._door.monitor, zmq.POLLIN)
+
+    @property
+    def endpoint(self) -> str:
+        """Where everybody reaches the broker."""
+        return self._door.endpoint
+
+    def receive(self) -> tuple[int | None, bytes]:
+        """Wait for one (sender, frame); the sender is None for a stranger or a frame in parts."""
+        while (found := self.receive_now()) is None:
+            for notice in self._door.look():
+                self._guard.tell(notice)
+            self._poller.poll()
+        return found
+
+    def receive_now(self) -> tuple[int | None, bytes] | None:
+        """One (sender, frame) that is here already."""
+        try:
+            parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        if len(parts) != 2:
+            self._tell(f"a message in {len(parts) - 1} parts came")
+            return None, b""
+        name = parts[0].bytes
+        sender = sender_of(name.partition(b"/")[0])
+        objection = self._objection(sender, name, parts[1])
+        if objection is not None:
+            self._tell(objection)
+            return None, b""
+        return sender, parts[1].bytes
+
+    def send(self, to: int, frame: bytes) -> bool:
+        """Send; whether the destination is connected (a dead one is the launcher's to notice)."""
+        name = self._names.get(to)
+        return name is not None and self._send(name, frame)
+
+    def notices(self) -> list[Notice]:
+        """What happened to connections since this was last asked."""
+        for notice in self._door.look():
+            self._guard.tell(notice)
+        return self._guard.notices()
+
+    def close(self) -> None:
+        """Send what is queued and release everything."""
+        self._guard.close()
+
+    def _objection(self, sender: int | None, name: bytes, frame: zmq.Frame) -> str | None:
+        """Why a sender is not who it says it is. Who came first in a seat keeps it."""
+        if sender is None:
+            return "somebody without a seat sent something"
+        if self._has_keys:
+            member = member_of(frame)
+            owner = sender if sender == LAUNCHER else who_is(sender)[0]
+            if member != str(owner):
+                key = "the launcher" if member == str(LAUNCHER) else f"SIP {member}"
+                return f"somebody with the key of {key} says that it is {name_of(owner)}"
+        if self._names.setdefault(sender, name) != name:
+            self._send(name, SEAT_TAKEN)
+            owner = sender if sender == LAUNCHER else who_is(sender)[0]
+            return f"a second process says that it is {name_of(owner)}"
+        return None
+
+    def _tell(self, what: str) -> None:
+        self._guard.tell(Notice("stranger", None, self.endpoint, f"{what}; it was dropped"))
+
+    def _send(self, name: bytes, frame: bytes) -> bool:
+        try:
+            self._router.send_multipart([name, frame])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True

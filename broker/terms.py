@@ -1,0 +1,59 @@
+"""Who and what messages speak of: addresses, bounds, simulated times, channels. Plain data; decides nothing.
+
+Times are integer picoseconds; ``None`` stands for "never".
+"""
+
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+PROTOCOL = 3
+BROKER = -1
+LAUNCHER = -2
+
+MAX_FRAME_BYTES = 64 * 2**20
+MAX_ITEMS = 2**16
+
+MAX_RANK = 4095
+MAX_INCARNATION = 1023
+Rank = Annotated[int, Meta(ge=0, le=MAX_RANK)]
+Incarnation = Annotated[int, Meta(ge=0, le=MAX_INCARNATION)]
+MAX_PS = 2**63 - 1
+Ps = Annotated[int, Meta(ge=0, le=MAX_PS)]
+Tally = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Channels = Annotated[int, Meta(ge=0, le=2**20)]
+Text = Annotated[str, Meta(max_length=2**20)]
+Blob = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
+Few = Meta(max_length=4096)
+Many = Meta(max_length=MAX_ITEMS)
+
+
+def address_of(rank: int, incarnation: int) -> int:
+    """Under which number the mail knows one incarnation of a rank; that of the first is the rank itself."""
+    return rank + incarnation * (MAX_RANK + 1)
+
+
+def who_is(address: int) -> tuple[int, int]:
+    """The rank and the incarnation behind an address of a SIP."""
+    incarnation, rank = divmod(address, MAX_RANK + 1)
+    return rank, incarnation
+
+
+MAX_ADDRESS = address_of(MAX_RANK, MAX_INCARNATION)
+
+
+class Channel(NamedTuple):
+    """A directed channel between two SIPs. ``delay_ps`` is its lookahead: sent at t, arrived at t + delay or later."""
+
+    src: int
+    dst: int
+    delay_ps: int
+    name: str
+
+
+def pair_delays_ps(channels: list[Channel]) -> dict[tuple[int, int], int]:
+    """The least delay of the channels of each ordered pair of SIPs, by (source, destination)."""
+    least: dict[tuple[int, int], int] = {}
+    for src, dst, delay_ps, _ in channels:
+        least[src, dst] = min(least.get((src, dst), delay_ps), delay_ps)
+    return least
