@@ -64,6 +64,7 @@ class Membership:
             if join.plan_digest != first.plan_digest:
                 return (
                     f"SIP {join.rank} ({join.host}) and SIP {first.rank} ({first.host}) have different plans "
-                    f"({join.plan_digest[:12]}, {first.plan_digest[:12]}); give all SIPs the same config and algorithm"
+                    f"({join.plan_digest[:12]}, {first.plan_digest[:12]}); "
+                    "give all SIPs the same config, algorithm and script"
                 )
         return None

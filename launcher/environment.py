@@ -9,6 +9,8 @@ OWN_NODE_RANK = "AHBM_NODE_RANK"
 NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
 """Where an agent looks, one agent a host: ours, Slurm, Open MPI, MPICH and other PMI, an Indexed Job of Kubernetes."""
 
+MOST_DIGITS = 9
+
 
 class Standing(NamedTuple):
     """Where a rank stands in a run. ``local_rank`` of ``local_size`` on its host, which is the ``node_rank``-th."""
@@ -41,20 +43,23 @@ def rank_environment(standing: Standing) -> dict[str, str]:
     }
 
 
-def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None) -> int:
-    """Which host of ``n_hosts`` this is. ``given``: what the launcher said by itself.
+def node_rank(
+    environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()
+) -> int:
+    """Which host of ``n_hosts`` this is. ``given``: what the launcher said by itself; ``names``: who may say it.
 
     Raises:
         ConfigError: when nobody says it, or two say different things, or it is no number of a host.
     """
-    said = {name: environ[name] for name in NODE_RANKS if environ.get(name, "")}
+    names = (OWN_NODE_RANK, *names) if names or given is not None else NODE_RANKS
+    said = {name: environ[name] for name in names if environ.get(name, "")}
     if given is not None:
-        said = {"the launcher": str(given), **{name: said[name] for name in (OWN_NODE_RANK,) if name in said}}
+        said["the launcher's word"] = str(given)
     if not said:
-        known = ", ".join(NODE_RANKS)
+        known = ", ".join(names)
         raise ConfigError(f"no node rank: none of {known} is set; set {OWN_NODE_RANK}=0 on the first host")
     for name, text in said.items():
-        if not (text.isascii() and text.isdigit()) or int(text) >= n_hosts:
+        if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS or int(text) >= n_hosts:
             raise ConfigError(f"{name}={text}: must be a node rank from 0 to {n_hosts - 1}")
     if len({int(text) for text in said.values()}) > 1:
         what = ", ".join(f"{name}={text}" for name, text in said.items())

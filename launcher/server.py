@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from launcher.children import EXIT_UNCAUGHT, Children, as_child, die_with
 
 Tell = Callable[[str], None]
@@ -94,10 +96,10 @@ def news_from(fields: list[Any]) -> News:
     """News from its fields on the wire.
 
     Raises:
-        KeyError, TypeError: when they are anything else.
+        ValueError, LookupError, TypeError: when they are anything else.
     """
     kind, *values = fields
-    return _KINDS[kind](*values)
+    return msgspec.convert(values, _KINDS[kind])
 
 
 class Server:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from broker.process import run_broker
+from broker.security import BrokerKeys
 from launcher.names import BROKER_NAME
 from launcher.server import Tell
 from launcher.ticket import Ticket
@@ -24,9 +25,12 @@ def sip_order(seat: Seat, environ: dict[str, str]) -> dict[str, Any]:
     return {"seat": msgspec.to_builtins(seat), "environ": environ}
 
 
-def broker_order(endpoint: str, meeting: int) -> dict[str, Any]:
+def broker_order(
+    endpoint: str, meeting: int, keys: BrokerKeys | None = None, deadlines: bool = True
+) -> dict[str, Any]:
     """What starts the broker; once it listens, it tells where."""
-    return {"endpoint": endpoint, "meeting": meeting}
+    told_keys = None if keys is None else msgspec.to_builtins(keys)
+    return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "deadlines": deadlines}
 
 
 class SimTrade:
@@ -45,11 +49,19 @@ class SimTrade:
         if self._plan is None or self._job is None:
             raise RuntimeError(f"{name} was to start before the ticket had come")
         if name == BROKER_NAME:
-            return self._broker(self._plan, order)
+            return self._broker(self._plan, order, tell)
         os.environ.update(order["environ"])
         return run_sip(msgspec.convert(order["seat"], Seat), self._plan, self._job)
 
-    def _broker(self, plan: Plan, order: dict[str, Any]) -> int:
+    def _broker(self, plan: Plan, order: dict[str, Any], tell: Tell) -> int:
+        keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
         return run_broker(
-            order["endpoint"], plan.system.n_sips, plan.channels, plan.reactions_ps, meeting=order["meeting"]
+            order["endpoint"],
+            plan.system.n_sips,
+            plan.channels,
+            plan.reactions_ps,
+            order["meeting"],
+            keys,
+            order["deadlines"],
+            tell,
         )

@@ -1,9 +1,12 @@
 """A SIP as a member of a run: its hardware, its host program, and what it tells of them."""
 
+import hashlib
 import os
 import socket
 import time
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from broker.mail import Mail
 from broker.terms import PROTOCOL
@@ -52,9 +55,11 @@ class Member(Participant):
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.evidence_dir)
+        self.torch.calls.on_end = self.note_step
         self._world = _script_world(job, rank)
+        self._digest = run_digest(plan.digest, job)
         if seat.log_dir:
-            self.log = PacketLog(seat.log_dir, rank, plan.digest)
+            self.log = PacketLog(seat.log_dir, rank, self._digest)
 
     def identity(self) -> Join:
         return Join(
@@ -62,7 +67,7 @@ class Member(Participant):
             self.rank,
             self.plan.system.n_sips,
             VERSION,
-            self.plan.digest,
+            self._digest,
             os.getpid(),
             socket.gethostname(),
             self._endpoint,
@@ -117,6 +122,13 @@ class Member(Participant):
             runs=tuple(self.torch.distributed.runs),
         )
         return to_bytes(told)
+
+
+def run_digest(plan_digest: str, job: Job) -> str:
+    """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
+    shared = replace(job, evidence_dir="", trace_dir="")
+    source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 
 
 def _script_world(job: Job, rank: int) -> ScriptWorld | None:

@@ -45,8 +45,12 @@ class PacketLog:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(f"{self._path}: the packet log cannot be opened: {error.strerror}") from None
-        self._end = self._read_predecessors()
-        os.ftruncate(self._fd, self._end)
+        try:
+            self._end = self._read_predecessors()
+            os.ftruncate(self._fd, self._end)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def told_logged(self) -> tuple[tuple[int, int, int], ...]:
         """``Join.logged``: (destination, packets, least arrival) of what predecessors sent."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from broker.security import JobKeys
 from launcher.engines.base import Request
 from launcher.facts import Fact, HostSpec
 from launcher.server import Server
@@ -20,6 +21,14 @@ class Crew(Protocol):
         """Where the broker is to listen."""
 
     @property
+    def keys(self) -> JobKeys | None:
+        """The keys of the run; None where only processes of this user can come."""
+
+    @property
+    def meeting(self) -> int | None:
+        """By which number SIPs and the broker find a processor to share; None where they have none in common."""
+
+    @property
     def pollables(self) -> list[Any]:
         """Sockets or descriptors that are readable when there may be facts."""
 
@@ -29,9 +38,6 @@ class Crew(Protocol):
 
     def facts(self) -> list[Fact]:
         """What has happened on the hosts since the last call, joining and leaving included."""
-
-    def broker_at(self, endpoint: str) -> None:
-        """Where SIPs find the broker."""
 
     def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """Where a SIP on that host is to listen."""
@@ -48,8 +54,8 @@ class Crew(Protocol):
     def revive(self, host: int) -> None:
         """Start another agent there."""
 
-    def close(self) -> None:
-        """End everything on all hosts and wait until it has ended, but not for ever."""
+    def close(self, well: bool) -> None:
+        """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
 
 
 Muster = Callable[[Request, Server], Crew]

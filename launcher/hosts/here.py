@@ -1,5 +1,6 @@
 """The crew that is no more than this host: its server starts SIPs as it starts the broker."""
 
+import os
 from typing import Any
 
 from broker.mails import MAIL_KINDS
@@ -16,6 +17,8 @@ class Here:
         self.specs = [HostSpec()]
         self._local = MAIL_KINDS[request.mail].local
         self._run_dir = request.run_dir
+        self.keys = None
+        self.meeting = os.getpid()
         self.broker_endpoint = self._local(f"{self._run_dir}/broker")
         self._server = here
         self._told = False
@@ -34,9 +37,6 @@ class Here:
         """It is here from the start."""
         told, self._told = self._told, True
         return [] if told else [HostJoined(0)]
-
-    def broker_at(self, endpoint: str) -> None:
-        """As was known before."""
 
     def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """A path that no earlier incarnation had."""
@@ -57,5 +57,5 @@ class Here:
     def revive(self, host: int) -> None:
         """There is no agent here."""
 
-    def close(self) -> None:
+    def close(self, well: bool) -> None:
         """The loop closes the server."""

@@ -90,7 +90,7 @@ class _Loop:
             while not self._supervisor.over:
                 self._turn()
         finally:
-            self._crew.close()
+            self._crew.close(well=self.outcome.finished and self.outcome.error is None)
             self._server.close()
             if self._end is not None:
                 self._end.close_now()
@@ -107,15 +107,17 @@ class _Loop:
         for source in (self._server.fileno(), self._attention.fileno, *self._crew.pollables):
             self._poller.register(source, zmq.POLLIN)
         endpoint = self._crew.broker_endpoint
-        self._server.start(BROKER_NAME, 0, broker_order(endpoint, self._meeting))
+        keys, deadlines = self._crew.keys, self._request.deadlines
+        order = broker_order(endpoint, self._meeting, keys.for_broker() if keys else None, deadlines)
+        self._server.start(BROKER_NAME, 0, order)
         if not endpoint.startswith("tcp:"):
             self._broker_listens(endpoint)
 
     def _broker_listens(self, endpoint: str) -> None:
         """A path is known before anybody listens there, a port is not."""
-        self._crew.broker_at(endpoint)
         self._broker_endpoint = endpoint
-        self._end = mail_for(endpoint).launcher(endpoint)
+        keys = self._crew.keys.for_launcher() if self._crew.keys else None
+        self._end = mail_for(endpoint).launcher(endpoint, keys, self._request.deadlines)
         self._poller.register(self._end.pollable, zmq.POLLIN)
         self._send(AskStatus())
         self._take(BrokerListens())
@@ -166,8 +168,9 @@ class _Loop:
 
     def _note_news(self, news: News) -> None:
         """Of this host's server."""
-        if isinstance(news, Told) and news.name == BROKER_NAME:
-            self._broker_listens(news.text)
+        if isinstance(news, Told):
+            if self._end is None:
+                self._broker_listens(news.text)
         else:
             self._take(At(HERE, news))
 
@@ -212,10 +215,12 @@ class _Loop:
             incarnation=start.incarnation,
             broker=self._broker_endpoint,
             endpoint=self._crew.seat_endpoint(start.host, start.rank, start.incarnation),
-            meeting=self._meeting,
+            meeting=self._crew.meeting,
+            keys=self._crew.keys.for_sip(start.rank) if self._crew.keys else None,
             log_dir=self._packets_in(start.host),
             faults=request.faults,
             deadlines=request.deadlines,
+            join_timeout_s=request.join_timeout_s,
         )
         order = sip_order(seat, rank_environment(standing))
         self._output.placed(sip_name(start.rank), supervisor.ranks[start.rank].site.name)

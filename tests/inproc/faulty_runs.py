@@ -70,15 +70,15 @@ def random_faults(seed: int) -> Faults:
     rng = random.Random(seed * 31 + 1)
     return Faults(
         seed,
-        kills=rng.choice((0, 1, 1, 2, 3, 6)),
+        kills=rng.choice((0, 1, 2, 3, 6, 10)),
         often=rng.choice((0.003, 0.01, 0.05, 0.3)),
         mid_window=rng.choice((0.0, 0.02, 0.2)),
-        host=rng.choice((0.0, 0.0, 0.5)),
+        host=rng.choice((0.0, 0.5, 0.8)),
         resume=rng.choice((0.0, 0.0, 0.01)),
         twice=rng.choice((0.0, 0.1, 0.5)),
         torn=rng.choice((0.0, 0.5, 1.0)),
         still=rng.choice((0.0, 0.02)),
-        keep_logs=rng.random() < 0.7,
+        keep_logs=rng.random() < 0.4,
         looks=rng.choice((1, 3, 4096)),
         parcel_bytes=rng.choice((1, 60, 2**16)),
     )
