@@ -11,7 +11,7 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 
-from launcher import options, prepare, report, result, table  # noqa: E402
+from launcher import options, prepare, report, result, rundir, suits, table  # noqa: E402
 from launcher.listing import listing  # noqa: E402
 from launcher.run import run  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
@@ -49,12 +49,19 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.list:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
+    if chosen.resume is not None:
+        chosen = rundir.taken_up(chosen.resume, arguments, chosen)
+    suits.check_flags(chosen)
     result.check_writable(chosen)
     prepared = prepare.prepare(chosen)
+    suits.check_system(chosen, prepared.plan.system.n_sips)
+    suits.faults_of(chosen, prepared.plan, prepared.job)
+    if chosen.run_dir is not None:
+        rundir.check_new(chosen.run_dir)
     if chosen.dry_run:
         print(prepare.describe(prepared))
         return 0
-    outcome = run(prepared, chosen)
+    outcome = run(prepared, chosen, arguments)
     document = result.build(prepared, chosen, arguments, outcome)
     if not chosen.quiet:
         _print_table(table.render(document, prepared, chosen.verbose))
@@ -65,7 +72,7 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     except OSError as error:
         print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
         return outcome.exit_code or ERROR_KINDS["internal"]
-    return outcome.exit_code
+    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
 
 
 def _print_table(text: str) -> None:

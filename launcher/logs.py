@@ -4,6 +4,7 @@ The processes write to files in the run's private folder (an agent's are written
 read as they grow.
 """
 
+import json
 import os
 import sys
 from collections import deque
@@ -13,6 +14,8 @@ from typing import Any
 
 from launcher.engines.base import Request
 from launcher.names import BROKER_NAME, rank_of, sip_name
+from launcher.outcome import Outcome
+from launcher.report import error_file_of
 from sipsim.errors import ConfigError
 
 LAST_LINES = 20
@@ -55,6 +58,19 @@ def _try_to_write(path: Path) -> None:
         path.write_bytes(b"\n" * 4096)
     finally:
         path.unlink(missing_ok=True)
+
+
+def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
+    """``error.json`` in each folder, or none there after a run that ended well."""
+    told = error_file_of(outcome)
+    for folder in folders:
+        path = folder / ERROR_FILE
+        try:
+            path.unlink(missing_ok=True)
+            if told is not None:
+                path.write_text(json.dumps(told, indent=1) + "\n")
+        except OSError as error:
+            outcome.troubles.append(f"{path}: cannot be written: {error.strerror}")
 
 
 class _Log:

@@ -44,4 +44,4 @@ def _count(path: Path) -> int | None:
         words = [line.split() for line in path.read_text().splitlines()]
     except (OSError, ValueError):
         return None
-    return next((int(pair[1]) for pair in words if len(pair) == 2 and pair[0] == "oom_kill" and pair[1].isdigit()), None)
+    return next((int(pair[1]) for pair in words if pair[:1] == ["oom_kill"] and len(pair) == 2), None)

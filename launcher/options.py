@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -78,6 +78,10 @@ class Options:
     as_module: bool
     script_args: tuple[str, ...]
 
+    def changed(self, **fields: object) -> "Options":
+        """These options, but for some."""
+        return replace(self, **fields)  # type: ignore[arg-type]
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -111,6 +115,18 @@ def parse(argv: list[str]) -> Options:
     told |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
     told |= {"sizes": sizes, "n_elems": n_elems}
     return Options(**told, script=script, as_module=as_module, script_args=script_args)
+
+
+def given(argv: list[str]) -> dict[str, str]:
+    """Which options a command line that :func:`parse` takes does not leave as they are, and by which flag."""
+    own, script, as_module, _ = _split_script(argv)
+    parser = _parser()
+    flags = {action.dest: action.option_strings[-1] for action in parser._actions}
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    names = vars(parser.parse_args(own))
+    told = {name: flags[name] for name in names}
+    return told if script is None else {**told, "script": f"-m {script}" if as_module else script}
 
 
 def json_file(argv: list[str]) -> Path | None:

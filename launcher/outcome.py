@@ -31,7 +31,8 @@ class Outcome:
     """Everything that is known of a run so far.
 
     ``also``: failures after the first. ``troubles``: what went wrong beside the run, such as a log that could not be
-    written. ``oom_kills``: processes that the kernel killed on this host meanwhile, for want of memory.
+    written. ``host``: the launcher's. ``oom_kills``: processes that the kernel killed on it meanwhile, for want
+    of memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,6 +44,7 @@ class Outcome:
         self.troubles: list[str] = []
         self.incarnations: dict[int, int] = {}
         self.oom_kills = 0
+        self.host = ""
         self.known_sync: Sync | None = None
         self.sync: Finished | None = None
         self.last_sync: Sync | None = None

@@ -41,6 +41,8 @@ def error_of(outcome: Outcome) -> Facts | None:
     if _is_of_the_host(error):
         facts = {**facts, **_standing(outcome, error), **known}
         facts["restarts"] = outcome.restarts
+        if "pid" in facts and outcome.host:
+            facts.setdefault("host", outcome.host)
         if outcome.oom_kills and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
             facts["oom_kills"] = outcome.oom_kills
     if outcome.also:

@@ -59,7 +59,7 @@ class Agents:
         self.specs: Sequence[HostSpec] = starter.specs
         self.meeting = None
         self.looks: dict[str, tuple[int, Look]] = {}
-        self._address = launcher_address([spec.name for spec in starter.specs if spec.name], request.bind)
+        self._address = launcher_address([spec.name for spec in starter.specs if " " not in spec.name], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}

@@ -12,7 +12,7 @@ from launcher.hosts.wire import Hello
 from sipsim import VERSION
 
 BEAT_S = 0.2
-SILENCE_S = 1.0
+SILENCE_S = 1.3
 FRESH_S = 0.7
 WORDS_S = 0.4
 """For whoever started an agent that has ended to say how."""

@@ -141,13 +141,19 @@ class Running:
         return True
 
 
-def end_all(running: Sequence[Running]) -> None:
-    """Let them end by themselves, then ask them once, then kill them; all of them at a time."""
+def end_all(running: Sequence[Running], before_the_end: Callable[[], None] = lambda: None) -> None:
+    """Let them end by themselves, then ask them once, then kill them; all of them at a time.
+
+    ``before_the_end``: what else there is to try when they do not mind being asked.
+    """
     for each in running:
         each.let_go()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):
         until_s = time.monotonic() + grace_s
-        for each in [each for each in running if not each.wait(until_s)]:
+        left = [each for each in running if not each.wait(until_s)]
+        if left and signum == signal.SIGKILL:
+            before_the_end()
+        for each in left:
             each.signal(signum)
     for each in running:
         each.process.wait()
