@@ -58,7 +58,8 @@ class Agents:
         self._starter = starter
         self.specs: Sequence[HostSpec] = starter.specs
         self.meeting = None
-        self.looks: dict[str, tuple[int, Look]] = {}
+        self.is_here = False
+        self._looks: list[dict[str, Look]] = [{} for _ in self.specs]
         self._address = launcher_address([spec.name for spec in starter.specs if " " not in spec.name], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
@@ -82,6 +83,12 @@ class Agents:
             rank_names=self._starter.rank_names,
             deadlines=self._request.deadlines,
         ).text()
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """As agents have told. Of a host that is gone nothing is known."""
+        posts = zip(self._muster.posts, self._looks, strict=True)
+        return {name: look for post, looks in posts if post.is_up for name, look in looks.items()}
 
     @property
     def pollables(self) -> list[Any]:
@@ -193,8 +200,7 @@ class Agents:
             case File():
                 self._append(message.name, message.data)
             case Looked():
-                looks = {name: (host, Look(*look)) for name, look in message.looks.items()}
-                self.looks = {name: old for name, old in self.looks.items() if old[0] != host} | looks
+                self._looks[host] = {name: Look(*look) for name, look in message.looks.items()}
             case Left():
                 post.leave(message.why)
         return []
