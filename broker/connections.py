@@ -4,6 +4,7 @@ A client that is refused hears of it only by these events; one without a key, or
 server, would try again and again in silence.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import zmq
@@ -56,8 +57,8 @@ class Connection:
         """By when something must have happened."""
         return self._until_s if self._state == "trying" and self.gone is None else None
 
-    def note(self, event: int) -> None:
-        """Take one event."""
+    def note(self, event: int, number: int) -> None:
+        """Take one event and the number that it came with."""
         if self.gone is not None:
             return
         match event:
@@ -66,10 +67,13 @@ class Connection:
             case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 self._end("refused", f"{self._there} refused this process's key: {_TICKET}")
             case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                self._break_off("answers in words that are not of this protocol; is it another program?")
+                # libzmq does not try again after this one.
+                mismatch = number == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+                self._end("refused", f"{self._there} {self._no_key if mismatch else _OTHER_PROGRAM}")
             case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                what = "it has another key than this process was told" if self._has_keys else "it wants a key"
-                self._break_off(f"breaks the handshake off: {what}, or it is another program; {_TICKET}")
+                self._broken_off += 1
+                if self._broken_off >= PATIENCE:
+                    self._end("refused", f"{self._there} breaks every handshake off: {self._likely}; {_TICKET}")
             case zmq.EVENT_DISCONNECTED if self._state == "up":
                 self._end("lost", f"the connection to {self._there} is lost: its process, its host or the network")
 
@@ -87,23 +91,27 @@ class Connection:
     def _there(self) -> str:
         return f"{name_of(self.who)} at {self._endpoint}"
 
-    def _break_off(self, text: str) -> None:
-        self._broken_off += 1
-        if self._broken_off >= PATIENCE:
-            self._end("refused", f"{self._there} {text}")
+    @property
+    def _no_key(self) -> str:
+        return f"has no key, but should: {_TICKET}" if self._has_keys else f"wants a key: {_TICKET}"
+
+    @property
+    def _likely(self) -> str:
+        return "it has another key than this process was told" if self._has_keys else "it wants a key"
 
     def _end(self, kind: NoticeKind, text: str) -> None:
         if self.gone is None:
             self.gone = Notice(kind, self.who, self._endpoint, text)
 
 
+_OTHER_PROGRAM = "does not speak this protocol: it is another program, or another version of this one"
 _TICKET = "use the ticket that was written for this run"
 
 
 class Listener:
     """Where others connect to us: which of them got in, by the number of their connection."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: Callable[[], str]) -> None:
         self._endpoint = endpoint
         self._up: set[int] = set()
 
@@ -118,8 +126,8 @@ class Listener:
                 return self._stranger("and left, or was silent, before the handshake was over")
             case zmq.EVENT_DISCONNECTED if number in self._up:
                 self._up.discard(number)
-                return Notice("lost", None, self._endpoint, f"somebody's connection to {self._endpoint} is lost")
+                return Notice("lost", None, self._endpoint(), f"somebody's connection to {self._endpoint()} is lost")
         return None
 
     def _stranger(self, how: str) -> Notice:
-        return Notice("stranger", None, self._endpoint, f"somebody came to {self._endpoint} {how}")
+        return Notice("stranger", None, self._endpoint(), f"somebody came to {self._endpoint()} {how}")

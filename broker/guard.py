@@ -69,8 +69,8 @@ class Way(_Monitored):
 
     def look(self) -> Notice | None:
         """Take the new events; why the connection is gone, if it is."""
-        for event, _ in self.events():
-            self.connection.note(event)
+        for event in self.events():
+            self.connection.note(*event)
         if self.connection.until_s is not None:
             self.connection.look(time.monotonic())
         return self.connection.gone
@@ -79,9 +79,9 @@ class Way(_Monitored):
 class Door(_Monitored):
     """A socket that others connect to."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int, endpoint: str) -> None:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> None:
         super().__init__(context, kind, LISTENER_EVENTS)
-        self._listener = Listener(endpoint)
+        self._listener = Listener(lambda: self.endpoint)
 
     @property
     def endpoint(self) -> str:
@@ -150,7 +150,7 @@ class Guard:
             check_bind(endpoint, self._keys, plain_loopback=True)
             if self._keys is not None and self._doorman is None:
                 self._doorman = Doorman(self.context, self._members, self._turned_away)
-            door = Door(self.context, kind, endpoint)
+            door = Door(self.context, kind)
             self._open.append(door)
             self._prepare(door.socket, endpoint)
             if self._keys is not None:

@@ -1,10 +1,10 @@
 """ZeroMQ mail that may leave the private folder: with keys, or over TCP. Connections are watched.
 
 Who sent a frame is who its key belongs to; a routing id adds the incarnation, and after a slash what no other process
-has, so that a second process in the same seat is told that it is taken. Without keys, on this host's loopback alone,
-routing ids are believed. A SIP whose connection to the broker is lost cannot go on, even if it could connect again:
-what was on its way is lost. What came before is taken first. A connection to a peer that is lost stays so until that
-peer has been started again. The ends of the broker and the launcher only collect what happens.
+has, so that a second process in the same seat, or one in a seat that is not its own, can be told so. Without keys, on
+this host's loopback alone, routing ids are believed. A SIP whose connection to the broker is lost cannot go on, even if
+it could connect again: what was on its way is lost. What came before is taken first. A connection to a peer that is
+lost stays so until that peer has been started again. The ends of the broker and the launcher only collect what happens.
 """
 
 import os
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 import zmq
 
-from broker.connections import name_of
 from broker.guard import Guard, Way, member_of
 from broker.mail import JOIN_TIMEOUT_S, BrokerMail, Disconnected, LauncherMail, Notice, OnPeerLost, SipMail
 from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind, is_tcp
@@ -22,8 +21,9 @@ from broker.terms import BROKER, LAUNCHER, who_is
 from broker.wire import source_of
 from broker.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd, ZmqSipMail, sender_of, sip_name
 
-SEAT_TAKEN = b""
-"""What the broker answers to a second process in a seat; no message is empty."""
+NOT_YOU = b""
+"""Begins, as a part of its own, what the broker answers to a process that may not sit where it wants to; then why."""
+MOST_REASON = 500
 
 
 def open_sip(
@@ -89,8 +89,11 @@ class GuardedLauncher:
 
     def receive_waiting(self) -> Iterator[bytes]:
         """Frames that are here already."""
-        while (frame := _frame_here(self._way)) is not None:
-            yield frame
+        while (parts := _parts_here(self._way)) is not None:
+            if len(parts) == 1:
+                yield parts[0]
+            elif parts[0] == NOT_YOU:
+                self._way.connection.refuse(_one_line(parts[1]))
 
     def notices(self) -> list[Notice]:
         """What became of the connection, once."""
@@ -243,11 +246,12 @@ class GuardedSipMail:
     # --- taking -----------------------------------------------------------------------------------------------
 
     def _control_here(self) -> bytes | None:
-        frame = _frame_here(self._broker)
-        if frame != SEAT_TAKEN:
-            return frame
-        self._broker.connection.refuse("has another process in this seat already; each ticket is for one process")
-        return None
+        parts = _parts_here(self._broker)
+        while parts is not None and len(parts) != 1:
+            if len(parts) == 2 and parts[0] == NOT_YOU:
+                self._broker.connection.refuse(_one_line(parts[1]))
+            parts = _parts_here(self._broker)
+        return parts[0] if parts else None
 
     def _parcel_here(self) -> bytes | None:
         while True:
@@ -273,15 +277,15 @@ class GuardedSipMail:
         return None if member == str(source) else f"a parcel of SIP {source} came with the key of SIP {member}"
 
 
-def _frame_here(way: Way) -> bytes | None:
-    """A frame in one part that is here already; what is in more is no message."""
-    while True:
-        try:
-            parts = way.socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        if len(parts) == 1:
-            return parts[0]
+def _parts_here(way: Way) -> list[bytes] | None:
+    try:
+        return way.socket.recv_multipart(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
+
+
+def _one_line(reason: bytes) -> str:
+    return "".join(c if c.isprintable() else " " for c in reason[:MOST_REASON].decode(errors="replace"))
 
 
 class GuardedBroker:
@@ -324,9 +328,14 @@ class GuardedBroker:
             return None, b""
         name = parts[0].bytes
         sender = sender_of(name.partition(b"/")[0])
-        objection = self._objection(sender, name, parts[1])
-        if objection is not None:
-            self._tell(objection)
+        if sender is None:
+            self._tell("something came from somebody without a seat")
+            return None, b""
+        reason = self._refusal(sender, name, parts[1])
+        if reason is not None:
+            who = "the launcher" if sender == LAUNCHER else f"SIP {who_is(sender)[0]}"
+            self._tell(f"a process that says it is {who} {reason}")
+            self._send(name, NOT_YOU, f"does not take this process: it {reason}".encode())
             return None, b""
         return sender, parts[1].bytes
 
@@ -345,28 +354,22 @@ class GuardedBroker:
         """Send what is queued and release everything."""
         self._guard.close()
 
-    def _objection(self, sender: int | None, name: bytes, frame: zmq.Frame) -> str | None:
+    def _refusal(self, sender: int, name: bytes, frame: zmq.Frame) -> str | None:
         """Why a sender is not who it says it is. Who came first in a seat keeps it."""
-        if sender is None:
-            return "somebody without a seat sent something"
         if self._has_keys:
-            member = member_of(frame)
-            owner = sender if sender == LAUNCHER else who_is(sender)[0]
+            member, owner = member_of(frame), LAUNCHER if sender == LAUNCHER else who_is(sender)[0]
             if member != str(owner):
-                key = "the launcher" if member == str(LAUNCHER) else f"SIP {member}"
-                return f"somebody with the key of {key} says that it is {name_of(owner)}"
+                return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"
         if self._names.setdefault(sender, name) != name:
-            self._send(name, SEAT_TAKEN)
-            owner = sender if sender == LAUNCHER else who_is(sender)[0]
-            return f"a second process says that it is {name_of(owner)}"
+            return "sits where another process sits already; each ticket is for one process"
         return None
 
     def _tell(self, what: str) -> None:
         self._guard.tell(Notice("stranger", None, self.endpoint, f"{what}; it was dropped"))
 
-    def _send(self, name: bytes, frame: bytes) -> bool:
+    def _send(self, *parts: bytes) -> bool:
         try:
-            self._router.send_multipart([name, frame])
+            self._router.send_multipart(parts)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise

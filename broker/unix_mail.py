@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from broker.mail import JOIN_TIMEOUT_S, OnPeerLost, Unwatched
-from broker.security import BrokerKeys, LauncherKeys, SipKeys
+from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind
 from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
 SCHEME = "unix://"
@@ -231,6 +231,8 @@ class _Inlet:
         if not _HEADER_BYTES <= length <= PIECE_BYTES + _HEADER_BYTES:
             return None  # nobody of this run sends such a datagram
         more, sender = _HEADER.unpack_from(self._buffer)
+        if not LAUNCHER <= sender <= MAX_ADDRESS:
+            return None  # nor one of a sender who cannot be; so the frames that are not whole yet are bounded
         piece = bytes(self._view[_HEADER_BYTES:length])
         if not more and sender not in self._parts:
             return sender, piece
@@ -260,6 +262,7 @@ class UnixSipMail(Unwatched):
         join_timeout_s: float = JOIN_TIMEOUT_S,
         on_peer_lost: OnPeerLost | None = None,
     ) -> None:
+        check_bind(endpoint, None)
         self._broker = _path(broker_endpoint)
         self._outlets = _Outlets(address)
         self._peers: tuple[str, ...] = ()
@@ -318,6 +321,7 @@ class UnixBroker(Unwatched):
     """The broker's end: one inlet for everybody."""
 
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
+        check_bind(endpoint, None)
         self._path = _path(endpoint)
         self._inlet = _Inlet(self._path)
         self._paths: dict[int, str] = {}
@@ -329,16 +333,12 @@ class UnixBroker(Unwatched):
         return f"{SCHEME}{self._path}"
 
     def receive(self) -> tuple[int | None, bytes]:
-        """Wait for one (sender, frame); the sender is None for a stranger."""
-        sender, frame = self._outlets.receive(self._inlet)
-        return (sender if LAUNCHER <= sender <= MAX_ADDRESS else None), frame
+        """Wait for one (sender, frame); strangers are passed over."""
+        return self._outlets.receive(self._inlet)
 
     def receive_now(self) -> tuple[int | None, bytes] | None:
         """One (sender, frame) that is here already."""
-        found = self._inlet.receive_now()
-        if found is None or LAUNCHER <= found[0] <= MAX_ADDRESS:
-            return found
-        return None, found[1]
+        return self._inlet.receive_now()
 
     def send(self, to: int, frame: bytes) -> bool:
         """Send without blocking; whether the destination is there."""
@@ -357,6 +357,7 @@ class UnixLauncher(Unwatched):
     """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
 
     def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
+        check_bind(broker_endpoint, None)
         self._broker = _path(broker_endpoint)
         self._inlet = _Inlet(f"{self._broker}.{_name(LAUNCHER)}")
         self._outlets = _Outlets(LAUNCHER)

@@ -53,7 +53,7 @@ EXIT_LOST = 4
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one run; 0 when the launcher said that it is over, 2 with one line for what cannot be, 4 when it is lost."""
+    """Serve one run; 0 when the launcher ended it, 2 with one line for what cannot be, 4 when the launcher is lost."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Its server ends everything when it is gone, however it went.
         signal.signal(signum, signal.SIG_DFL)
@@ -168,8 +168,10 @@ class _Agent:
     def _end(self, why: str) -> None:
         self._server.close()
         if self._finish_by_s is not None:
-            for message in (*self._leavings.logs(), *self._leavings.files()):
-                self._send(message)
+            for log in self._leavings.logs():
+                self._send(log)
+            for file in self._leavings.files():
+                self._send(file)
         self._send(Left(why))
         self._leavings.remove()
         self._guard.close(0 if self._way.look() is not None else LINGER_MS)

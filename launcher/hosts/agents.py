@@ -15,10 +15,12 @@ import zmq
 
 from broker.guard import Guard, member_of
 from broker.security import JobKeys
+from launcher.attention import Attention
 from launcher.engines.base import Request
 from launcher.facts import At, Fact, HostGone, HostJoined, HostSpec
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
-from launcher.hosts.muster import Muster, Post
+from launcher.hosts.loop import run_processes
+from launcher.hosts.muster import BEAT_S, Muster, Post
 from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
     BadWords,
@@ -35,9 +37,12 @@ from launcher.hosts.wire import (
     decode_from_agent,
     encode,
 )
+from launcher.outcome import Outcome
+from launcher.placing import place_blockwise
 from launcher.processes import Look
 from launcher.server import Fit, Unfit
 from launcher.ticket import Ticket
+from sipsim.errors import ConfigError
 
 FINISH_S = 1.0
 """For the processes of a run that has ended well to end by themselves."""
@@ -54,14 +59,14 @@ class Agents:
         self.specs: Sequence[HostSpec] = starter.specs
         self.meeting = None
         self.looks: dict[str, tuple[int, Look]] = {}
-        self._address = launcher_address(starter.names, request.bind)
+        self._address = launcher_address([spec.name for spec in starter.specs if " " not in spec.name], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
         self._guard = Guard(self.keys.for_launcher(), members, request.deadlines)
         self._door = self._guard.listen(zmq.ROUTER, tcp(self._address))
         self._door.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._muster = Muster(self.specs, request.deadlines)
+        self._muster = Muster(self.specs, request.deadlines, by_name=bool(starter.rank_names))
         self._folder = Path(request.run_dir)
         self._next_beat_s = 0.0
         self._starter.begin(self._boot)
@@ -117,7 +122,7 @@ class Agents:
             # Whose connection it was, it does not tell.
             found += self._probe(now_s)
         if now_s >= self._next_beat_s:
-            self._next_beat_s = now_s + self._muster.BEAT_S
+            self._next_beat_s = now_s + BEAT_S
             found += self._probe(now_s)
         for host, why in self._starter.ended():
             self._muster.starter_ended(host, why, now_s)
@@ -229,3 +234,18 @@ class Agents:
                 raise
             return error.errno == zmq.EAGAIN
         return True
+
+
+def run_on_agents(request: Request, attention: Attention, starter: Starter) -> Outcome:
+    """Run it with the agents that ``starter`` gets onto its hosts.
+
+    Raises:
+        ConfigError: when it cannot even be tried.
+    """
+    if request.mail != "zmq":
+        raise ConfigError(f"--mail {request.mail} is for one host; leave it out, or use --engine local")
+    try:
+        place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
+    except ValueError as error:
+        raise ConfigError(f"--hosts: {error}") from None
+    return run_processes(request, attention, lambda request, _here: Agents(request, starter))

@@ -12,7 +12,7 @@ from launcher.hosts.wire import Hello
 from sipsim import VERSION
 
 BEAT_S = 0.2
-SILENCE_S = 1.0
+SILENCE_S = 1.3
 FRESH_S = 0.7
 WORDS_S = 0.4
 """For whoever started an agent that has ended to say how."""
@@ -51,11 +51,10 @@ class Post:
 
 
 class Muster:
-    """The posts of a run, by node rank."""
+    """The posts of a run. ``by_name``: others number the hosts, so the names tell which of ours an agent is on."""
 
-    BEAT_S = BEAT_S
-
-    def __init__(self, specs: Sequence[HostSpec], deadlines: bool) -> None:
+    def __init__(self, specs: Sequence[HostSpec], deadlines: bool, by_name: bool = False) -> None:
+        self._names = [spec.name.partition(".")[0] for spec in specs] if by_name else []
         self.posts = [Post(spec.name or f"node {number}") for number, spec in enumerate(specs)]
         self._deadlines = deadlines
         self._looked_s: float | None = None
@@ -67,16 +66,17 @@ class Muster:
 
     def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | str:
         """The post of an agent that says hello, or why it can have none."""
-        host = hello.node_rank
-        if host >= len(self.posts):
-            return f"an agent on {hello.name} says that it is node {host} of {len(self.posts)}"
+        number = hello.node_rank
+        if number >= len(self.posts):
+            return f"an agent on {hello.name} says that it is node {number} of {len(self.posts)}"
+        host = self._names.index(hello.name) if self._names.count(hello.name) == 1 else number
         post = self.posts[host]
         if hello.version != VERSION:
             return f"{post.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
-        if member is not None and member != str(host):
-            return f"{post.name}: an agent with the key of node {member} says that it is node {host}"
+        if member is not None and member != str(number):
+            return f"{post.name}: an agent with the key of node {member} says that it is node {number}"
         if post.is_up or post.given_up:
-            return f"{post.name}: a second agent says that it is node {host} (pid {hello.pid} on {hello.name})"
+            return f"{post.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
         name = post.name if not post.name.startswith("node ") else hello.name
         self.posts[host] = Post(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host

@@ -2,17 +2,22 @@
 
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from launcher.facts import HostSpec
+from sipsim.errors import ConfigError
 
 Boot = Callable[[int | None], str]
 """The bootstrap of the agent of one host, or with None one for all of them."""
+Hosts = tuple[tuple[str, int | None], ...]
 LEAVE_S = 1.0
 END_S = 3.0
 
@@ -25,20 +30,61 @@ class Starter(Protocol):
         """The hosts, by node rank, as far as they are known before agents come."""
 
     @property
-    def names(self) -> list[str]:
-        """Names of hosts to which a way can be asked for."""
+    def rank_names(self) -> tuple[str, ...]:
+        """The environment variables by which its agents know their node rank; empty when the bootstrap says it."""
+
+    @property
+    def can_revive(self) -> bool:
+        """Whether another agent can be started on one host."""
 
     def begin(self, boot: Boot) -> None:
         """Start an agent on every host."""
 
     def ended(self) -> list[tuple[int | None, str]]:
-        """Whose starting process has ended since the last call: the host, or None for all of them, and its last words."""
+        """Whose starting process has ended since the last call: the host (None: all), and its last words."""
 
-    def revive(self, host: int) -> bool:
-        """Start another agent on a host; whether that can be done."""
+    def revive(self, host: int) -> None:
+        """Start another agent on a host."""
 
     def close(self) -> None:
         """End what still runs; agents leave by themselves."""
+
+
+def agent_command(*flags: str) -> str:
+    """What a shell on a host is to run: our own interpreter and files if they are there too, else what is installed."""
+    told = os.environ.get("AHBM_AGENT")
+    words = " ".join(map(shlex.quote, flags))
+    if told:
+        return f"exec {told} {words}"
+    python, root = shlex.quote(sys.executable), shlex.quote(str(Path(__file__).resolve().parents[2]))
+    ours = f"cd {root} && exec {python} -m launcher.agent {words}"
+    return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {ours}; else exec ahbm-agent {words}; fi"
+
+
+def program(name: str, why: str, setting: str = "") -> str:
+    """Where a program is that an engine needs.
+
+    Raises:
+        ConfigError: one line that says what is missing.
+    """
+    told = os.environ.get(setting, "") if setting else ""
+    found = shutil.which(told or name)
+    if found is None:
+        hint = f", or set {setting}" if setting else ""
+        what = f"{why} needs {told or name}, which is not on PATH"
+        raise ConfigError(f"{what}; install it{hint}, or choose another --engine")
+    return found
+
+
+def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
+    """What ``--hosts`` says.
+
+    Raises:
+        ConfigError: when it was not given.
+    """
+    if not hosts:
+        raise ConfigError(f"{why} needs --hosts, such as --hosts a:2,b:2")
+    return [HostSpec(name, slots) for name, slots in hosts]
 
 
 class Running:
@@ -95,13 +141,19 @@ class Running:
         return True
 
 
-def end_all(running: Sequence[Running]) -> None:
-    """Let them end by themselves, then ask them once, then kill them; all of them at a time."""
+def end_all(running: Sequence[Running], before_the_end: Callable[[], None] = lambda: None) -> None:
+    """Let them end by themselves, then ask them once, then kill them; all of them at a time.
+
+    ``before_the_end``: what else there is to try when they do not mind being asked.
+    """
     for each in running:
         each.let_go()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):
         until_s = time.monotonic() + grace_s
-        for each in [each for each in running if not each.wait(until_s)]:
+        left = [each for each in running if not each.wait(until_s)]
+        if left and signum == signal.SIGKILL:
+            before_the_end()
+        for each in left:
             each.signal(signum)
     for each in running:
         each.process.wait()

@@ -49,7 +49,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_unconfigure() -> None:
-    """The last lines of a session."""
+    """The last lines of a session, also where standard output waits in a buffer."""
+    sys.stdout.flush()
     for kind, told in sorted(_TOLD.items()):
         counts = ", ".join(f"{told[what]} {what}" for what in ("passed", "failed", "skipped") if told[what])
         why = f" ({_WHY[kind]})" if kind in _WHY else ""

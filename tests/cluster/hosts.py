@@ -105,7 +105,8 @@ class Host:
         kinds = [*NAMESPACES, *(["--pid"] if self._own_pids else [])]
         # Whoever starts it, or nsenter, which stays as the parent in the case of own pids, takes it along.
         last_will = ["setpriv", "--pdeathsig", "KILL"]
-        return ["nsenter", f"--target={self.pid}", *kinds, f"--wd={os.getcwd()}", *last_will, *map(str, argv)]
+        # To enter a mount namespace is to leave a chroot, but for --root.
+        return ["nsenter", f"--target={self.pid}", *kinds, "--root", f"--wd={os.getcwd()}", *last_will, *map(str, argv)]
 
     def run(self, argv: Sequence[object], **options: Any) -> subprocess.Popen[Any]:
         """Start ``argv`` on this host; ``options`` are those of ``Popen``. It is killed with the host."""

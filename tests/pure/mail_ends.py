@@ -49,11 +49,6 @@ class Post:
         self.broker: Any = None
         self.launcher: Any = None
 
-    @property
-    def watched(self) -> bool:
-        """Whether connections are watched; an empty frame then has a meaning of its own."""
-        return self._tcp or self.keys is not None
-
     def at(self, name: str) -> str:
         """Where ``broker`` or ``sip-3`` listens."""
         if not self._tcp:
