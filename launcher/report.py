@@ -43,7 +43,8 @@ def error_of(outcome: Outcome) -> Facts | None:
         facts["restarts"] = outcome.restarts
         if "pid" in facts and outcome.host:
             facts.setdefault("host", outcome.host)
-        if outcome.oom_kills and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
+        is_here = facts.get("host", "") in ("", outcome.host)
+        if outcome.oom_kills and is_here and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
             facts["oom_kills"] = outcome.oom_kills
     if outcome.also:
         facts["also"] = [{"kind": each.kind, "rank": each.rank, "message": each.message} for each in outcome.also]

@@ -224,7 +224,7 @@ def _locked(folder: Path, flag: str) -> int:
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
-        raise ConfigError(f"{flag} {folder}: that run is under way, by process {pid}; wait until it has ended") from None
+        raise ConfigError(f"{flag} {folder}: that run is under way, by process {pid}; wait for its end") from None
     except OSError as error:
         path.unlink(missing_ok=True)
         os.close(lock)
