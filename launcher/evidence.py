@@ -17,6 +17,16 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
     if reference is None or not outcome.complete:
         return
     ranks = range(plan.system.n_sips)
+    missing = [
+        rank
+        for rank in ranks
+        for index in range(len(outcome.ranks[rank].runs))
+        if not _is_there(folder, index, rank)
+    ]
+    if missing:
+        said = f"what rank {missing[0]} left for checking its data has not come back from its host"
+        outcome.fail(RunError("agent_failed", missing[0], f"{said}; run again, or with --no-verify-data"))
+        return
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
         inputs = [_load(folder, index, rank, "in") for rank in ranks]
         try:
@@ -28,6 +38,10 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
         for rank in ranks:
             wrong = compare(_load(folder, index, rank, "out"), expected[rank])
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
+
+
+def _is_there(folder: str, index: int, rank: int) -> bool:
+    return all((Path(folder) / f"{index}-{rank}-{when}.npy").is_file() for when in ("in", "out"))
 
 
 def _load(folder: str, index: int, rank: int, when: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":

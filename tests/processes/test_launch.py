@@ -189,7 +189,7 @@ class TestOutput:
             ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
             ("collectives", ["all_reduce"]),
             ("algorithms", ["intercube_allreduce"]),
-            ("engines", ["inproc", "local"]),
+            ("engines", ["auto", "inproc", "k8s", "local", "mpi", "slurm", "ssh"]),
         ],
     )
     def test_lists(self, what, names):
@@ -235,7 +235,7 @@ BAD = {
     "link": (("--link", "ethernet"), "ethernet_100g"),
     "dtype": (("--dtype", "f64"), "choose from"),
     "op": (("--op", "max"), "choose from"),
-    "engine": (("--engine", "slurm"), "choose from"),
+    "engine": (("--engine", "sulrm"), "choose from"),
     "collective": (("--collective", "all_gather"), "all_reduce"),
     "algorithm": (("--algorithm", "ring"), "intercube_allreduce"),
     "two sizes": (("--bytes", "1K", "--n-elem", "2"), "give one of --bytes, --n-elem and -b/-e"),
