@@ -10,13 +10,22 @@ DEAREST_CHANNELS = 3
 def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, now_ns: int, last: bool) -> Sync:
     """How every SIP stands at host time ``now_ns`` of a run that began at ``began_ns``."""
     missing = set(membership.missing())
-    sips = tuple(_sip(sync, rank, rank not in missing, not missing, began_ns, now_ns) for rank in range(sync.size))
+    sips = tuple(
+        _sip(sync, rank, membership.incarnation(rank), rank not in missing, not missing, began_ns, now_ns)
+        for rank in range(sync.size)
+    )
     channels = tuple(sync.waits.dearest_channels(sync.delays, DEAREST_CHANNELS, now_ns))
     return Sync(last, phase, sync.reports, sync.grants, sips, channels)
 
 
 def _sip(
-    sync: TimeSync, rank: int, has_joined: bool, membership_complete: bool, began_ns: int, now_ns: int
+    sync: TimeSync,
+    rank: int,
+    incarnation: int,
+    has_joined: bool,
+    membership_complete: bool,
+    began_ns: int,
+    now_ns: int,
 ) -> SipSync:
     waits = sync.waits
     reported = sync.has_reported(rank)
@@ -42,6 +51,8 @@ def _sip(
         run_ns=run_ns + running_ns,
         send_ns=send_ns,
         wait_ns=max(elapsed_ns - run_ns - running_ns - send_ns, 0),
+        quiet_ns=max(now_ns - max(waits.moved_ns[rank], began_ns), 0),
+        incarnation=incarnation,
     )
 
 

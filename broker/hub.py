@@ -1,20 +1,23 @@
 """The broker's decisions: who joins, who may run, when the run ends and what a failure does. Pure.
 
 ``Hub.handle(sender, message)`` answers with the messages to send. The shells around it carry bytes
-(``broker.process`` over some mail, the ``inproc`` engine by function calls); both use this one code path.
+(``broker.process`` over some mail, the ``inproc`` engine by function calls); both use this one code path. A SIP is
+sent to, and heard, under the address of its present incarnation; what an earlier one has said and comes late is
+passed over.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 
 from broker.explain import explain
 from broker.membership import Membership
-from broker.terms import LAUNCHER, Channel
+from broker.terms import LAUNCHER, Channel, who_is
 from broker.timesync import ProtocolError, Quiet, TimeSync, least
 from broker.wire import (
     Abort,
     AskDump,
     AskStatus,
-    AskSync,
+    Bye,
     CutOff,
     Deadlock,
     Dump,
@@ -24,10 +27,12 @@ from broker.wire import (
     Join,
     Lost,
     Message,
+    PeerLost,
     Progress,
     RankFailed,
     RankResult,
     Refused,
+    Rejoined,
     Report,
     Restart,
     Result,
@@ -37,18 +42,20 @@ from broker.wire import (
     Stop,
     Sync,
     ToBroker,
+    Withdraw,
 )
 
 Out = list[tuple[int, Message]]
 
 
 class Phase(Enum):
-    """Where a run stands; it only moves down this list."""
+    """Where a run stands; it only moves down this list, but for a SIP that is started again: then it runs once more."""
 
     JOINING = "joining"
     RUNNING = "running"
     DUMPING = "dumping"
     ENDING = "ending"
+    ABORTING = "aborting"
     DONE = "done"
 
 
@@ -65,6 +72,8 @@ class Hub:
         self._began_ns = 0
         self._dumps: dict[int, bytes] = {}
         self._owing: set[int] = set()
+        self._asked: set[int] = set()
+        self._early: dict[int, Join] = {}
 
     def handle(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
         """Take one fact and answer with what must be sent: :meth:`take`, then :meth:`decide`."""
@@ -77,10 +86,21 @@ class Hub:
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
+        rank, incarnation = who_is(sender) if sender >= 0 else (sender, 0)
+        if incarnation != self._membership.incarnation(rank):
+            return self._of_another_time(sender, incarnation > self._membership.incarnation(rank), message)
         try:
-            return self._dispatch(sender, message)
+            return self._dispatch(rank, message)
         except ProtocolError as error:
-            return self._fail(sender, Failed("internal", str(error), "", 0))
+            return self._fail(rank, Failed("internal", str(error), "", 0))
+
+    def _of_another_time(self, sender: int, is_early: bool, message: ToBroker) -> Out:
+        """From a process that another one has replaced, or that will be told of: the launcher's word may come later."""
+        if isinstance(message, Join):
+            if not is_early:
+                return [(sender, Refused(f"rank {message.rank} is simulated by another process now"))]
+            self._early[sender] = message
+        return []
 
     def _dispatch(self, sender: int, message: ToBroker) -> Out:
         match message:
@@ -88,21 +108,30 @@ class Hub:
                 return self._report(sender, message)
             case Join():
                 return self._join(sender, message)
+            case Progress():
+                return self._progress(sender)
             case Dump():
                 return self._dump(sender, message)
             case Result():
                 return self._result(sender, message)
             case Failed():
                 return self._fail(sender, message)
+            case CutOff():
+                return [(LAUNCHER, PeerLost(max(sender, 0), message.peer, message.why))]
+            case _:
+                return self._told_by_launcher(message)
+
+    def _told_by_launcher(self, message: Message) -> Out:
+        match message:
             case Lost():
                 return self._lost(message)
+            case Restart():
+                return self._restart(message)
             case Stop():
                 return self._abort(message.reason)
-            case Progress() | CutOff() | Restart():
-                return []
             case AskStatus():
                 return [(LAUNCHER, self.status())]
-            case AskSync():
+            case _:
                 return [(LAUNCHER, self.sync(self._now_ns))]
 
     def _join(self, sender: int, join: Join) -> Out:
@@ -111,18 +140,32 @@ class Hub:
         reason = self._membership.join(join)
         if reason is not None:
             return [
-                (sender, Refused(reason)),
+                (self._at(sender), Refused(reason)),
                 (LAUNCHER, RankFailed(join.rank, "refused", reason, "", 0)),
                 *self._abort(reason),
             ]
+        if self.phase is Phase.DONE:
+            return [(self._at(sender), Refused("the run is over"))]
         self._owing.add(join.rank)
-        if self.phase is not Phase.JOINING:
-            return [(sender, Abort("the run is already ending"))]
-        if not self._membership.complete:
-            return []
+        if self.phase is Phase.ABORTING:
+            return [(self._at(sender), Abort("the run is already ending"))]
+        self.timesync.waits.since_ns[join.rank] = self._now_ns
+        self.timesync.note_logged(join.rank, join.logged, join.logged_ps)
+        if self.phase is Phase.JOINING:
+            return self._start() if self._membership.complete else []
+        return self._rejoin(join)
+
+    def _start(self) -> Out:
         self.phase = Phase.RUNNING
-        start = Start(self._membership.endpoints())
-        return [(LAUNCHER, Started()), *((rank, start) for rank in range(self._size))]
+        return [(LAUNCHER, Started()), *((self._at(rank), self._start_for(rank)) for rank in range(self._size))]
+
+    def _rejoin(self, join: Join) -> Out:
+        news = Rejoined(join.rank, join.endpoint, join.incarnation)
+        others = [rank for rank in self._membership.joined if rank != join.rank]
+        return [(self._at(join.rank), self._start_for(join.rank)), *((self._at(rank), news) for rank in others)]
+
+    def _start_for(self, rank: int) -> Start:
+        return Start(self._membership.endpoints(), self.timesync.taken_of(rank))
 
     def _report(self, sender: int, report: Report) -> Out:
         if self.phase is Phase.JOINING:
@@ -131,6 +174,10 @@ class Hub:
             return []
         self.timesync.note(sender, report, self._now_ns)
         self._undecided = True
+        return []
+
+    def _progress(self, sender: int) -> Out:
+        self.timesync.waits.moved_ns[sender] = self._now_ns
         return []
 
     @property
@@ -145,13 +192,15 @@ class Hub:
         self._undecided = False
         decision = self.timesync.decide()
         if not isinstance(decision, Quiet):
-            return list[tuple[int, Message]](decision)
+            at = self._membership.addresses
+            return [(at[rank], grant) for rank, grant in decision]
         last_words: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         if any(decision.waiting):
             self.phase = Phase.DUMPING
-            return last_words + self._to_all(AskDump())
+            return last_words + self._to(range(self._size), AskDump())
         self.phase = Phase.ENDING
-        return last_words + self._to_all(End())
+        self._asked |= self._owing
+        return last_words + self._to(self._owing, End())
 
     def _dump(self, sender: int, dump: Dump) -> Out:
         if self.phase is not Phase.DUMPING:
@@ -168,7 +217,7 @@ class Hub:
         if sender not in self._owing:
             return []
         self._owing.discard(sender)
-        if self.phase is not Phase.ENDING:
+        if sender not in self._asked and self.phase is not Phase.ABORTING:
             raise ProtocolError(f"SIP {sender} gave its result before it was asked to")
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
@@ -182,20 +231,43 @@ class Hub:
         self._owing.discard(lost.rank)
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
+    def _restart(self, restart: Restart) -> Out:
+        """Its predecessor's answers count no more. Whoever has answered stays, to feed it from its log."""
+        self._membership.forget(restart.rank, restart.incarnation)
+        self._owing.discard(restart.rank)
+        self._asked.discard(restart.rank)
+        out = self._bring_back(restart.rank)
+        early = self._early.pop(self._at(restart.rank), None)
+        return out if early is None else out + self._join(restart.rank, early)
+
+    def _bring_back(self, rank: int) -> Out:
+        if self.phase in (Phase.ABORTING, Phase.DONE):
+            return self._finish_if_all_answered()
+        running = self.timesync.restart(rank)
+        self.timesync.waits.restarted(rank, self._now_ns)
+        if self.phase is not Phase.JOINING:
+            self.phase = Phase.RUNNING
+            self._dumps.clear()
+        return self._to(running, Withdraw())
+
     def _abort(self, reason: str) -> Out:
-        if self.phase in (Phase.ENDING, Phase.DONE):
+        if self.phase in (Phase.ABORTING, Phase.DONE):
             return []
-        last_words: Out = [] if self.phase is Phase.DUMPING else [(LAUNCHER, self.sync(self._now_ns, last=True))]
-        self.phase = Phase.ENDING
-        aborts: Out = [(rank, Abort(reason)) for rank in sorted(self._owing)]
+        told_last = self.phase in (Phase.DUMPING, Phase.ENDING)
+        last_words: Out = [] if told_last else [(LAUNCHER, self.sync(self._now_ns, last=True))]
+        asked = self.phase is Phase.ENDING
+        self.phase = Phase.ABORTING
+        aborts = [] if asked else self._to(self._owing, Abort(reason))
         return last_words + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
-        if self._owing or self.phase is not Phase.ENDING:
+        complete = self._membership.complete or self.phase is Phase.ABORTING
+        if self._owing or self.phase not in (Phase.ENDING, Phase.ABORTING) or not complete:
             return []
         self.phase = Phase.DONE
         sync = self.timesync
-        return [(LAUNCHER, Finished(sync.reports, sync.grants, sync.window_ps_sum, sync.windows))]
+        totals = Finished(sync.reports, sync.grants, sync.window_ps_sum, sync.windows)
+        return [(LAUNCHER, totals), *self._to(self._membership.joined, Bye())]
 
     def status(self) -> Status:
         """How far the run is."""
@@ -207,5 +279,8 @@ class Hub:
         """Who waits for whom at ``now_ns``."""
         return explain(self.timesync, self._membership, self.phase.value, self._began_ns, now_ns, last)
 
-    def _to_all(self, message: Message) -> Out:
-        return [(rank, message) for rank in range(self._size)]
+    def _at(self, rank: int) -> int:
+        return self._membership.addresses[rank] if 0 <= rank < self._size else rank
+
+    def _to(self, ranks: Iterable[int], message: Message) -> Out:
+        return [(self._membership.addresses[rank], message) for rank in sorted(ranks)]

@@ -4,16 +4,29 @@ Every SIP derives the whole plan from the same config by itself; its ``Join`` ca
 SIPs that would simulate different systems are refused before anything runs.
 """
 
-from broker.terms import PROTOCOL
+from broker.terms import PROTOCOL, address_of, who_is
 from broker.wire import Join
 
 
 class Membership:
-    """The SIPs that have joined, of ``size``; the first one to join sets the digest that the others must match."""
+    """The SIPs that have joined, of ``size``; the first one to join sets the digest that the others must match.
+
+    ``addresses``: by rank, that of the process that simulates it now.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self.joined: dict[int, Join] = {}
+        self.addresses = list(range(size))
+
+    def forget(self, rank: int, incarnation: int) -> None:
+        """The process of a rank is gone; the next one is this ``incarnation``."""
+        self.joined.pop(rank, None)
+        self.addresses[rank] = address_of(rank, incarnation)
+
+    def incarnation(self, rank: int) -> int:
+        """Which process of a rank may speak; 0 for ranks that are none."""
+        return who_is(self.addresses[rank])[1] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
         """Accept a SIP, or say in one line why it cannot take part."""
@@ -32,8 +45,9 @@ class Membership:
         return [rank for rank in range(self._size) if rank not in self.joined]
 
     def endpoints(self) -> tuple[str, ...]:
-        """Where each SIP listens, by rank."""
-        return tuple(self.joined[rank].endpoint for rank in range(self._size))
+        """Where each SIP listens, by rank; empty for one that has not joined."""
+        joined = self.joined
+        return tuple([joined[rank].endpoint if rank in joined else "" for rank in range(self._size)])
 
     def _objection(self, join: Join) -> str | None:
         if join.protocol != PROTOCOL:
@@ -50,6 +64,7 @@ class Membership:
             if join.plan_digest != first.plan_digest:
                 return (
                     f"SIP {join.rank} ({join.host}) and SIP {first.rank} ({first.host}) have different plans "
-                    f"({join.plan_digest[:12]}, {first.plan_digest[:12]}); give all SIPs the same config and algorithm"
+                    f"({join.plan_digest[:12]}, {first.plan_digest[:12]}); "
+                    "give all SIPs the same config, algorithm and script"
                 )
         return None

@@ -1,11 +1,13 @@
 """The broker's process: a ``Hub`` behind mail. It decides nothing itself."""
 
+from collections.abc import Callable
 from time import monotonic_ns
 
 from broker.hub import Hub, Out, Phase
 from broker.mail import BrokerMail
 from broker.mails import mail_for
 from broker.placement import Placement
+from broker.security import BrokerKeys
 from broker.terms import LAUNCHER, Channel
 from broker.wire import BadFrame, Failed, decode_for_broker, encode
 
@@ -13,11 +15,22 @@ Letter = tuple[int | None, bytes]
 
 
 def run_broker(
-    endpoint: str, size: int, channels: list[Channel], reactions_ps: list[int] | None = None, meeting: int = 0
+    endpoint: str,
+    size: int,
+    channels: list[Channel],
+    reactions_ps: list[int] | None = None,
+    meeting: int = 0,
+    keys: BrokerKeys | None = None,
+    deadlines: bool = True,
+    listens: Callable[[str], None] = lambda _endpoint: None,
 ) -> int:
-    """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows."""
+    """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows.
+
+    ``listens`` is told where, once others can connect: a port may have been the system's choice.
+    """
     hub = Hub(size, channels, reactions_ps)
-    post = _Post(mail_for(endpoint).broker(endpoint))
+    post = _Post(mail_for(endpoint).broker(endpoint, keys, deadlines))
+    listens(post.mail.endpoint)
     placement = Placement(meeting, at_once=True)
     while hub.phase is not Phase.DONE or post.owes_the_launcher:
         letter: Letter | None = post.mail.receive()

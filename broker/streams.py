@@ -10,16 +10,22 @@ class LostPacket(RuntimeError):
 
 
 class OutStreams:
-    """Numbers what one SIP sends and remembers what its next report must say."""
+    """Numbers what one SIP sends and remembers what its next report must say.
 
-    def __init__(self) -> None:
+    ``logged``: by destination, how many packets the broker has been told of before the first one was made.
+    """
+
+    def __init__(self, logged: dict[int, int] | None = None) -> None:
         self.counts: dict[int, int] = {}
+        self.logged = logged or {}
         self._news: dict[int, int] = {}
 
     def number(self, dst: int, arrival_ps: int) -> int:
         """The sequence number of the next packet to ``dst``, from 0."""
         seq = self.counts.get(dst, 0)
         self.counts[dst] = seq + 1
+        if seq < self.logged.get(dst, 0):
+            return seq
         known = self._news.get(dst)
         self._news[dst] = arrival_ps if known is None else min(known, arrival_ps)
         return seq

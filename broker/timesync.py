@@ -22,6 +22,12 @@ on the chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k])
 of the two is one. A SIP that runs works on what it had reported and on what its grant made it take; both are still in
 its ``X``.
 
+*Starting again.* A SIP whose process was started again stands where it stood at first: ``N`` is 0, and nobody is
+granted until it has reported. What its predecessor had sent is forgotten, though receivers have taken it: the new one
+makes the same packets again, counts them again and may lower a receiver's ``N`` for a while, which is safe. What was
+sent to it is on its way to it once more. Its log may say that everything it sends before some time is in there: those
+packets are counted as sent, so its first packet that is not was sent at that time or later, and ``X`` may say so.
+
 What is recomputed on a report: ``N`` and ``X`` of the reporter and of the receivers it names. Every idle SIP has a
 *blocker*, a SIP whose ``X + D`` was not past its ``N``; only those whose blocker moved, and the SIPs named, are looked
 at again.
@@ -35,6 +41,7 @@ from typing import NamedTuple
 
 from broker.paths import FAR, LeastDelays
 from broker.placement import Crowd
+from broker.standing import Standing
 from broker.terms import MAX_PS, Channel
 from broker.waits import Waits
 from broker.wire import Grant, Report
@@ -67,81 +74,6 @@ def least(*times: Ps | None) -> Ps | None:
     return min(known) if known else None
 
 
-class _Member:
-    """What the broker knows of one SIP. Only ``TimeSync`` writes it. Times here are ``FAR`` for never."""
-
-    __slots__ = (
-        "blocker",
-        "flight",
-        "granted_ps",
-        "held_ps",
-        "history",
-        "next_ps",
-        "now_ps",
-        "promise_ps",
-        "reaction_ps",
-        "reported",
-        "running",
-        "sent",
-        "taken",
-        "told",
-        "waiting",
-    )
-
-    def __init__(self, reaction_ps: Ps = 0) -> None:
-        self.reaction_ps = reaction_ps
-        self.reported = False
-        self.running = False
-        self.now_ps: Ps = 0
-        self.granted_ps: Ps | None = 0
-        self.next_ps: Ps = FAR
-        self.held_ps: Ps = FAR
-        self.promise_ps: Ps | None = None
-        self.waiting = 0
-        self.blocker = -1
-        self.sent: dict[int, int] = {}
-        self.taken: dict[int, int] = {}
-        # Per source, packets that a sender has told of: what a grant must ask for where it exceeds ``taken``.
-        self.told: dict[int, int] = {}
-        # Per source, (cumulative count, least arrival) of every report not yet covered by ``taken``.
-        self.flight: dict[int, deque[tuple[int, Ps]]] = {}
-        self.history: deque[Report | Grant] = deque(maxlen=8)
-
-    def flight_ps(self) -> Ps:
-        earliest = FAR
-        for records in self.flight.values():
-            for _, arrival in records:
-                if arrival < earliest:
-                    earliest = arrival
-        return earliest
-
-    def acts_ps(self) -> Ps:
-        """``N``: held packets were counted into ``next_ps`` when the report came."""
-        if not self.flight:
-            return self.next_ps
-        return min(self.next_ps, self.flight_ps())
-
-    def sends_ps(self) -> Ps:
-        """``X``: what it told of by itself, or a reaction to what has arrived or will arrive; never before ``N``."""
-        acts, promise = self.acts_ps(), self.promise_ps
-        if promise is None or acts == FAR:
-            return acts
-        arrives = min(self.held_ps, self.flight_ps()) if self.flight else self.held_ps
-        caused = arrives + self.reaction_ps
-        sends = promise if promise < caused else caused
-        return sends if sends > acts else acts
-
-    def forget_covered(self, source: int) -> None:
-        records = self.flight.get(source)
-        if records is None:
-            return
-        taken = self.taken.get(source, 0)
-        while records and records[0][0] <= taken:
-            records.popleft()
-        if not records:
-            del self.flight[source]
-
-
 class TimeSync:
     """Facts in by :meth:`report`, commands out. One door for all state.
 
@@ -151,7 +83,7 @@ class TimeSync:
     def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
         reactions = reactions_ps or [0] * size
         self.delays = LeastDelays(size, channels, reactions)
-        self._members = [_Member(reaction) for reaction in reactions]
+        self._members = [Standing(reaction) for reaction in reactions]
         self._acts = [FAR] * size
         self._sends = [FAR] * size
         self._unreported = size
@@ -160,7 +92,7 @@ class TimeSync:
         self.waits = Waits(size)
         self._crowd = Crowd()
         self._now_ns = 0
-        self._changed: set[int] = set()
+        self._changed: set[int] = set(range(size))
         self.reports = 0
         self.grants = 0
         self.windows = 0
@@ -182,7 +114,7 @@ class TimeSync:
         if member.reported and not member.running:
             raise ProtocolError(f"SIP {rank} reported without a grant; last facts: {list(member.history)}")
         member.history.append(report)
-        self._note_sent(rank, member, report)
+        self._note_sent(rank, member, report.sent)
         self._note_taken(rank, member, report)
         if member.running:
             self.gather = self._crowd.note(self._running, report.run_ns)
@@ -199,6 +131,41 @@ class TimeSync:
         self._now_ns = now_ns
         self.waits.reported(rank, report.run_ns, report.send_ns, now_ns)
         self._changed.add(rank)
+
+    def restart(self, rank: int) -> list[int]:
+        """The process of ``rank`` is gone, another one begins at time 0. Nobody is granted before it has reported.
+
+        Answers who runs: their grants may count on packets of the old one that the new one cannot make before they
+        have run, so they must give back grants that wait for packets.
+        """
+        gone = self._members[rank]
+        self._running -= gone.running
+        self._unreported += gone.reported
+        fresh = self._members[rank] = Standing(gone.reaction_ps)
+        for other, member in enumerate(self._members):
+            member.told.pop(rank, None)
+            member.flight.pop(rank, None)
+            if rank in member.sent:
+                fresh.told[other] = member.sent[rank]
+                fresh.flight[other] = deque([(member.sent[rank], member.earliest[rank])])
+        self._changed = set(range(self.size))
+        return [other for other, member in enumerate(self._members) if member.running]
+
+    def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
+        """Before its first report: what its log holds, as in ``Join``.
+
+        Raises:
+            ProtocolError: when it has reported already, or logged packets to nobody.
+        """
+        member = self._members[rank]
+        if member.reported:
+            raise ProtocolError(f"SIP {rank} tells of its log after it has reported")
+        member.logged_ps = logged_ps
+        self._note_sent(rank, member, logged)
+
+    def taken_of(self, rank: int) -> tuple[int, ...]:
+        """By rank, how many packets of ``rank`` each SIP has told to have taken."""
+        return tuple([member.taken.get(rank, 0) for member in self._members])
 
     def decide(self) -> list[tuple[int, Grant]] | Quiet:
         """The grants that the reports since the last decision make possible, or that all is quiet.
@@ -266,19 +233,21 @@ class TimeSync:
         if not 0 <= rank < len(self._members):
             raise ProtocolError(f"a report by or about {rank}, where SIPs are 0 to {self.size - 1}")
 
-    def _note_sent(self, rank: int, member: _Member, report: Report) -> None:
-        for dst, count, arrival in report.sent:
+    def _note_sent(self, rank: int, member: Standing, sent: tuple[tuple[int, int, Ps], ...]) -> None:
+        for dst, count, arrival in sent:
             self._must_exist(dst)
             if count <= (before := member.sent.get(dst, 0)):
                 raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {before}")
             member.sent[dst] = count
+            if arrival < member.earliest.get(dst, FAR):
+                member.earliest[dst] = arrival
             receiver = self._members[dst]
             receiver.told[rank] = count
             receiver.flight.setdefault(rank, deque()).append((count, arrival))
             receiver.forget_covered(rank)
             self._changed.add(dst)
 
-    def _note_taken(self, rank: int, member: _Member, report: Report) -> None:
+    def _note_taken(self, rank: int, member: Standing, report: Report) -> None:
         for source, count in report.taken:
             self._must_exist(source)
             if count < member.taken.get(source, 0):
@@ -292,9 +261,8 @@ class TimeSync:
             member = members[rank]
             acts[rank], sends[rank] = member.acts_ps(), member.sends_ps()
         if self._unreported:
+            self._changed |= changed
             return []
-        if not self.grants:
-            changed = set(range(self.size))
         if not self._running and min(acts) == FAR:
             return Quiet(tuple([m.waiting for m in members]))
         return [grant for rank in self._to_look_at(changed) if (grant := self._look_at(rank)) is not None]

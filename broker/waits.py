@@ -12,10 +12,11 @@ Ns = int
 
 
 class Waits:
-    """Since when each SIP is as it is, and what waiting has cost by (blocker, SIP)."""
+    """Since when each SIP is as it is (``since_ns``) and has not got on (``moved_ns``), and what waiting has cost."""
 
     def __init__(self, size: int) -> None:
         self.since_ns: list[Ns] = [0] * size
+        self.moved_ns: list[Ns] = [0] * size
         self.run_ns: list[Ns] = [0] * size
         self.send_ns: list[Ns] = [0] * size
         self.cost_ns: defaultdict[tuple[int, int], Ns] = defaultdict(int)
@@ -26,7 +27,12 @@ class Waits:
         """It has reached its horizon."""
         self.run_ns[rank] += run_ns
         self.send_ns[rank] += send_ns
-        self.since_ns[rank] = now_ns
+        self.since_ns[rank] = self.moved_ns[rank] = now_ns
+
+    def restarted(self, rank: int, now_ns: Ns) -> None:
+        """Its process was replaced; what it had cost stays in the books."""
+        self._charge(rank, now_ns)
+        self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def blocked(self, rank: int, by: int, now_ns: Ns) -> None:
         """From now on it is ``by`` that keeps it."""
@@ -36,7 +42,7 @@ class Waits:
     def granted(self, rank: int, now_ns: Ns) -> None:
         """Nobody keeps it any more: it runs."""
         self._charge(rank, now_ns)
-        self._by[rank], self.since_ns[rank] = -1, now_ns
+        self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def dearest_channels(self, delays: LeastDelays, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
         """The channels that cost most, by name: a wait is charged to each channel of the chain that bound it."""

@@ -8,7 +8,8 @@ placement; nothing that is simulated may depend on them.
 Times are integer picoseconds; ``None`` stands for "never".
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -57,9 +58,13 @@ class Join(Message, tag="join", frozen=True):
 
 
 class Start(Message, tag="start", frozen=True):
-    """All SIPs have joined: where each one listens, by rank; empty for one that is being started again."""
+    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being started again.
+
+    ``taken``: by rank, how many packets of yours it has from processes that simulated your rank before.
+    """
 
     endpoints: Annotated[tuple[Text, ...], Few]
+    taken: Annotated[tuple[Tally, ...], Few] = ()
 
 
 class Rejoined(Message, tag="rejoined", frozen=True):
@@ -100,6 +105,10 @@ class Grant(Message, tag="grant", frozen=True):
     horizon_ps: Ps | None
     need: Annotated[tuple[tuple[Rank, Tally], ...], Few]
     gather: bool = False
+
+
+class Withdraw(Message, tag="withdraw", frozen=True):
+    """Packets that a grant counts on may never come: report where you stand, unless its window has begun."""
 
 
 class End(Message, tag="end", frozen=True):
@@ -309,7 +318,7 @@ class Parcel(Message, tag="parcel", frozen=True):
 
 
 ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | Restart | Stop | AskStatus | AskSync
-ToSip = Start | Rejoined | Grant | End | Bye | AskDump | Abort | Refused | Parcel
+ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | AskDump | Abort | Refused | Parcel
 ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
 
@@ -331,6 +340,7 @@ def source_of(frame: bytes) -> int | None:
     return int.from_bytes(found, "big") if size and len(found) == size else None
 
 
+Kind = TypeVar("Kind")
 _ENCODER = msgspec.msgpack.Encoder()
 _FOR_BROKER: "msgspec.msgpack.Decoder[ToBroker]" = msgspec.msgpack.Decoder(ToBroker)
 _FOR_SIP: "msgspec.msgpack.Decoder[ToSip]" = msgspec.msgpack.Decoder(ToSip)
@@ -349,12 +359,13 @@ def encode(message: Message) -> bytes:
     return frame
 
 
-def _bad(error: Exception) -> BadFrame:
-    return BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}")
-
-
-def _too_long(frame: bytes) -> BadFrame:
-    return BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
+    if len(frame) > MAX_FRAME_BYTES:
+        raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+    try:
+        return decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}") from None
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
@@ -363,12 +374,7 @@ def decode_for_broker(frame: bytes) -> ToBroker:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_BROKER.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_BROKER.decode, frame)
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
@@ -377,12 +383,7 @@ def decode_for_sip(frame: bytes) -> ToSip:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_SIP.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_SIP.decode, frame)
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
@@ -391,9 +392,4 @@ def decode_for_launcher(frame: bytes) -> ToLauncher:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_LAUNCHER.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_LAUNCHER.decode, frame)

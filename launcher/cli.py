@@ -11,9 +11,8 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 
-from launcher import options, prepare, result, table  # noqa: E402
+from launcher import options, prepare, report, result, rundir, suits, table  # noqa: E402
 from launcher.listing import listing  # noqa: E402
-from launcher.outcome import Outcome  # noqa: E402
 from launcher.run import run  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
@@ -50,22 +49,30 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.list:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
+    if chosen.resume is not None:
+        chosen = rundir.taken_up(chosen.resume, arguments, chosen)
+    suits.check_flags(chosen)
     result.check_writable(chosen)
     prepared = prepare.prepare(chosen)
+    suits.check_system(chosen, prepared.plan.system.n_sips)
+    suits.faults_of(chosen, prepared.plan, prepared.job)
+    if chosen.run_dir is not None:
+        rundir.check_new(chosen.run_dir)
     if chosen.dry_run:
         print(prepare.describe(prepared))
         return 0
-    outcome = run(prepared, chosen)
+    outcome = run(prepared, chosen, arguments)
     document = result.build(prepared, chosen, arguments, outcome)
     if not chosen.quiet:
         _print_table(table.render(document, prepared, chosen.verbose))
-    _tell_failure(outcome)
+    for line in filter(None, [report.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
+        print(line, file=sys.stderr)
     try:
         result.write(chosen, document)
     except OSError as error:
         print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
         return outcome.exit_code or ERROR_KINDS["internal"]
-    return outcome.exit_code
+    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
 
 
 def _print_table(text: str) -> None:
@@ -74,14 +81,6 @@ def _print_table(text: str) -> None:
     except BrokenPipeError:
         # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _tell_failure(outcome: Outcome) -> None:
-    if outcome.error is not None:
-        kind = "" if outcome.status == "interrupted" else f"{outcome.error.kind}: "
-        print(f"ahbm-launch: {kind}{outcome.error.message}", file=sys.stderr)
-        if outcome.error.detail:
-            print(outcome.error.detail.rstrip("\n"), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,16 @@
 import argparse
 import difflib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from broker.mails import MAIL_KINDS
+from launcher import arguments
 from launcher.engines import ENGINES
 from launcher.listing import LISTS
 from sipsim import VERSION
 from sipsim.dtypes import DTYPES
-from sipsim.units import parse_size_bytes
 
 DEFAULT_BYTES = 64 * 1024
 USAGE_EXIT = 2
@@ -30,7 +29,10 @@ class Usage(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """The command line, parsed. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty."""
+    """The command line, parsed. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
+
+    ``tee``: ranks whose output is shown, None for all. ``deadlines``: whether silence of a process is its death.
+    """
 
     sips: int | None
     topology: str | None
@@ -49,14 +51,25 @@ class Options:
     warmup: int
     seed: int
     engine: str
+    hosts: arguments.Hosts
+    bind: str | None
     mail: str
     explain_sync: bool
     check_invariants: bool
     timeout_s: float | None
+    join_timeout_s: float
+    progress_timeout_s: float
+    deadlines: bool
+    max_restarts: int
+    run_dir: Path | None
+    resume: Path | None
+    faults: tuple[str, ...]
     verify_data: bool
     json: Path | None
     csv: Path | None
     trace_ccl: Path | None
+    log_dir: Path | None
+    tee: tuple[int, ...] | None
     list: str | None
     dry_run: bool
     quiet: bool
@@ -64,6 +77,10 @@ class Options:
     script: str | None
     as_module: bool
     script_args: tuple[str, ...]
+
+    def changed(self, **fields: object) -> "Options":
+        """These options, but for some."""
+        return replace(self, **fields)  # type: ignore[arg-type]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,40 +111,22 @@ def parse(argv: list[str]) -> Options:
     own, script, as_module, script_args = _split_script(argv)
     values = _parser().parse_args(own)
     sizes, n_elems = _sizes(values)
-    return Options(
-        sips=values.sips,
-        topology=values.topology,
-        shape=values.shape,
-        link=values.link,
-        config=values.config,
-        ccl=values.ccl,
-        settings=tuple(values.set),
-        collective=values.collective,
-        algorithm=values.algorithm,
-        sizes=sizes,
-        n_elems=n_elems,
-        dtype=values.dtype,
-        op=values.op,
-        iters=values.iters,
-        warmup=values.warmup,
-        seed=values.seed,
-        engine=values.engine,
-        mail=values.mail,
-        explain_sync=values.explain_sync,
-        check_invariants=values.check_invariants,
-        timeout_s=values.timeout,
-        verify_data=values.verify_data,
-        json=values.json,
-        csv=values.csv,
-        trace_ccl=values.trace_ccl,
-        list=values.list,
-        dry_run=values.dry_run,
-        quiet=values.quiet,
-        verbose=values.verbose,
-        script=script,
-        as_module=as_module,
-        script_args=script_args,
-    )
+    told = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
+    told |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
+    told |= {"sizes": sizes, "n_elems": n_elems}
+    return Options(**told, script=script, as_module=as_module, script_args=script_args)
+
+
+def given(argv: list[str]) -> dict[str, str]:
+    """Which options a command line that :func:`parse` takes does not leave as they are, and by which flag."""
+    own, script, as_module, _ = _split_script(argv)
+    parser = _parser()
+    flags = {action.dest: action.option_strings[-1] for action in parser._actions}
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    names = vars(parser.parse_args(own))
+    told = {name: flags[name] for name in names}
+    return told if script is None else {**told, "script": f"-m {script}" if as_module else script}
 
 
 def json_file(argv: list[str]) -> Path | None:
@@ -155,13 +154,17 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
     )
     _add_system(parser.add_argument_group("the system"))
     group = parser.add_argument_group("the transfer")
-    group.add_argument("--from", type=_place, required=True, dest="src", metavar="SIP.CUBE.PE", help="who sends")
-    group.add_argument("--to", type=_place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="who receives")
-    group.add_argument("--bytes", type=_size, default=4096, metavar="B", help="size of the message (4096)")
+    group.add_argument(
+        "--from", type=arguments.place, required=True, dest="src", metavar="SIP.CUBE.PE", help="who sends"
+    )
+    group.add_argument(
+        "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="who receives"
+    )
+    group.add_argument("--bytes", type=arguments.size, default=4096, metavar="B", help="size of the message (4096)")
     group.add_argument("--json", type=Path, metavar="FILE", help="write the sums and their terms")
     group.add_argument("--version", action=_Version, nargs=0, help="say the version")
     values = parser.parse_args(argv)
-    values.settings, values.algorithm = tuple(values.set), None
+    values.settings, values.algorithm = tuple(values.settings), None
     return values
 
 
@@ -194,33 +197,41 @@ def _parser() -> argparse.ArgumentParser:
     _add_system(parser.add_argument_group("the system"))
     _add_work(parser.add_argument_group("the work"))
     _add_run(parser.add_argument_group("the run"))
+    _add_hosts(parser.add_argument_group("the hosts"))
+    _add_failures(parser.add_argument_group("failures"))
     _add_output(parser.add_argument_group("the output"))
     return parser
 
 
 def _add_system(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--sips", type=_Whole("--sips", 1), metavar="N", help="number of SIPs (= ranks = processes)")
+    group.add_argument("--sips", type=arguments.Whole(1), metavar="N", help="number of SIPs (= ranks = processes)")
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
-    group.add_argument("--shape", type=_shape, metavar="WxH", help="grid of a two-dimensional topology")
+    group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
     group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
     group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
     group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
-    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change one value, by key path")
+    group.add_argument(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="change one value, by key path"
+    )
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--collective", default="all_reduce", metavar="NAME", help="what to run without a script")
     group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
-    group.add_argument("--bytes", type=_list_of(_size), metavar="B[,B...]", help="size of a rank's tensor (64K)")
-    group.add_argument("--n-elem", type=_list_of(_Whole("--n-elem", 1)), metavar="N[,N...]", help="elements a cube")
-    group.add_argument("-b", type=_size, metavar="MIN", help="sweep: smallest size")
-    group.add_argument("-e", type=_size, metavar="MAX", help="sweep: largest size")
-    group.add_argument("-f", type=_Whole("-f", 2), metavar="FACTOR", help="sweep: factor between sizes (2)")
+    group.add_argument(
+        "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
+    )
+    group.add_argument(
+        "--n-elem", type=arguments.list_of(arguments.Whole(1)), metavar="N[,N...]", help="elements a cube"
+    )
+    group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
+    group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
+    group.add_argument("-f", type=arguments.Whole(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
     group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
     group.add_argument("--op", choices=["sum"], default="sum", help="reduction (sum)")
-    group.add_argument("-n", "--iters", type=_Whole("--iters", 1), default=1, metavar="N", help="timed iterations (1)")
-    group.add_argument("-w", "--warmup", type=_Whole("--warmup", 0), default=0, metavar="N", help="untimed ones (0)")
-    group.add_argument("--seed", type=_Whole("--seed", 0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument("-n", "--iters", type=arguments.Whole(1), default=1, metavar="N", help="timed iterations (1)")
+    group.add_argument("-w", "--warmup", type=arguments.Whole(0), default=0, metavar="N", help="untimed ones (0)")
+    group.add_argument("--seed", type=arguments.Whole(0), default=0, metavar="N", help="seed of the data (0)")
     group.add_argument(
         "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
     )
@@ -230,23 +241,64 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
     mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
     group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes ({mails})")
-    group.add_argument(
-        "--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)"
-    )
+    group.add_argument("--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)")
     group.add_argument(
         "--check-invariants",
         action="store_true",
         default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
         help="check the queues at every step (also AHBM_CHECK_INVARIANTS=1)",
     )
-    group.add_argument("--timeout", type=_seconds, metavar="S", help="stop after S seconds of wall time")
     group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
+
+
+def _add_hosts(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--hosts", type=arguments.hosts, default=(), metavar="A:N,B:N", help="hosts, and SIPs on each; or @FILE"
+    )
+    group.add_argument("--bind", type=arguments.bind, metavar="ADDR", help="address of this machine for other hosts")
+
+
+def _add_failures(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--timeout", type=arguments.seconds, dest="timeout_s", metavar="S", help="stop after S seconds of wall time"
+    )
+    group.add_argument(
+        "--join-timeout",
+        type=arguments.seconds,
+        default=30.0,
+        dest="join_timeout_s",
+        metavar="S",
+        help="for all SIPs to start (30)",
+    )
+    group.add_argument(
+        "--progress-timeout",
+        type=arguments.seconds,
+        default=60.0,
+        dest="progress_timeout_s",
+        metavar="S",
+        help="a silent SIP is hung then (60)",
+    )
+    group.add_argument(
+        "--no-timeouts", action="store_false", dest="deadlines", help="silence is no failure: for debuggers"
+    )
+    group.add_argument(
+        "--max-restarts", type=arguments.Whole(0, 10**6), default=0, metavar="N", help="start the dead again (0)"
+    )
+    group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep there what --resume needs")
+    group.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run that was kept there")
+    group.add_argument(
+        "--fault", action="append", default=[], dest="faults", metavar="SPEC", help="break it, such as kill:2@30us"
+    )
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--json", type=Path, metavar="FILE", help="write the result, schema 1")
     group.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
     group.add_argument("--trace-ccl", type=Path, metavar="FILE", help="write a line of CSV a send and recv")
+    group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
+    group.add_argument(
+        "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
+    )
     group.add_argument("--list", choices=list(LISTS), help="say what there is")
     group.add_argument("--version", action=_Version, nargs=0, help="say the version")
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
@@ -268,56 +320,3 @@ def _sizes(values: argparse.Namespace) -> tuple[tuple[int, ...], tuple[int, ...]
         sizes.append(size)
         size *= factor
     return tuple(sizes), ()
-
-
-class _Whole:
-    """Argument type: a whole number of at least ``least``."""
-
-    def __init__(self, flag: str, least: int) -> None:
-        self._least = least
-
-    def __call__(self, text: str) -> int:
-        if not (text.lstrip("-").isascii() and text.lstrip("-").isdigit()) or int(text) < self._least:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {self._least}")
-        return int(text)
-
-
-def _list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
-    def parse_list(text: str) -> list[int]:
-        return [item(part) for part in text.split(",")]
-
-    return parse_list
-
-
-def _place(text: str) -> tuple[int, int, int]:
-    parts = text.split(".")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_size_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 byte")
-    return size
-
-
-def _shape(text: str) -> tuple[int, int]:
-    width, cross, height = text.lower().partition("x")
-    if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")
-    return int(width), int(height)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
-    return seconds

@@ -1,6 +1,6 @@
 """What came of a run: collected from the broker's messages and from how the processes ended. Pure.
 
-First cause first: the first failure that is told is the error of the run, and what follows from it is not.
+First cause first: the first failure that is told is the error of the run; what is told after that is kept in order.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,8 @@ from sipsim.errors import ERROR_KINDS
 from sipsim.job import RankOutcome, outcome_from_bytes
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
+MOST_ALSO = 100
+"""Failures after the first that are kept."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,24 @@ class RunError:
 
 
 class Outcome:
-    """Everything that is known of a run so far."""
+    """Everything that is known of a run so far.
+
+    ``also``: failures after the first. ``troubles``: what went wrong beside the run, such as a log that could not be
+    written. ``host``: the launcher's. ``oom_kills``: processes that the kernel killed on it meanwhile, for want
+    of memory.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self.ranks: dict[int, RankOutcome] = {}
         self.cut_short = False
         self.error: RunError | None = None
+        self.also: list[RunError] = []
+        self.troubles: list[str] = []
+        self.incarnations: dict[int, int] = {}
+        self.oom_kills = 0
+        self.host = ""
+        self.known_sync: Sync | None = None
         self.sync: Finished | None = None
         self.last_sync: Sync | None = None
         self.now_ps = 0
@@ -57,14 +70,21 @@ class Outcome:
             case Status():
                 self.now_ps = message.now_ps
             case Sync():
-                self.last_sync = message if message.last else self.last_sync
+                self._note_sync(message)
             case Started():
                 pass
 
+    def _note_sync(self, sync: Sync) -> None:
+        self.last_sync = sync if sync.last else self.last_sync
+        self.known_sync = sync
+        self.incarnations |= {sip.rank: sip.incarnation for sip in sync.sips if sip.incarnation}
+
     def fail(self, error: RunError) -> None:
-        """Note a failure; only the first one counts."""
+        """Note a failure; only the first one counts. Said again it is no other."""
         if self.error is None:
             self.error = error
+        elif len(self.also) < MOST_ALSO and not any(_same(error, known) for known in (self.error, *self.also)):
+            self.also.append(error)
 
     def note_wrong(self) -> None:
         """A run that ended well with wrong numbers is a failure of its own; every rank that has some is told."""
@@ -72,6 +92,11 @@ class Outcome:
         if wrong:
             message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
+
+    @property
+    def restarts(self) -> int:
+        """How many processes of ranks took the place of earlier ones."""
+        return sum(self.incarnations.values())
 
     @property
     def finished(self) -> bool:
@@ -94,6 +119,10 @@ class Outcome:
     def exit_code(self) -> int:
         """Of DESIGN section 8."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
+
+
+def _same(one: RunError, other: RunError) -> bool:
+    return (one.kind, one.rank, one.message) == (other.kind, other.rank, other.message)
 
 
 def _place_of(failed: RankFailed) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 from launcher.options import Options
 from launcher.outcome import Outcome
 from launcher.prepare import Prepared
+from launcher.report import error_of
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 from sipsim.job import RunRecord, builtins
@@ -64,7 +65,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
             "simulate": round(outcome.simulate_s, 4),
         },
         "status": outcome.status,
-        "error": _error(outcome),
+        "error": error_of(outcome),
     }
 
 
@@ -116,12 +117,7 @@ def _run(together: list[RunRecord], size: int) -> Document:
 def _rank(outcome: Outcome, rank: int) -> Document:
     told = builtins(outcome.ranks[rank])
     del told["runs"]
-    return {**told, "restarts": 0}
-
-
-def _error(outcome: Outcome) -> Document | None:
-    error = outcome.error
-    return None if error is None else {"kind": error.kind, "rank": error.rank, "message": error.message, **error.facts}
+    return {**told, "restarts": outcome.incarnations.get(rank, 0)}
 
 
 def check_writable(options: Options) -> None:

@@ -3,6 +3,8 @@
 import gc
 import os
 import shutil
+import socket
+import sys
 import tempfile
 import time
 
@@ -12,12 +14,17 @@ from launcher.attention import Attention
 from launcher.engines import ENGINES
 from launcher.engines.base import Request
 from launcher.evidence import check_evidence
+from launcher.logs import prepare_log_dir, write_error_files
+from launcher.oom import kills_since, oom_kills
 from launcher.options import Options
 from launcher.outcome import Outcome
 from launcher.prepare import Prepared
 from launcher.progress import Progress
+from launcher.rundir import RunDir
+from launcher.suits import faults_of
 from launcher.trace import write_trace
 from sipsim.errors import ConfigError
+from sipsim.faults import FaultPlan
 
 LONGEST_SOCKET_PATH = 107
 LONGEST_SOCKET_NAME = "/broker.launcher"
@@ -25,29 +32,94 @@ OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """Python's own 700 make the collector look for garbage in 15 % of a run's time; what it finds is a few MiB."""
 
 
-def run(prepared: Prepared, options: Options) -> Outcome:
-    """Run it; whatever happens is in the outcome, and nothing is left behind."""
+def run(prepared: Prepared, options: Options, argv: list[str]) -> Outcome:
+    """Run it; whatever happens is in the outcome, and nothing is left behind but what was asked for.
+
+    Raises:
+        ConfigError: before anything has started, when a folder that was asked for cannot be used.
+    """
     started_s = process_start_s()
+    faults = faults_of(options, prepared.plan, prepared.job)
+    kept = _kept(prepared, options, argv)
+    if kept is not None:
+        faults = FaultPlan.of(faults).resumed(kept.resumed).texts()
+    if any(spec.startswith("random") for spec in options.faults):
+        print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
+    try:
+        if options.log_dir is not None:
+            prepare_log_dir(options.log_dir, prepared.plan.system.n_sips)
+    except ConfigError:
+        if kept is not None:
+            kept.abandon()
+        raise
+    status = "failed"
+    try:
+        outcome = _run(prepared, options, faults, started_s)
+        status = outcome.status
+    finally:
+        if kept is not None:
+            kept.close(status)
+    outcome.total_s = time.monotonic() - started_s
+    folders = [options.log_dir, kept.folder if kept is not None else None]
+    write_error_files(outcome, [folder for folder in folders if folder is not None])
+    return outcome
+
+
+def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunDir | None:
+    if options.resume is not None:
+        return RunDir.go_on(options.resume, prepared)
+    return RunDir.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
+
+
+def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float) -> Outcome:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     progress = Progress(options.quiet)
+    killed = oom_kills()
     with Attention(options.timeout_s) as attention:
         run_dir = _private_folder()
         try:
-            job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
-            if job.script is not None and job.verify:
-                job = msgspec.structs.replace(job, evidence_dir=run_dir)
-            request = Request(prepared.plan, job, run_dir, started_s, progress, options.mail, options.explain_sync)
+            request = _request(prepared, options, faults, started_s, run_dir, progress)
             outcome = ENGINES.get(prepared.engine)(request, attention)
-            if job.evidence_dir:
-                check_evidence(outcome, prepared.plan, job.evidence_dir)
+            if request.job.evidence_dir:
+                check_evidence(outcome, prepared.plan, request.job.evidence_dir)
         finally:
             progress.close()
             if options.trace_ccl:
                 write_trace(run_dir, options.trace_ccl)
             shutil.rmtree(run_dir, ignore_errors=True)
     outcome.note_wrong()
-    outcome.total_s = time.monotonic() - started_s
+    outcome.oom_kills = kills_since(killed, oom_kills())
+    outcome.host = socket.gethostname()
     return outcome
+
+
+def _request(
+    prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float, run_dir: str, progress: Progress
+) -> Request:
+    job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
+    if job.script is not None and job.verify:
+        job = msgspec.structs.replace(job, evidence_dir=run_dir)
+    keep_dir = options.resume or options.run_dir
+    return Request(
+        prepared.plan,
+        job,
+        run_dir,
+        started_s,
+        progress,
+        options.mail,
+        options.explain_sync,
+        hosts=options.hosts,
+        bind=options.bind or "",
+        max_restarts=options.max_restarts,
+        join_timeout_s=options.join_timeout_s,
+        progress_timeout_s=options.progress_timeout_s,
+        deadlines=options.deadlines,
+        log_dir=str(options.log_dir.absolute()) if options.log_dir else "",
+        tee=options.tee,
+        faults=faults,
+        keep_dir=str(keep_dir.absolute()) if keep_dir else "",
+        resume=options.resume is not None,
+    )
 
 
 def process_start_s() -> float:

@@ -79,6 +79,12 @@ class MemoryAccessError(SimulationError):
     kind = "MemoryAccessError"
 
 
+class NondeterministicReplay(AhbmError):
+    """A process that was started again did not do what its predecessor had done; no result could be trusted."""
+
+    kind = "nondeterministic"
+
+
 ERROR_KINDS: dict[str, int] = {
     **{
         cls.kind: cls.exit_code
@@ -91,12 +97,19 @@ ERROR_KINDS: dict[str, int] = {
             InvariantViolation,
             KernelError,
             MemoryAccessError,
+            NondeterministicReplay,
         )
     },
     "wrong_numbers": 1,
     "refused": 2,
     "process_died": 4,
     "lost_packet": 4,
+    "host_lost": 4,
+    "hung": 4,
+    "not_joined": 4,
+    "peer_lost": 4,
+    "nondeterministic": 4,
+    "agent_failed": 4,
     "internal": 4,
     "exception": 5,
     "timeout": 124,

@@ -1,9 +1,12 @@
 """A SIP as a member of a run: its hardware, its host program, and what it tells of them."""
 
+import hashlib
 import os
 import socket
 import time
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from broker.mail import Mail
 from broker.terms import PROTOCOL
@@ -11,10 +14,13 @@ from broker.wire import Failed, Join
 from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
 from sipsim.failure import describe
+from sipsim.faults import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import HostTask, ScriptWorld, find_script
 from sipsim.host.torch_api import Torch
+from sipsim.inject import arm
 from sipsim.job import Job, RankOutcome, to_bytes
+from sipsim.packet_log import PacketLog
 from sipsim.participant import Participant
 from sipsim.pe.task import Task
 from sipsim.plan import Plan
@@ -51,7 +57,18 @@ class Member(Participant):
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.evidence_dir)
+        self.torch.calls.on_end = self.note_step
         self._world = _script_world(job, rank)
+        self._digest = run_digest(plan.digest, job)
+        mine = FaultPlan.of(seat.faults).for_seat(rank, seat.incarnation)
+        self._faults = arm(self.sip.engine, mine) if mine else None
+        if seat.log_dir:
+            self.log = PacketLog(seat.log_dir, rank, self._digest)
+
+    def join(self) -> None:
+        if self._faults is not None:
+            self._faults.joining()
+        super().join()
 
     def identity(self) -> Join:
         return Join(
@@ -59,7 +76,7 @@ class Member(Participant):
             self.rank,
             self.plan.system.n_sips,
             VERSION,
-            self.plan.digest,
+            self._digest,
             os.getpid(),
             socket.gethostname(),
             self._endpoint,
@@ -114,6 +131,18 @@ class Member(Participant):
             runs=tuple(self.torch.distributed.runs),
         )
         return to_bytes(told)
+
+
+    def _post(self, to: int, frame: bytes) -> None:
+        if self._faults is None or not self._faults.mute:
+            super()._post(to, frame)
+
+
+def run_digest(plan_digest: str, job: Job) -> str:
+    """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
+    shared = replace(job, evidence_dir="", trace_dir="")
+    source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 
 
 def _script_world(job: Job, rank: int) -> ScriptWorld | None:

@@ -7,11 +7,14 @@ SIPs and one for each. What it simulates is its subclass's business.
 from collections.abc import Callable
 from time import perf_counter_ns
 
+from msgspec.structs import replace
+
 from broker.mail import Mail
 from broker.terms import BROKER
 from broker.wire import (
     Abort,
     AskDump,
+    Bye,
     Dump,
     End,
     Failed,
@@ -19,13 +22,23 @@ from broker.wire import (
     Join,
     Message,
     Parcel,
+    Progress,
     Refused,
+    Rejoined,
+    Report,
     Result,
     Start,
+    Withdraw,
     decode_for_sip,
     encode,
 )
+from sipsim.errors import NondeterministicReplay
+from sipsim.packet_log import PacketLog
 from sipsim.session import Session
+
+PROGRESS_NS = 1_000_000_000
+LOOK_NS = 250_000_000
+"""Host time between two looks at what has come, at most, unless a single event takes longer."""
 
 
 class Participant:
@@ -33,10 +46,12 @@ class Participant:
 
     ``gather`` is called when the broker's advice on placement changes. A subclass sets ``session`` and says what is
     simulated: ``identity``, ``start_program``, ``outcome``, ``dump_waiting``, ``failure``. ``lacks_packets``: it was
-    granted a window and waits for packets of its peers.
+    granted a window and waits for packets of its peers. ``log``: what it sends, where it may have to be brought back
+    or to bring others back; set it before :meth:`join`.
     """
 
     session: Session
+    log: PacketLog | None = None
 
     def __init__(
         self,
@@ -54,6 +69,11 @@ class Participant:
         self._interrupted = interrupted
         self._gather = gather
         self._gathered = False
+        self._answered = False
+        self._absent: set[int] = set()
+        self._shorter = 1
+        self._steps = 0
+        self._told_ns = 0
         self._began_ns = perf_counter_ns()
         self._window_ns = self._began_ns
         self._sending_ns = 0
@@ -80,7 +100,11 @@ class Participant:
 
     def join(self) -> None:
         """Tell the broker that this SIP is ready."""
-        self._send(self.identity())
+        me = self.identity()
+        if self.log is not None:
+            self.session.remember(self.log.logged)
+            me = replace(me, logged=self.log.told_logged(), logged_ps=self.log.logged_ps)
+        self._send(me)
 
     @property
     def wait_ns(self) -> int:
@@ -96,8 +120,20 @@ class Participant:
             self._answer(partial=True)
 
     def post_parcel(self, dst: int, parcel: Parcel) -> None:
-        """Send packets to a peer; what a session posts with."""
-        self._send_to(dst, parcel)
+        """Send packets to a peer; what a session posts with. One that is being started again is fed from the log."""
+        frame = encode(parcel)
+        if self.log is not None:
+            self.log.append(dst, frame)
+        if dst not in self._absent:
+            self._post(dst, frame)
+
+    def note_step(self) -> None:
+        """Something has been got done: some events, or a call of host code. Tells the broker once a second."""
+        self._steps += 1
+        now_ns = perf_counter_ns()
+        if now_ns - max(self._told_ns, self._window_ns) >= PROGRESS_NS:
+            self._told_ns = now_ns
+            self._send(Progress(self.session.engine.now_ps, self._steps))
 
     def _obey(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -110,36 +146,81 @@ class Participant:
                     self._gather(message.gather)
             case Parcel():
                 session.take(message)
+            case Withdraw():
+                if session.is_granted and not session.is_ready():
+                    self._report(session.withdraw())
             case Start():
-                self._mail.meet(message.endpoints)
-                self._open_window()
-                session.costs = self._costs
-                self.start_program()
-                self._send(session.report())
+                self._take_part(message)
                 return
+            case Rejoined():
+                self._mail.meet_again(message.rank, message.incarnation, message.endpoint)
+                self._absent.discard(message.rank)
+                self._feed(message.rank, 0)
             case AskDump():
                 self._send(Dump(self.dump_waiting()))
             case End():
                 self._answer(partial=False)
-            case Abort() | Refused():
+            case Abort():
                 self._answer(partial=True)
+            case Refused():
+                self._answer(partial=True)
+                self.done = True
+            case Bye():
+                self.done = True
         ready = session.is_ready()
-        self.lacks_packets = session.is_granted and not ready and not self.done
-        if ready and not self.done:
+        if ready and self._answered and isinstance(message, Grant) and not self.done:
+            raise NondeterministicReplay(f"SIP {self.rank} had ended when a SIP that was started again sent it more")
+        self.lacks_packets = session.is_granted and not ready and not self._answered
+        if ready and not self._answered:
             self._run_window()
+
+    def _take_part(self, start: Start) -> None:
+        self._mail.meet(start.endpoints)
+        self._open_window()
+        self.session.costs = self._costs
+        for rank, endpoint in enumerate(start.endpoints):
+            if not endpoint and rank != self.rank:
+                self._absent.add(rank)
+            elif self.log is not None and rank in self.log.logged:
+                self._feed(rank, start.taken[rank])
+        self.start_program()
+        self._report(self.session.report())
+
+    def _feed(self, rank: int, first: int) -> None:
+        """Send a peer what it may lack; what it has it drops."""
+        for frame in self.log.parcels(rank, first) if self.log is not None else ():
+            self._post(rank, frame)
 
     def _run_window(self) -> None:
         self._open_window()
         session = self.session
         session.begin()
-        while (report := session.advance()) is None:
+        while (report := self._advance()) is None:
             if self._gathered:
                 # A window this long had better run beside others.
                 self._gathered = False
                 self._gather(False)
             if self._interrupted():
                 return
+            self.note_step()
+        self._report(report)
+
+    def _advance(self) -> Report | None:
+        """Some events more, so many that looks are not far apart in host time."""
+        began_ns = perf_counter_ns()
+        report = self.session.advance(self._shorter)
+        if report is None:
+            took_ns = perf_counter_ns() - began_ns
+            if took_ns > LOOK_NS:
+                self._shorter *= 8
+            elif took_ns < LOOK_NS // 16:
+                self._shorter = max(self._shorter // 2, 1)
+        return report
+
+    def _report(self, report: Report) -> None:
         self._send(report)
+        if self.log is not None:
+            self.log.mark(self.session.reached_ps)
 
     def _open_window(self) -> None:
         self._window_ns = perf_counter_ns()
@@ -155,14 +236,14 @@ class Participant:
         return spent_ns - sending_ns, sending_ns
 
     def _answer(self, partial: bool) -> None:
-        if not self.done:
-            self.done, self.lacks_packets = True, False
+        if not self._answered:
+            self._answered, self.lacks_packets = True, False
             self._send(Result(self.outcome(), partial))
 
     def _send(self, message: Message) -> None:
-        self._send_to(BROKER, message)
+        self._post(BROKER, encode(message))
 
-    def _send_to(self, to: int, message: Message) -> None:
+    def _post(self, to: int, frame: bytes) -> None:
         began_ns = perf_counter_ns()
-        self._mail.send(to, encode(message))
+        self._mail.send(to, frame)
         self._sending_ns += perf_counter_ns() - began_ns

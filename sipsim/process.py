@@ -1,19 +1,22 @@
 """One SIP's process: a ``Participant`` behind mail. It decides nothing itself."""
 
+import sys
 from collections import deque
 from collections.abc import Callable
 
-from broker.mail import SipMail
+from broker.mail import Disconnected, SipMail
 from broker.mails import mail_for
 from broker.placement import Placement
-from broker.terms import address_of
-from broker.wire import Abort, BadFrame, decode_for_sip
+from broker.terms import BROKER, address_of
+from broker.wire import Abort, BadFrame, CutOff, decode_for_sip, encode
 from sipsim.job import Job
 from sipsim.member import Member
 from sipsim.participant import Participant
 from sipsim.plan import Plan
 from sipsim.seat import Seat
 
+CUT_OFF = 4
+"""The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], Participant]
 
 
@@ -27,15 +30,34 @@ def run_sip(seat: Seat, plan: Plan, job: Job) -> int:
 def run_participant(seat: Seat, make: Make) -> int:
     """Run what ``make(mail, interrupted, gather)`` makes to the end of the run; returns the process's exit code."""
     address = address_of(seat.rank, seat.incarnation)
-    mail = mail_for(seat.broker).sip(address, seat.broker, seat.endpoint)
     letters: deque[bytes] = deque()
+
+    def peer_lost(rank: int, why: str) -> None:
+        mail.send(BROKER, encode(CutOff(rank, why)))
+
+    mail = mail_for(seat.broker).sip(
+        address, seat.broker, seat.endpoint, seat.keys, seat.deadlines, seat.join_timeout_s, peer_lost
+    )
 
     def abort_has_come() -> bool:
         new = mail.control_here()
         letters.extend(new)
-        return any(_is_abort(frame) for frame in new)
+        return mail.cut_off is not None or any(_is_abort(frame) for frame in new)
 
     participant = make(mail, abort_has_come, _gathering(seat.meeting))
+    try:
+        _take_part(participant, mail, letters)
+    except Disconnected as lost:
+        # Whoever is still there goes on without us, or starts us again: we must not speak any more.
+        print(f"SIP {seat.rank}: {lost}", file=sys.stderr)
+        return CUT_OFF
+    if participant.log is not None:
+        participant.log.close()
+    mail.close()
+    return 0
+
+
+def _take_part(participant: Participant, mail: SipMail, letters: deque[bytes]) -> None:
     participant.join()
     while not participant.done:
         if letters:
@@ -44,8 +66,6 @@ def run_participant(seat: Seat, make: Make) -> int:
             participant.handle(mail.parcel())
         else:
             participant.handle(mail.control())
-    mail.close()
-    return 0
 
 
 def _is_abort(frame: bytes) -> bool:

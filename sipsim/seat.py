@@ -2,14 +2,17 @@
 
 import msgspec
 
+from broker.security import SipKeys
+
 
 class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``broker`` and ``endpoint``: the broker's, and where this SIP listens; a TCP port may be ``*``.
 
     ``meeting``: any number, the same for all of a run on this host; None never shares a processor.
+    ``keys``: its part of the run's; None where only processes of this user can come.
     ``log_dir``: a folder for the packets that it sends, from which it can be brought back; empty for none.
     ``faults``: what the user wants to happen to it, in the words of ``--fault``.
-    ``deadlines``: whether silence of others is their death.
+    ``deadlines``: whether silence of others is their death; ``join_timeout_s``: how long the broker may take to answer.
     """
 
     rank: int
@@ -17,6 +20,8 @@ class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     endpoint: str
     incarnation: int = 0
     meeting: int | None = None
+    keys: SipKeys | None = None
     log_dir: str = ""
     faults: tuple[str, ...] = ()
     deadlines: bool = True
+    join_timeout_s: float = 30.0

@@ -19,6 +19,7 @@ from broker.terms import MAX_PS, Channel, pair_delays_ps
 from broker.wire import Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, Engine
 from sipsim.errors import InvariantViolation
+from sipsim.replay import Memory
 
 Ps = int
 EVENTS_BETWEEN_LOOKS = 4096
@@ -57,7 +58,8 @@ class Session:
     """One SIP's side of the synchronisation. Between ``grant`` and the report that ``advance`` returns, it runs.
 
     ``reaction_ps``: from an arrival to a sending that it causes, at least so long; see ``broker.timesync``.
-    ``costs`` tells the host time of a window, running and sending, for its report.
+    ``costs`` tells the host time of a window, running and sending, for its report. A SIP that may have to be brought
+    back calls :meth:`remember` before anything else.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Session:
         self._post = post
         self._out = OutStreams()
         self._outgoing: dict[int, _Outgoing] = {}
+        self._memory: Memory | None = None
         self._in = InStreams()
         self._held: list[tuple[Ps, int, int, int, bytes]] = []
         self._grant: Grant | None = None
@@ -85,6 +88,16 @@ class Session:
         self.model: Model | None = None
         self.costs: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.grants = 0
+
+    def remember(self, logged: dict[int, list[bytes]]) -> None:
+        """From now on compare what comes or is made again. ``logged``: fingerprints of what predecessors sent."""
+        self._memory = Memory(self.rank, logged)
+        self._out = OutStreams({dst: len(packets) for dst, packets in logged.items()})
+
+    @property
+    def reached_ps(self) -> Ps:
+        """Everything that this SIP sends before this time it has sent."""
+        return self._reached_ps
 
     @property
     def packets_sent(self) -> int:
@@ -113,6 +126,8 @@ class Session:
                 f"but SIP {self.rank} let the broker count on sending nothing before {self._sends_ps} ps"
             )
         seq = self._out.number(dst, arrival_ps)
+        if self._memory is not None and self._memory.has_sent(dst, seq, (channel, arrival_ps, body)):
+            return
         outgoing = self._outgoing.get(dst)
         if outgoing is None:
             outgoing = self._outgoing[dst] = _Outgoing(seq)
@@ -125,6 +140,8 @@ class Session:
         """Packets came off their channels. Duplicates are dropped; a gap raises ``LostPacket``."""
         src, packets = parcel.src, parcel.packets
         known = self._in.accept(src, parcel.first, len(packets))
+        if self._memory is not None:
+            self._memory.note_taken(src, parcel.first, packets)
         for index, (channel, arrival_ps, body) in enumerate(packets):
             if index >= known:
                 heapq.heappush(self._held, (arrival_ps, src, channel, parcel.first + index, body))
@@ -133,6 +150,11 @@ class Session:
         """The broker lets this SIP run."""
         self._grant = grant
         self.grants += 1
+
+    def withdraw(self) -> Report:
+        """Give the grant back without having run."""
+        self._grant = None
+        return self.report()
 
     @property
     def is_granted(self) -> bool:
@@ -168,11 +190,14 @@ class Session:
                 )
             engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
 
-    def advance(self) -> Report | None:
-        """Run some events of the granted window; the report once its horizon is reached, else None."""
+    def advance(self, shorter: int = 1) -> Report | None:
+        """Run some events of the granted window; the report once its horizon is reached, else None.
+
+        ``shorter``: by which factor less than usual, where events are slow and somebody wants to look in between.
+        """
         assert self._grant is not None
         horizon_ps = self._grant.horizon_ps
-        if not self.engine.run_before(horizon_ps, EVENTS_BETWEEN_LOOKS):
+        if not self.engine.run_before(horizon_ps, max(EVENTS_BETWEEN_LOOKS // shorter, 1)):
             return None
         self._reached_ps = max(self._reached_ps, self.engine.now_ps + 1 if horizon_ps is None else horizon_ps)
         self._grant = None

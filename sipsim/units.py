@@ -14,6 +14,9 @@ BYTES_PER_KIB = 1024
 
 _SIZE = re.compile(r"([0-9]{1,18})(?:([kmg])i?)?b?", re.ASCII | re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3}
+_TIME = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)(ps|ns|us|ms|s)", re.ASCII)
+_TIME_SCALES = {"s": PS_PER_S, "ms": 10**9, "us": 10**6, "ns": PS_PER_NS, "ps": 1}
+LONGEST_TIME_S = 10**6
 
 
 def _scaled(value: int | float, factor: int) -> int:
@@ -55,6 +58,29 @@ def format_size(nbytes: int) -> str:
         if nbytes and nbytes % unit == 0:
             return f"{nbytes // unit}{suffix}"
     return str(nbytes)
+
+
+def parse_time_ps(text: str) -> int:
+    """``"30us"``, ``"1.5ms"``, ``"0"`` to picoseconds; anything but 0 has a unit.
+
+    Raises:
+        ValueError: with what is allowed, when the text is not a time, or is no whole number of picoseconds.
+    """
+    found = _TIME.fullmatch("0ps" if text == "0" else text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a time; write a number with ps, ns, us, ms or s, such as 30us")
+    exact = Decimal(found[1]) * _TIME_SCALES[found[2]]
+    if exact != int(exact) or exact > LONGEST_TIME_S * PS_PER_S:
+        raise ValueError(f"{text!r} must be a whole number of ps, and at most {LONGEST_TIME_S} s")
+    return int(exact)
+
+
+def format_exact_time_ps(ps: int) -> str:
+    """The shortest exact spelling that :func:`parse_time_ps` reads back: ``30000000`` is ``"30us"``."""
+    for unit, scale in _TIME_SCALES.items():
+        if ps and ps % scale == 0:
+            return f"{ps // scale}{unit}"
+    return "0"
 
 
 def format_time_ps(ps: int) -> str:

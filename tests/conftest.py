@@ -1,7 +1,7 @@
 """House-keeping for every test: what a test starts or opens, it has ended and closed when it is over.
 
 After each test: no new child process, no new open file descriptor, no socket file in the temporary
-directory. After a test that is marked ``processes``, and after the session: no process that a test
+directory. After a test that is marked ``processes`` or ``cluster``, and after the session: no process that a test
 started, however far down and whoever its parent is now. A session in which no test ran fails.
 
 The temporary directory (``tempfile`` and ``TMPDIR``) is one of the session's own, so that other programs on
@@ -212,11 +212,12 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     fds, pids = open_fds(), children()
     yield
     roots = [session.temp, *(path for name, path in request.node.funcargs.items() if name == "tmp_path")]
+    starts_some = any(map(request.node.get_closest_marker, ("processes", "cluster")))
     left = _tell(
         child_process=left_children(pids),
         open_descriptor=new_fds(fds),
         socket_file=left_socket_files(*roots),
-        process=still_running(marked_processes(session.mark)) if request.node.get_closest_marker("processes") else [],
+        process=still_running(marked_processes(session.mark)) if starts_some else [],
     )
     if left:
         pytest.fail(left, pytrace=False)

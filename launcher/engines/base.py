@@ -16,6 +16,11 @@ class Request(NamedTuple):
 
     ``explain``: say at the end how synchronisation stood.
     ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
+    ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
+    ``max_restarts``: deaths of a run that are made good. ``deadlines``: whether silence is a failure at all.
+    ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown, None for all.
+    ``faults``: specs of ``sipsim.faults``, none of them random. ``keep_dir``: for packet logs, "" for none;
+    with ``resume`` those are read first.
     """
 
     plan: Plan
@@ -25,6 +30,17 @@ class Request(NamedTuple):
     progress: Progress
     mail: str = "zmq"
     explain: bool = False
+    hosts: tuple[tuple[str, int | None], ...] = ()
+    bind: str = ""
+    max_restarts: int = 0
+    join_timeout_s: float = 30.0
+    progress_timeout_s: float = 60.0
+    deadlines: bool = True
+    log_dir: str = ""
+    tee: tuple[int, ...] | None = None
+    faults: tuple[str, ...] = ()
+    keep_dir: str = ""
+    resume: bool = False
 
 
 Engine = Callable[[Request, Attention], Outcome]

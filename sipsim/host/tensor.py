@@ -13,6 +13,7 @@ import numpy as np
 from sipsim.address import VIRTUAL_BIT, PhysAddr
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import MemoryAccessError
+from sipsim.host.calls import HostCalls, host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.memory import MemoryStore
 from sipsim.tl.values import Pointer
@@ -32,6 +33,7 @@ class AddressSpace:
     """The virtual addresses of one SIP's tensors, and the HBM that they take. Nothing is ever freed."""
 
     def __init__(self, sip: int, room_bytes: int) -> None:
+        self.calls = HostCalls()
         self._sip = sip
         self._room = room_bytes
         self._next_va = VIRTUAL_BIT
@@ -112,6 +114,7 @@ class Tensor:
                 f"use a multiple of {dp.num_cubes} rows"
             )
         self._memory = memory
+        self.calls = space.calls
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
@@ -135,6 +138,7 @@ class Tensor:
         """Elements of one shard."""
         return self.numel() // self.dp.num_cubes
 
+    @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
         """Overwrite with another tensor's elements, converted to this type; takes no simulated time.
 
@@ -149,6 +153,7 @@ class Tensor:
             self._memory.write(shard.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
         return self
 
+    @host_call
     def fill_(self, value: float) -> "Tensor":
         """Set every element."""
         return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
@@ -161,6 +166,7 @@ class Tensor:
         """All elements in order, little endian."""
         return b"".join(self.shard_bytes())
 
+    @host_call
     def numpy(self) -> "np.ndarray[Any, Any]":
         """A copy on the host."""
         return np.frombuffer(self.tobytes(), self.dtype.numpy).reshape(self.shape).copy()

@@ -8,6 +8,7 @@ import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.dtypes import DTYPES
+from sipsim.host.calls import host_call
 from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of, pointer_to
@@ -24,10 +25,12 @@ class Torch:
     def __init__(self, sip: Sip, evidence_dir: str = "") -> None:
         self._sip = sip
         self._space = AddressSpace(sip.sip, sip.plan.hbm_room_bytes)
+        self.calls = self._space.calls
         self.kernels = KernelQueue(sip, self._space)
         self.distributed = Distributed(sip, self.kernels, evidence_dir)
         self.tensors: list[Tensor] = []
 
+    @host_call
     def zeros(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
         """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a row block a cube."""
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
@@ -50,10 +53,12 @@ class Torch:
         """A device tensor of one value."""
         return self.zeros(shape, dtype=dtype, dp=dp).fill_(value)
 
+    @host_call
     def from_numpy(self, array: "np.ndarray[Any, Any]") -> HostTensor:
         """A host tensor over a NumPy array."""
         return HostTensor(np.asarray(array))
 
+    @host_call
     def launch(self, kernel: Callable[..., None], *args: object, async_op: bool = False) -> Work | None:
         """Run ``kernel(*args, tl)`` on every PE of this SIP that takes part in the wiring (ADR-0023 D10), and wait.
 

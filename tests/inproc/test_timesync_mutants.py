@@ -18,9 +18,10 @@ from simpy.events import EventPriority
 
 from broker.hub import Hub
 from broker.paths import FAR, LeastDelays
+from broker.standing import Standing
 from broker.streams import LostPacket
 from broker.terms import MAX_PS, Channel
-from broker.timesync import Quiet, TimeSync, _Member
+from broker.timesync import Quiet, TimeSync
 from broker.wire import Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, LOCAL
 from sipsim.errors import InvariantViolation
@@ -219,7 +220,7 @@ class PromisesTooMuch(Participant):
 # --- planted in what the broker knows of a SIP ----------------------------------------------------------------
 
 
-class FlightForgotten(_Member):
+class FlightForgotten(Standing):
     def flight_ps(self) -> int:
         return FAR
 
@@ -229,7 +230,7 @@ class _NewestOnly(dict[int, deque[tuple[int, int]]]):
         return super().setdefault(key, deque(maxlen=1))
 
 
-class NewestArrivalOnly(_Member):
+class NewestArrivalOnly(Standing):
     def __init__(self, reaction_ps: int) -> None:
         super().__init__(reaction_ps)
         self.flight = _NewestOnly()
@@ -241,7 +242,7 @@ class _NewestKey(dict[int, int]):
         super().__setitem__(key, value)
 
 
-class ToldByNewestOnly(_Member):
+class ToldByNewestOnly(Standing):
     """A grant asks for what the newest report told of, and for nothing else that is on its way."""
 
     def __init__(self, reaction_ps: int) -> None:
@@ -249,13 +250,13 @@ class ToldByNewestOnly(_Member):
         self.told = _NewestKey()
 
 
-class FlightToRunningIgnored(_Member):
+class FlightToRunningIgnored(Standing):
     def flight_ps(self) -> int:
         return FAR if self.running else super().flight_ps()
 
 
-class Bounding(_Member):
-    """The real ``X`` with its parts taken apart; by itself it bounds as ``_Member`` does."""
+class Bounding(Standing):
+    """The real ``X`` with its parts taken apart; by itself it bounds as ``Standing`` does."""
 
     def promised_ps(self) -> int:
         return FAR if self.promise_ps is None else self.promise_ps
@@ -319,7 +320,7 @@ class PromiseBelowNext(Bounding):
         return min(self.promised_ps(), self.caused_ps())
 
 
-class _PromiseThatStays(_Member):
+class _PromiseThatStays(Standing):
     _kept: int | None = None
 
     @property
@@ -345,7 +346,7 @@ class PromiseOnlyRises(_PromiseThatStays):
             self._kept = max(self._kept or 0, promise_ps)
 
 
-class RunningAtInfinity(_Member):
+class RunningAtInfinity(Standing):
     def sends_ps(self) -> int:
         return self.flight_ps() if self.running else super().sends_ps()
 
@@ -482,7 +483,7 @@ def deciding(kind: type[TimeSync]) -> Parts:
     return Parts(tamper=tamper)
 
 
-def knowing(kind: type[_Member]) -> Parts:
+def knowing(kind: type[Standing]) -> Parts:
     def tamper(hub: Hub, system: System) -> None:
         hub.timesync._members = [kind(reaction_ps) for reaction_ps in system.reactions_ps]
 

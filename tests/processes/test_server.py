@@ -1,19 +1,22 @@
-"""The preloaded server: it starts processes, tells each end, kills when it is told to or is left alone.
+"""The preloaded server: it starts processes on order, tells each end, kills when it is told to or is left alone.
 
-Seen to fail with these bugs planted: a reset connection that raises, a ``KILL`` that is only understood alone, a
-folder that stays when the launcher's end is closed early.
+Seen to fail with these bugs planted: a reset connection that raises, a folder that stays when the launcher's end is
+closed early, an order that is lost when two come in one piece, a stopped server that is waited for for ever, a fork
+that fails and is not told, an incarnation that writes over its predecessor's log, and a set-up whose error ends it.
 """
 
 import os
+import resource
 import select
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from launcher.server import Ended, Server, Started
+from launcher.server import Ended, Fit, News, NotStarted, Server, Started, Told, Unfit
 
 pytestmark = pytest.mark.processes
 
@@ -21,13 +24,47 @@ END_S = 10
 """Nobody needs as long; only for a test not to hang."""
 
 
-def news_until_gone(server: Server) -> list[Started | Ended]:
-    """Everything that it tells until it is gone; blocks."""
-    found = []
-    while not server.gone:
+class Programs:
+    """A trade whose processes are functions by name; an order is the words that one tells."""
+
+    def __init__(self, **programs: Callable[[], int]) -> None:
+        self._programs = programs
+
+    def set_up(self, ticket: str) -> None:
+        if not ticket:
+            raise ValueError("an empty ticket")
+        self._programs[ticket] = lambda: 0
+
+    def run(self, name: str, order: list[str], tell: Callable[[str], None]) -> int:
+        for word in order:
+            tell(word)
+        return self._programs[name]()
+
+
+def served(folder: Path, **programs: Callable[[], int]) -> Server:
+    """A server that has been told to start them all."""
+    server = Server(Programs(**programs), str(folder))
+    for name in programs:
+        server.start(name, 0, [])
+    return server
+
+
+def news_until(server: Server, enough: Callable[[list[News]], bool]) -> list[News]:
+    """Everything that it tells until that is enough, or it is gone; blocks."""
+    found: list[News] = []
+    while not server.gone and not enough(found):
         assert select.select([server.fileno()], [], [], END_S)[0], "it does not end"
         found += server.news()
     return found
+
+
+def all_ended(count: int) -> Callable[[list[News]], bool]:
+    return lambda found: sum(isinstance(event, Ended) for event in found) == count
+
+
+def first_started(server: Server) -> Started:
+    found = news_until(server, lambda found: any(isinstance(event, Started) for event in found))
+    return next(event for event in found if isinstance(event, Started))
 
 
 def stand() -> int:
@@ -53,8 +90,8 @@ def test_it_tells_how_each_process_ends(tmp_path):
         "raises": fail,
         "leaves": partial(os._exit, 9),
     }
-    server = Server(programs, str(tmp_path))
-    news = news_until_gone(server)
+    server = served(tmp_path, **programs)
+    news = news_until(server, all_ended(5))
     server.close()
     started = [event for event in news if isinstance(event, Started)]
     assert [event.name for event in started] == list(programs)
@@ -63,62 +100,130 @@ def test_it_tells_how_each_process_ends(tmp_path):
     assert {event.pid for event in started} == {event.pid for event in news if isinstance(event, Ended)}
     assert (tmp_path / "good.log").read_text() == "hello\n"
     assert "ValueError: as it must" in (tmp_path / "raises.log").read_text()
+    assert (server.gone, server.status) == (True, 0)
 
 
 def test_it_kills_them_all_when_told_to(tmp_path):
-    server = Server({"a": stand, "b": stand, "c": lambda: 0}, str(tmp_path))
+    server = served(tmp_path, a=stand, b=stand, c=lambda: 0)
     server.kill_all()
     server.kill_all()
-    ended = {event.name: event.status for event in news_until_gone(server) if isinstance(event, Ended)}
+    found = news_until(server, all_ended(3))
+    ended = {event.name: event.status for event in found if isinstance(event, Ended)}
     server.close()
     assert (ended["a"], ended["b"]) == (-signal.SIGKILL, -signal.SIGKILL)
     assert ended["c"] in (0, -signal.SIGKILL)
     assert (tmp_path / "a.log").exists()
 
 
+def test_it_sends_one_of_them_a_signal(tmp_path):
+    server = served(tmp_path, a=stand, b=stand)
+    server.kill("a", signal.SIGTERM)
+    server.kill("nobody")
+    found = news_until(server, all_ended(1))
+    server.close()
+    assert [(event.name, event.status) for event in found if isinstance(event, Ended)] == [("a", -signal.SIGTERM)]
+
+
+def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
+    server = served(tmp_path, a=partial(say, "hello"))
+    news_until(server, all_ended(1))
+    server.start("a", 1, [])
+    (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, Ended))
+    server.close()
+    assert (ended.name, ended.incarnation, ended.status) == ("a", 1, 0)
+    assert (tmp_path / "a.log").read_text() == "hello\n--- incarnation 1 ---\nhello\n"
+
+
+def test_what_a_process_tells_is_passed_on(tmp_path):
+    server = Server(Programs(a=lambda: 0), str(tmp_path))
+    server.start("a", 3, ["one", "two"])
+    found = news_until(server, lambda found: sum(isinstance(event, Told) for event in found) == 2)
+    server.close()
+    assert [event for event in found if isinstance(event, Told)] == [Told("a", 3, "one"), Told("a", 3, "two")]
+
+
+def test_a_set_up_comes_before_the_first_start_and_what_is_wrong_with_it_is_told(tmp_path):
+    server = Server(Programs(), str(tmp_path))
+    server.set_up("")
+    server.set_up("a")
+    server.start("a", 0, [])
+    first, second, *rest = news_until(server, all_ended(1))
+    server.close()
+    assert (first, second) == (Unfit("an empty ticket"), Fit())
+    assert [event.status for event in rest if isinstance(event, Ended)] == [0]
+
+
+def test_a_process_that_cannot_be_started_is_news(tmp_path):
+    """No descriptor is left for its log; afterwards there is one again."""
+    server = Server(Programs(a=lambda: 0), str(tmp_path))
+    server.set_up("a")
+    news_until(server, bool)
+    soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1, hard))
+    server.start("a", 0, [])
+    (news,) = news_until(server, bool)
+    assert news == NotStarted("a", 0, f"Too many open files ({tmp_path}/a.log); raise ulimit -n")
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    server.start("a", 1, [])
+    assert [event.status for event in news_until(server, all_ended(1)) if isinstance(event, Ended)] == [0]
+    server.close()
+
+
 def test_orders_that_it_has_no_time_to_read(tmp_path):
-    """It is held until its process has ended and more orders wait than it reads at once: it goes with some unread."""
-    server = Server({"a": stand}, str(tmp_path))
-    select.select([server.fileno()], [], [])
-    (started,) = server.news()
+    """It is held until its process has ended and more orders wait than it reads at once; none is lost."""
+    server = served(tmp_path, a=stand)
+    started = first_started(server)
     handle = os.pidfd_open(started.pid)
-    os.kill(server._pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, server._pid, os.WSTOPPED)
+    os.kill(server.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED)
     os.kill(started.pid, signal.SIGTERM)
     assert select.select([handle], [], [], END_S)[0]
-    for _ in range(20):
+    while not server.unsent:
+        server.start("a" * 60_000, 0, [])
         server.kill_all()
-    os.kill(server._pid, signal.SIGCONT)
-    ended = news_until_gone(server)
+    os.kill(server.pid, signal.SIGCONT)
+    (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, Ended))
     server.close()
     os.close(handle)
-    assert ended == [Ended("a", started.pid, -signal.SIGTERM)]
+    assert ended == Ended("a", 0, started.pid, -signal.SIGTERM)
 
 
 def test_left_alone_it_kills_them_and_removes_their_folder(tmp_path):
     """What becomes of a launcher that is killed: its end of the socket is closed before the processes have ended."""
     folder = tmp_path / "run"
     folder.mkdir()
-    server = Server({"a": stand}, str(folder))
-    select.select([server.fileno()], [], [])
-    (started,) = server.news()
+    server = served(folder, a=stand)
+    started = first_started(server)
     handle = os.pidfd_open(started.pid)
-    server.close()
+    server.abandon()
     assert select.select([handle], [], [], 0)[0], "it outlives the server"
     os.close(handle)
     assert not folder.exists()
 
 
 def test_when_it_is_killed_the_kernel_ends_its_children(tmp_path):
-    server = Server({"a": stand}, str(tmp_path))
-    select.select([server.fileno()], [], [])
-    (started,) = server.news()
+    server = served(tmp_path, a=stand)
+    started = first_started(server)
     handle = os.pidfd_open(started.pid)
-    os.kill(server._pid, signal.SIGKILL)
-    assert news_until_gone(server) == []
+    os.kill(server.pid, signal.SIGKILL)
+    assert news_until(server, all_ended(1)) == []
     assert select.select([handle], [], [], END_S)[0]
     os.close(handle)
+    assert server.status == -signal.SIGKILL
     server.close()
+
+
+def test_one_that_is_stopped_does_not_keep_the_end_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("launcher.server.CLOSE_S", 0.01)
+    server = served(tmp_path, a=stand)
+    started = first_started(server)
+    handle = os.pidfd_open(started.pid)
+    os.kill(server.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+    server.close()
+    assert select.select([handle], [], [], END_S)[0]
+    os.close(handle)
+    assert server.status == -signal.SIGKILL
 
 
 def test_its_children_have_no_terminal_input_and_a_log_of_their_own(tmp_path):
@@ -126,8 +231,8 @@ def test_its_children_have_no_terminal_input_and_a_log_of_their_own(tmp_path):
         return say(repr(os.read(0, 1)), str(os.getsid(0) != sid))
 
     sid = os.getsid(0)
-    server = Server({"a": ask, "b": partial(say, "b")}, str(tmp_path))
-    news_until_gone(server)
+    server = served(tmp_path, a=ask, b=partial(say, "b"))
+    news_until(server, all_ended(2))
     server.close()
     logs = {path.name: path.read_text() for path in Path(tmp_path).iterdir()}
     assert logs == {"a.log": "b'' True\n", "b.log": "b\n"}
@@ -136,7 +241,7 @@ def test_its_children_have_no_terminal_input_and_a_log_of_their_own(tmp_path):
 def test_it_starts_them_fast(tmp_path):
     """Fifty processes in less time than one interpreter takes to import NumPy a few times."""
     began = time.monotonic()
-    server = Server({f"p{number}": lambda: 0 for number in range(50)}, str(tmp_path))
-    assert len(news_until_gone(server)) == 100
+    server = served(tmp_path, **{f"p{number}": lambda: 0 for number in range(50)})
+    assert len(news_until(server, all_ended(50))) == 100
     server.close()
     assert time.monotonic() - began < 5

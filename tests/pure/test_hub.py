@@ -10,6 +10,7 @@ from broker.wire import (
     AskDump,
     AskStatus,
     AskSync,
+    Bye,
     Deadlock,
     Dump,
     End,
@@ -99,7 +100,7 @@ def test_the_last_join_starts_the_run() -> None:
     hub = Hub(SIZE, RING)
     assert hub.handle(2, join(2)) == []
     assert hub.handle(0, join(0)) == []
-    start = Start(("ipc://0", "ipc://1", "ipc://2"))
+    start = Start(("ipc://0", "ipc://1", "ipc://2"), (0, 0, 0))
     assert hub.handle(1, join(1)) == [(LAUNCHER, Started()), (0, start), (1, start), (2, start)]
 
 
@@ -122,6 +123,7 @@ def test_the_end_when_nobody_waits() -> None:
     assert answer_all(hub, 2, partial=False) == [
         (LAUNCHER, RankResult(2, b"r2", False)),
         (LAUNCHER, Finished(3, 0, 0, 0)),
+        *((rank, Bye()) for rank in range(SIZE)),
     ]
     assert hub.phase is Phase.DONE
 
@@ -236,7 +238,7 @@ def test_a_lost_sip_stops_the_others_and_is_not_waited_for() -> None:
 def test_the_last_one_owing_may_be_lost_during_the_end() -> None:
     hub = ending()
     answer_all(hub, 0, 2, partial=False)
-    assert hub.handle(LAUNCHER, Lost(1, "signal 9")) == [(LAUNCHER, Finished(3, 0, 0, 0))]
+    assert to_launcher(hub.handle(LAUNCHER, Lost(1, "signal 9"))) == [Finished(3, 0, 0, 0)]
 
 
 def test_who_is_lost_after_its_answer_is_no_loss() -> None:

@@ -44,7 +44,7 @@ def test_all_ranks_in_any_order() -> None:
         (
             replace(FIRST, rank=2, host="beta", plan_digest="e" * 64),
             "SIP 2 (beta) and SIP 0 (alpha) have different plans (eeeeeeeeeeee, dddddddddddd); "
-            "give all SIPs the same config and algorithm",
+            "give all SIPs the same config, algorithm and script",
         ),
     ],
 )

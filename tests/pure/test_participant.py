@@ -14,6 +14,7 @@ from broker.wire import (
     Abort,
     AskDump,
     BadFrame,
+    Bye,
     Dump,
     End,
     Failed,
@@ -205,14 +206,17 @@ def test_it_joins_meets_starts_and_ends(member: Dummy) -> None:
     assert (report.now_ps, report.next_ps) == (0, 5)
     assert member.gets(AskDump()) == [Dump(b"dump")]
     assert member.gets(End()) == [Result(b"outcome", False)]
-    assert member.done
     assert member.gets(End(), Abort("again")) == [], "it answers once"
+    assert not member.done, "a peer may need it yet"
+    assert member.gets(Bye()) == []
+    assert member.done
 
 
 @pytest.mark.parametrize("message", [Abort("why"), Refused("why")])
 def test_a_run_that_ends_early_gets_what_there_is(member: Dummy, message: Message) -> None:
     member.gets(START)
     assert member.gets(message) == [Result(b"outcome", True)]
+    member.gets(Bye())
     assert member.done
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.units import drain_ps, format_size, format_time_ps, gbytes_per_s_to_bps, ns_to_ps, parse_size_bytes
+from sipsim.units import (
+    drain_ps,
+    format_exact_time_ps,
+    format_size,
+    format_time_ps,
+    gbytes_per_s_to_bps,
+    ns_to_ps,
+    parse_size_bytes,
+    parse_time_ps,
+)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +130,23 @@ def test_format_size_is_read_back(nbytes: int) -> None:
 def test_format_time(picoseconds: int, text: str) -> None:
     """Planted: ``>`` in place of ``>=`` at a unit's edge."""
     assert format_time_ps(picoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "picoseconds"),
+    [("0", 0), ("1ps", 1), ("30us", 30_000_000), ("1.5ms", 15 * 10**8), ("0.25s", 25 * 10**10), ("1.001ns", 1001)],
+)
+def test_times_are_read_exactly(text: str, picoseconds: int) -> None:
+    """Planted: a float on the way."""
+    assert parse_time_ps(text) == picoseconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "us", "1 us", "-1us", "1e3us", "1us ", "٣us", "1.us", "0.5ps", "1000001s"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a time|must be a whole number of ps"):
+        parse_time_ps(text)
+
+
+@given(st.integers(0, 10**18))
+def test_an_exact_time_is_read_back(picoseconds: int) -> None:
+    assert parse_time_ps(format_exact_time_ps(picoseconds)) == picoseconds

@@ -1,0 +1,145 @@
+"""What the values of flags may be: types of arguments, each with what it says of a value that it refuses.
+
+Pure, but for ``hosts`` that are in a file.
+"""
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from sipsim.units import parse_size_bytes
+
+Hosts = tuple[tuple[str, int | None], ...]
+"""Names of hosts, each with how many SIPs it takes; None: as many as its share is."""
+MOST_SLOTS = 4096
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII)
+
+
+class Whole:
+    """A whole number of at least ``least``, and at most ``most``."""
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._least = least
+        self._most = most
+
+    def __call__(self, text: str) -> int:
+        number = int(text) if re.fullmatch("-*[0-9]{1,30}", text) and not text.startswith("--") else None
+        if number is None or number < self._least or (self._most is not None and number > self._most):
+            upto = "" if self._most is None else f" and at most {self._most}"
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {self._least}{upto}")
+        return number
+
+
+def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
+    """Several of something, with commas between."""
+
+    def parse_list(text: str) -> list[int]:
+        return [item(part) for part in text.split(",")]
+
+    return parse_list
+
+
+def place(text: str) -> tuple[int, int, int]:
+    """A PE, as SIP.CUBE.PE."""
+    parts = text.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def size(text: str) -> int:
+    """Bytes, at least one."""
+    try:
+        nbytes = parse_size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if nbytes < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 byte")
+    return nbytes
+
+
+def shape(text: str) -> tuple[int, int]:
+    """Width and height of a grid."""
+    width, cross, height = text.lower().partition("x")
+    if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")
+    return int(width), int(height)
+
+
+def seconds(text: str) -> float:
+    """A span of wall time."""
+    try:
+        span = float(text)
+    except ValueError:
+        span = 0.0
+    if not 0 < span < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return span
+
+
+def hosts(text: str) -> Hosts:
+    """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line; what follows a ``#`` there is not read."""
+    words = _words_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")
+    found = tuple(_host(word.strip()) for word in words)
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise argparse.ArgumentTypeError(f"host {name!r} is named twice; write {name}:2 for two SIPs on it")
+    return found
+
+
+def _words_of_file(path: Path) -> list[str]:
+    try:
+        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise argparse.ArgumentTypeError(f"file {str(path)!r} cannot be read: {why}") from None
+    words = [line for line in lines if line]
+    if not words:
+        raise argparse.ArgumentTypeError(f"file {str(path)!r} names no host; write one HOST or HOST:SIPS a line")
+    return words
+
+
+def _host(word: str) -> tuple[str, int | None]:
+    # An IPv6 address has colons of its own, and stands in brackets then.
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(.*))?", word, re.ASCII)
+    name = found[1] if found else ""
+    if found is None or not (_HOST.fullmatch(name) or (name.startswith("[") and _is_address(name[1:-1]))):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE")
+    if found[2] is None:
+        return name.strip("[]"), None
+    if not re.fullmatch("[0-9]{1,9}", found[2], re.ASCII) or not 1 <= int(found[2]) <= MOST_SLOTS:
+        allowed = f"a whole number of SIPs from 1 to {MOST_SLOTS}"
+        raise argparse.ArgumentTypeError(f"{word!r}: {found[2]!r} must be {allowed}, such as {name}:2")
+    return name.strip("[]"), int(found[2])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def bind(text: str) -> str:
+    """An address of this machine, by number, that other machines can reach."""
+    allowed = "an IP address of this machine, such as 10.0.0.1"
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be {allowed}") from None
+    if address.is_unspecified or address.is_multicast:
+        raise argparse.ArgumentTypeError(f"{text!r} stands for many; it must be {allowed}")
+    return str(address)
+
+
+def ranks(text: str) -> tuple[int, ...] | None:
+    """``all`` (None), ``none`` or ranks with commas between."""
+    if text in ("all", "none"):
+        return None if text == "all" else ()
+    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} must be all, none or ranks, such as 0,1")
+    return tuple(sorted({int(rank) for rank in text.split(",")}))

@@ -1,0 +1,34 @@
+"""The engine that suits where the launcher was started."""
+
+import os
+from collections.abc import Mapping
+
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.outcome import Outcome
+from sipsim.errors import ConfigError
+
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+@ENGINES.register("auto")
+def run_where_it_suits(request: Request, attention: Attention) -> Outcome:
+    """slurm in an allocation, mpi below an mpiexec, ssh with --hosts, else local."""
+    return ENGINES.get(which(os.environ, bool(request.hosts)))(request, attention)
+
+
+def which(environ: Mapping[str, str], has_hosts: bool) -> str:
+    """The name of the engine.
+
+    Raises:
+        ConfigError: when as many launchers were started as there are processes.
+    """
+    if "SLURM_JOB_ID" in environ:
+        return "slurm"
+    size = next((environ[name] for name in SIZES if name in environ), None)
+    if size is not None and size != "1":
+        told = f"--engine auto: mpiexec has started {size} launchers"
+        raise ConfigError(f"{told}; start one, outside mpiexec, with --engine mpi and --hosts")
+    if size is not None and has_hosts:
+        return "mpi"
+    return "ssh" if has_hosts else "local"

@@ -1,0 +1,59 @@
+"""Agents that somebody else starts, as a Kubernetes Job does: they wait for the bootstrap that is written here."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.hosts.agents import run_on_agents
+from launcher.hosts.starters import Boot, specs_of
+from launcher.outcome import Outcome
+from launcher.ticket import write_private
+from sipsim.errors import ConfigError
+
+WHY = "--engine k8s"
+BOOTSTRAP = "AHBM_BOOTSTRAP"
+
+
+@ENGINES.register("k8s")
+def run_for_kubernetes(request: Request, attention: Attention) -> Outcome:
+    """SIPs by agents that wait for the file AHBM_BOOTSTRAP (configs/k8s)."""
+    return run_on_agents(request, attention, FileStarter(request))
+
+
+class FileStarter:
+    """Writes a file, and starts nothing; see ``launcher.hosts.starters.Starter``."""
+
+    can_revive = False
+    rank_names = ("JOB_COMPLETION_INDEX",)
+
+    def __init__(self, request: Request) -> None:
+        self.specs = specs_of(request.hosts, WHY)
+        told = os.environ.get(BOOTSTRAP)
+        if not told:
+            raise ConfigError(f"{WHY} needs {BOOTSTRAP}: the file to write for agents; see configs/k8s/ahbm-job.yaml")
+        self._path = Path(told)
+
+    def begin(self, boot: Boot) -> None:
+        """The file, for its owner alone.
+
+        Raises:
+            ConfigError: when it cannot be written.
+        """
+        try:
+            write_private(self._path, boot(None))
+        except OSError as error:
+            raise ConfigError(f"{BOOTSTRAP}={self._path}: cannot be written: {error.strerror}") from None
+
+    def revive(self, host: int) -> None:
+        """Nobody here can."""
+
+    def ended(self) -> list[tuple[int | None, str]]:
+        """Nothing was started."""
+        return []
+
+    def close(self) -> None:
+        """Its keys are of no use any more."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()

@@ -1,0 +1,93 @@
+"""Agents by mpiexec, Open MPI's or MPICH's: one process a host. No MPI is used beside that, none need be installed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.hosts.agents import run_on_agents
+from launcher.hosts.starters import Boot, Running, agent_command, end_all, program, specs_of
+from launcher.outcome import Outcome
+from launcher.ticket import write_private
+from sipsim.errors import ConfigError
+
+WHY = "--engine mpi"
+SHARED = "AHBM_SHARED_DIR"
+ASK_S = 20.0
+
+
+@ENGINES.register("mpi")
+def run_by_mpi(request: Request, attention: Attention) -> Outcome:
+    """SIPs on the hosts of --hosts, reached by mpiexec."""
+    return run_on_agents(request, attention, MpiStarter(request))
+
+
+class MpiStarter:
+    """One mpiexec for all; see ``launcher.hosts.starters.Starter``.
+
+    It hands its standard input to one process at most, so the bootstrap is a file for its owner alone, in the run's
+    folder or in AHBM_SHARED_DIR, where all hosts must see it.
+    """
+
+    can_revive = False
+
+    def __init__(self, request: Request) -> None:
+        self.specs = specs_of(request.hosts, WHY)
+        self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
+        self._is_open_mpi = _is_open_mpi(self._mpiexec)
+        self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
+        self._run_dir = Path(request.run_dir)
+        shared = os.environ.get(SHARED)
+        self._bootstrap = Path(shared or request.run_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
+        if not self._bootstrap.parent.is_dir():
+            raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
+        self._running: list[Running] = []
+        self._told = False
+
+    def begin(self, boot: Boot) -> None:
+        """All by one mpiexec."""
+        write_private(self._bootstrap, boot(None))
+        names = [spec.name for spec in self.specs]
+        argv = [self._mpiexec, "-n", str(len(names))]
+        if self._is_open_mpi:
+            argv += ["--map-by", "ppr:1:node", "--host", ",".join(names), "--oversubscribe"]
+            argv += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        else:
+            argv += ["-ppn", "1", "-hosts", ",".join(names)]
+        argv += ["sh", "-c", agent_command("--bootstrap", str(self._bootstrap))]
+        self._running.append(Running(argv, self._run_dir / "mpiexec.words"))
+
+    def revive(self, host: int) -> None:
+        """An MPI job that has lost a process is over."""
+
+    def ended(self) -> list[tuple[int | None, str]]:
+        """All at once."""
+        if self._told or not self._running[0].has_ended:
+            return []
+        self._told = True
+        return [(None, self._running[0].last_words())]
+
+    def close(self) -> None:
+        """SIGTERM once, and no file is left."""
+        self._bootstrap.unlink(missing_ok=True)
+        end_all(self._running)
+
+
+def _is_open_mpi(mpiexec: str) -> bool:
+    """Whose mpiexec it is.
+
+    Raises:
+        ConfigError: when it is neither.
+    """
+    try:
+        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=ASK_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{WHY}: {mpiexec} --version cannot be run: {error}") from None
+    said = done.stdout + done.stderr
+    if "Open MPI" in said or "OpenRTE" in said:
+        return True
+    if "HYDRA" in said or "MPICH" in said:
+        return False
+    first = next(iter(said.splitlines()), "nothing")
+    raise ConfigError(f"{WHY}: {mpiexec} is neither Open MPI's nor MPICH's, it says {first!r}; set AHBM_MPIEXEC")

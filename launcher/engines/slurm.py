@@ -1,0 +1,97 @@
+"""Agents by Slurm: one srun task a node, in the allocation that there is or in one of its own."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from launcher.attention import Attention
+from launcher.engines.base import ENGINES, Request
+from launcher.facts import HostSpec
+from launcher.hosts.agents import run_on_agents
+from launcher.hosts.starters import Boot, Running, agent_command, end_all, program, specs_of
+from launcher.outcome import Outcome
+from sipsim.errors import ConfigError
+
+WHY = "--engine slurm"
+JOB = "SLURM_JOB_ID"
+NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+NODE_RANK = "SLURM_NODEID"
+ASK_S = 5.0
+
+
+@ENGINES.register("slurm")
+def run_by_slurm(request: Request, attention: Attention) -> Outcome:
+    """SIPs on the nodes of a Slurm allocation, or on those of --hosts."""
+    return run_on_agents(request, attention, SlurmStarter(request))
+
+
+class SlurmStarter:
+    """One srun for all; see ``launcher.hosts.starters.Starter``.
+
+    Slurm keeps a step's standard input for its tasks, so the bootstrap needs no file, and its end is the agents' end.
+    """
+
+    rank_names = (NODE_RANK,)
+
+    def __init__(self, request: Request) -> None:
+        self._srun = program("srun", WHY)
+        self._inside = JOB in os.environ
+        self.specs = specs_of(request.hosts, WHY) if request.hosts else _of_the_allocation()
+        # With a budget for restarts the loss of one host must not be that of all.
+        self._kill_all = request.max_restarts == 0
+        self.can_revive = False
+        self._folder = Path(request.run_dir)
+        self._name = f"ahbm-{self._folder.name}"
+        self._running: list[Running] = []
+        self._told = False
+
+    def begin(self, boot: Boot) -> None:
+        """All by one srun, which must neither wait for cores nor end a run because one task is done."""
+        n_hosts = len(self.specs)
+        argv = [self._srun, f"-K{int(self._kill_all)}", "--wait=0", "-O", "-N", str(n_hosts), "-n", str(n_hosts)]
+        argv += ["--ntasks-per-node=1", "--export=ALL", "--mpi=none", "-J", self._name]
+        argv += ["--overlap"] if self._inside else []
+        names = [spec.name for spec in self.specs if spec.name]
+        argv += ["-w", ",".join(names)] if names else []
+        argv += ["sh", "-c", agent_command("--stdin")]
+        self._running.append(Running(argv, self._folder / "srun.words", boot(None)))
+
+    def revive(self, host: int) -> None:
+        """Slurm gives a node that has failed back to nobody."""
+
+    def ended(self) -> list[tuple[int | None, str]]:
+        """All at once."""
+        if self._told or not self._running[0].has_ended:
+            return []
+        self._told = True
+        return [(None, self._running[0].last_words())]
+
+    def close(self) -> None:
+        """SIGTERM once; a step that does not mind it is cancelled by its number."""
+        end_all(self._running, before_the_end=self._cancel)
+
+    def _cancel(self) -> None:
+        if not self._inside:
+            self._ask("scancel", f"--name={self._name}")
+            return
+        for line in self._ask("squeue", "--steps", "--noheader", f"--jobs={os.environ[JOB]}", "--format=%i %j"):
+            step, _, name = line.partition(" ")
+            if name.strip() == self._name:
+                self._ask("scancel", step)
+
+    def _ask(self, *argv: str) -> list[str]:
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=ASK_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        return done.stdout.splitlines()
+
+
+def _of_the_allocation() -> list[HostSpec]:
+    """As many hosts as it has nodes; agents tell their names."""
+    if JOB not in os.environ:
+        raise ConfigError(f"{WHY} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2")
+    told = next((os.environ[name] for name in NODES if name in os.environ), "")
+    if not told.isdigit() or int(told) < 1:
+        raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} tells the number of nodes; give --hosts")
+    return [HostSpec(f"node {number}") for number in range(int(told))]

@@ -1,0 +1,74 @@
+"""What the run loop sees of the hosts on which SIPs run: a crew. Where they are and how to reach them is its matter."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from broker.security import JobKeys
+from launcher.engines.base import Request
+from launcher.facts import Fact, HostSpec
+from launcher.processes import Look
+from launcher.server import Server
+
+
+class Crew(Protocol):
+    """The hosts of one run. Nothing here blocks but ``close``."""
+
+    @property
+    def specs(self) -> Sequence[HostSpec]:
+        """The hosts, by node rank."""
+
+    @property
+    def broker_endpoint(self) -> str:
+        """Where the broker is to listen."""
+
+    @property
+    def keys(self) -> JobKeys | None:
+        """The keys of the run; None where only processes of this user can come."""
+
+    @property
+    def meeting(self) -> int | None:
+        """By which number SIPs and the broker find a processor to share; None where they have none in common."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its processes are this host's."""
+
+    @property
+    def looks(self) -> Mapping[str, Look]:
+        """How its processes on other hosts looked when they were last told of."""
+
+    @property
+    def pollables(self) -> list[Any]:
+        """Sockets or descriptors that are readable when there may be facts."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something could not be sent yet and should be tried again soon."""
+
+    def facts(self) -> list[Fact]:
+        """What has happened on the hosts since the last call, joining and leaving included."""
+
+    def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
+        """Where a SIP on that host is to listen."""
+
+    def folder(self, host: int) -> str:
+        """A private folder of the run there."""
+
+    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
+        """Start a process there."""
+
+    def kill(self, host: int, name: str) -> None:
+        """Kill a process there."""
+
+    def revive(self, host: int) -> None:
+        """Start another agent there."""
+
+    def disturb(self, kind: str, host: str) -> bool:
+        """A fault that the user asked for: ``agent`` kills that host's agent, ``cut`` its connection; whether it did."""
+
+    def close(self, well: bool) -> None:
+        """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
+
+
+Muster = Callable[[Request, Server], Crew]
+"""What an engine is to the loop: makes the crew, once this host's server is forked."""

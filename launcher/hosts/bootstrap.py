@@ -1,0 +1,139 @@
+"""What an agent has to be told before it can say hello: where the launcher is, and its key. And the way there."""
+
+import contextlib
+import fcntl
+import socket
+import struct
+
+import msgspec
+
+from broker.security import AgentKeys, is_loopback
+from sipsim import VERSION
+from sipsim.errors import ConfigError
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+SIOCGIFADDR = 0x8915
+DISCARD_PORT = 9
+"""Nothing is ever sent there: to connect a datagram socket only asks for the way."""
+
+
+class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One agent's, or one for all: then ``node_rank`` is None and ``keys`` has an entry a host, by node rank.
+
+    ``rank_names``: the environment variables that may tell the node rank; empty for all that are known.
+    """
+
+    version: str = VERSION
+    launcher: str
+    n_hosts: int
+    node_rank: int | None = None
+    keys: tuple[AgentKeys, ...] = ()
+    rank_names: tuple[str, ...] = ()
+    deadlines: bool = True
+
+    def text(self) -> str:
+        """As one line of JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_text(text: str, where: str) -> "Bootstrap":
+        """The reverse, checked.
+
+        Raises:
+            ConfigError: when it is something else.
+        """
+        try:
+            version = msgspec.json.decode(text, type=_Version).version
+            if version != VERSION:
+                raise ConfigError(f"{where} was written by version {version}, this is {VERSION}; install one version")
+            return msgspec.json.decode(text, type=Bootstrap)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{where} holds no bootstrap of ahbm-launch: {error}") from None
+
+    def keys_of(self, node_rank: int) -> AgentKeys | None:
+        """The keys of the agent of that host."""
+        if not self.keys:
+            return None
+        return self.keys[0] if self.node_rank is not None else self.keys[node_rank]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+def host_of(endpoint: str) -> str:
+    """The address in a TCP endpoint."""
+    return endpoint.partition("://")[2].rpartition(":")[0].strip("[]")
+
+
+def tcp(address: str, port: str = "*") -> str:
+    """An endpoint; the system chooses a port."""
+    return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+
+
+def address_towards(host: str) -> str:
+    """Which address of this machine packets to ``host`` come from.
+
+    Raises:
+        OSError: when its name has no address, or no way leads there.
+    """
+    family, kind, proto, _, place = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, proto) as asked:
+        asked.connect(place)
+        address: str = asked.getsockname()[0]
+        return address
+
+
+def sip_address(launcher: str, bind: str = "") -> str:
+    """Where the SIPs of this host listen: on the address by which it reaches the launcher, unless told otherwise.
+
+    Raises:
+        ConfigError: when other hosts could not reach them there.
+    """
+    there = host_of(launcher)
+    try:
+        address = bind or address_towards(there)
+    except OSError as error:
+        raise ConfigError(f"no way leads to the launcher at {there}: {error}; give --bind") from None
+    if is_loopback(tcp(address)) and not is_loopback(launcher):
+        raise ConfigError(f"{address} resolves to a loopback address; give --bind with one that other hosts can reach")
+    return address
+
+
+def launcher_address(hosts: list[str], bind: str = "") -> str:
+    """Where the launcher and the broker listen for ``hosts``, as far as their names are known.
+
+    Raises:
+        ConfigError: when no address can be found, or it would be one that the hosts cannot reach.
+    """
+    if bind:
+        return bind
+    if hosts and all(host in LOCAL_NAMES for host in hosts):
+        return _towards(hosts[0])
+    # Names of hosts need not have addresses here: ssh and Slurm have ways of their own to find them.
+    found = [address for address in map(_towards, [*hosts, socket.gethostname()]) if address]
+    far = [address for address in found if not is_loopback(tcp(address))] or interface_addresses()
+    if len(far) == 1 or (far and found):
+        return far[0]
+    if far:
+        raise ConfigError(f"this machine has several addresses; give --bind with one of {', '.join(far)}")
+    what = f"{socket.gethostname()} resolves to a loopback address" if found else "this machine has no address"
+    raise ConfigError(f"{what}; give --bind with one that all hosts can reach")
+
+
+def interface_addresses() -> list[str]:
+    """The IPv4 addresses of this machine's interfaces, but loopback, as far as the system tells."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                told = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found.append(socket.inet_ntoa(told[20:24]))
+    return [address for address in found if not is_loopback(tcp(address))]
+
+
+def _towards(host: str) -> str:
+    try:
+        return address_towards(host)
+    except OSError:
+        return ""

@@ -1,0 +1,152 @@
+"""What agents and the launcher say to each other, as MessagePack with a schema, bounds and nothing that could be code.
+
+Up: facts of an agent and of the server that it passes on. Down: orders for that server, and the end.
+"""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from broker.terms import MAX_FRAME_BYTES
+from launcher.server import News, news_from
+
+PIECE_BYTES = 2**20
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
+"""Of a process, or of a file: never a path."""
+Text = Annotated[str, Meta(max_length=2**20)]
+Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
+Number = Annotated[int, Meta(ge=0, le=2**31)]
+
+
+class BadWords(ValueError):
+    """Bytes that neither an agent nor the launcher says."""
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Hello(_Message, tag="hello", frozen=True):
+    """An agent is ready. ``name``: of its host. ``address``: where its SIPs can listen. ``folder``: its private one."""
+
+    node_rank: Number
+    name: Name
+    pid: Number
+    version: Text
+    address: Text
+    folder: Text
+
+
+class Passed(_Message, tag="news", frozen=True):
+    """News of the agent's server, as JSON."""
+
+    line: Text
+
+    @staticmethod
+    def of(fields: list[Any]) -> "Passed":
+        """From what the server said."""
+        return Passed(json.dumps(fields))
+
+    def news(self) -> News:
+        """What it is.
+
+        Raises:
+            BadWords: when it is no news.
+        """
+        try:
+            return news_from(json.loads(self.line))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise BadWords(f"no news: {error}") from None
+
+
+class Log(_Message, tag="log", frozen=True):
+    """What a process has written since the last one."""
+
+    name: Name
+    data: Piece
+
+
+class File(_Message, tag="file", frozen=True):
+    """A piece of a file that a process has left for the launcher; the next piece follows."""
+
+    name: Name
+    data: Piece
+
+
+class Looked(_Message, tag="looked", frozen=True):
+    """How the processes look: state letter and CPU ticks, by name."""
+
+    looks: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=1)], Number]], Meta(max_length=4096)]
+
+
+class Beat(_Message, tag="beat", frozen=True):
+    """Still here."""
+
+
+class Left(_Message, tag="left", frozen=True):
+    """The agent has ended all its processes and leaves; ``why`` is empty when it was told to."""
+
+    why: Text
+
+
+class Order(_Message, tag="order", frozen=True):
+    """An order for the agent's server, as JSON."""
+
+    line: Text
+
+    @staticmethod
+    def of(fields: list[Any]) -> "Order":
+        """From what the server takes."""
+        return Order(json.dumps(fields))
+
+    @property
+    def fields(self) -> list[Any]:
+        """What it is."""
+        found: list[Any] = json.loads(self.line)
+        return found
+
+
+class Finish(_Message, tag="finish", frozen=True):
+    """End everything, send what the processes left, and leave. ``grace_s``: for them to end by themselves."""
+
+    grace_s: float
+
+
+FromAgent = Hello | Passed | Log | File | Looked | Beat | Left
+ToAgent = Order | Finish | Beat
+_ENCODER = msgspec.msgpack.Encoder()
+_UP: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
+_DOWN: "msgspec.msgpack.Decoder[ToAgent]" = msgspec.msgpack.Decoder(ToAgent)
+
+
+def encode(message: FromAgent | ToAgent) -> bytes:
+    """A message as bytes."""
+    return _ENCODER.encode(message)
+
+
+def decode_from_agent(frame: bytes) -> FromAgent:
+    """Bytes to what an agent says.
+
+    Raises:
+        BadWords: when they are anything else.
+    """
+    try:
+        if len(frame) > MAX_FRAME_BYTES:
+            raise BadWords(f"a frame of {len(frame)} bytes")
+        return _UP.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise BadWords(str(error)) from None
+
+
+def decode_to_agent(frame: bytes) -> ToAgent:
+    """Bytes to what the launcher says.
+
+    Raises:
+        BadWords: when they are anything else.
+    """
+    try:
+        return _DOWN.decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise BadWords(str(error)) from None

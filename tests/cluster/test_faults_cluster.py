@@ -1,0 +1,158 @@
+"""Hosts that are cut off, deaf or switched off, lost packets, dead agents: the same digest, or a name in time.
+
+The oracle: any schedule of faults ends in the same digest, or in an exit code that is not zero with the cause by
+name within its time limit; never in a third thing. Rank 2 runs on h3, which is the one that things happen to.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+import pytest
+from hosts import Host, Hosts, cut, cut_for, drop_inbound, heal, lose
+from launches import FEW_SECONDS, FLAGS, Launch, digest_of_rounds, launching, nothing_left, rounds_script, why_no_engine
+from services import CLUSTERS
+
+pytestmark = [pytest.mark.cluster("hosts"), pytest.mark.cluster("ssh")]
+
+NAMED_WITHIN_S = 5
+FENCED_WITHIN_S = 15
+"""By then nothing of a run is left on a host that cannot be told."""
+UNDER_WAY = 5
+"""The round after which things happen."""
+SURVIVED_S = 0.5
+"""A cut that is shorter than the heartbeats' time limit is none."""
+
+
+class Site(NamedTuple):
+    """Four hosts with ssh, and a script of some seconds."""
+
+    hosts: Hosts
+    env: dict[str, str]
+    script: Path
+
+    @property
+    def victim(self) -> Host:
+        return self.hosts[2]
+
+    def launching(self, *flags: object) -> AbstractContextManager[Launch]:
+        return launching(self.hosts, self.env, *FLAGS["ssh"], *FEW_SECONDS, *flags, self.script)
+
+
+@pytest.fixture
+def site(hosts: Hosts) -> Iterator[Site]:
+    if why := why_no_engine("ssh"):
+        pytest.skip(why)
+    with CLUSTERS["ssh"](hosts) as env:
+        yield Site(hosts, env, rounds_script(hosts.folder))
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return digest_of_rounds(tmp_path_factory.mktemp("rounds"))
+
+
+def switch_off(host: Host) -> None:
+    """Without a word to anybody."""
+    cut(host)
+    host.switch_off()
+
+
+def kill_agent(host: Host) -> None:
+    """Only the agent; what it started must go with it."""
+    agents = [pid for pid, words in host.processes().items() if "agent" in words and "sshd" not in words]
+    assert agents, f"no agent among {host.processes()}"
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+
+
+HAPPENS: dict[str, tuple[Callable[[Host], None], str]] = {
+    "cut": (cut, "host_lost"),
+    "deaf": (drop_inbound, "host_lost"),
+    "off": (switch_off, "host_lost"),
+    "agent": (kill_agent, "agent_failed"),
+}
+"""What, and as what it is told."""
+
+
+@pytest.mark.parametrize("what", HAPPENS)
+def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
+    happen, kind = HAPPENS[what]
+    with site.launching() as launch:
+        launch.round(UNDER_WAY)
+        happen(site.victim)
+        start = monotonic()
+        done = launch.end()
+        took_s = monotonic() - start
+    assert (done.exit_code, done.error["kind"]) == (4, kind), done.stderr
+    assert "h3" in done.error["message"]
+    assert took_s < NAMED_WITHIN_S
+    left(site, what)
+
+
+@pytest.mark.parametrize("what", HAPPENS)
+def test_with_restarts_the_digest_is_the_same(what: str, site: Site, digest: str):
+    happen, _ = HAPPENS[what]
+    with site.launching("--max-restarts", 3) as launch:
+        launch.round(UNDER_WAY)
+        happen(site.victim)
+        done = launch.end()
+    assert done.digest == digest
+    ranks = done.document["ranks"]
+    assert [rank["restarts"] for rank in ranks] == [0, 0, 1, 0]
+    # Who cannot be reached is not asked again.
+    assert (ranks[2]["host"] == "h3") == (what == "agent")
+    left(site, what)
+
+
+def left(site: Site, what: str) -> None:
+    """A host that cannot be told ends what it runs by itself."""
+    if what == "off":
+        site.hosts.remove(site.victim)
+    nothing_left(site.hosts, FENCED_WITHIN_S)
+
+
+def test_a_host_that_comes_back_is_too_late(site: Site, digest: str):
+    """Its processes are the old incarnation: not heard any more, and gone soon."""
+    with site.launching("--max-restarts", 3) as launch:
+        launch.round(UNDER_WAY)
+        cut_for(site.victim, 3)
+        done = launch.end()
+    assert done.digest == digest
+    assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 1, 0]
+    nothing_left(site.hosts, FENCED_WITHIN_S)
+
+
+def test_two_hosts_one_after_the_other(site: Site, digest: str):
+    with site.launching("--max-restarts", 3) as launch:
+        launch.round(UNDER_WAY)
+        cut(site.victim)
+        launch.round(2 * UNDER_WAY)
+        cut(site.hosts[0])
+        done = launch.end()
+    assert done.digest == digest
+    assert {rank["host"] for rank in done.document["ranks"]} == {"h2", "h4"}
+
+
+def test_a_short_cut_is_survived(site: Site, digest: str):
+    with site.launching() as launch:
+        launch.round(UNDER_WAY)
+        cut_for(site.victim, SURVIVED_S)
+        done = launch.end()
+    assert done.digest == digest
+    assert [rank["restarts"] for rank in done.document["ranks"]] == [0] * 4
+
+
+def test_lost_packets_are_survived(site: Site, digest: str):
+    for host in [site.hosts.head, *site.hosts]:
+        lose(host, 5)
+    with site.launching() as launch:
+        done = launch.end()
+    assert done.digest == digest
+    for host in [site.hosts.head, *site.hosts]:
+        heal(host)
+    nothing_left(site.hosts)

@@ -1,0 +1,355 @@
+"""A whole system in one process under faults: hub, participants, packet logs are real, mail and launcher the test's.
+
+Letters come in any order that keeps each pair's own, some twice. Processes are killed between letters and in the
+middle of a window, alone or a whole host at once with its logs, before they have joined and after they have answered;
+others stand still for a while; the last record of a log may be half written. The launcher hears of a death late, and
+its word may reach the broker after the new process has spoken. Everything may be killed at once and resumed.
+Not a test.
+"""
+
+import random
+from collections import deque
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from random_systems import Automaton, Outcome, System
+
+from broker.hub import Hub, Phase
+from broker.mail import Letter, ShuffledPostOffice
+from broker.terms import BROKER, LAUNCHER, PROTOCOL, address_of, who_is
+from broker.wire import (
+    Deadlock,
+    Failed,
+    Join,
+    Message,
+    RankFailed,
+    RankResult,
+    Restart,
+    decode_for_broker,
+    decode_for_launcher,
+    encode,
+)
+from sipsim import session as session_module
+from sipsim.engine import Engine
+from sipsim.packet_log import PacketLog
+from sipsim.participant import Participant
+from sipsim.session import Session
+
+MOST_STEPS = 60_000
+DEADLOCK = Outcome([], [1])
+
+
+class Caught(AssertionError):
+    """Something that must never be seen from outside."""
+
+
+class Killed(BaseException):
+    """A process is gone, in the middle of whatever it did."""
+
+
+class Faults(NamedTuple):
+    """What happens to one run. Chances are per step or letter; ``kills`` is how many processes die at most."""
+
+    seed: int
+    kills: int
+    often: float
+    mid_window: float
+    host: float
+    resume: float
+    twice: float
+    torn: float
+    still: float
+    keep_logs: bool
+    looks: int
+    parcel_bytes: int
+
+
+def random_faults(seed: int) -> Faults:
+    """From none to many."""
+    rng = random.Random(seed * 31 + 1)
+    return Faults(
+        seed,
+        kills=rng.choice((0, 1, 2, 3, 6, 10)),
+        often=rng.choice((0.003, 0.01, 0.05, 0.3)),
+        mid_window=rng.choice((0.0, 0.02, 0.2)),
+        host=rng.choice((0.0, 0.5, 0.8)),
+        resume=rng.choice((0.0, 0.0, 0.01)),
+        twice=rng.choice((0.0, 0.1, 0.5)),
+        torn=rng.choice((0.0, 0.5, 1.0)),
+        still=rng.choice((0.0, 0.02)),
+        keep_logs=rng.random() < 0.4,
+        looks=rng.choice((1, 3, 4096)),
+        parcel_bytes=rng.choice((1, 60, 2**16)),
+    )
+
+
+class Office(ShuffledPostOffice):
+    """Mail with living and dead addressees; parcels may come twice."""
+
+    def __init__(self, seed: int, twice: float) -> None:
+        super().__init__(seed)
+        self.living: set[int] = set()
+        self.standing: set[int] = set()
+        self._twice = twice
+
+    def post(self, sender: int, to: int, frame: bytes) -> None:
+        if to < 0 or to in self.living:
+            super().post(sender, to, frame)
+            if sender >= 0 and to >= 0 and self._random.random() < self._twice:
+                super().post(sender, to, frame)
+
+    def died(self, address: int) -> None:
+        """Nothing reaches it any more; of what it has sent the last may never have left its process."""
+        self.living.discard(address)
+        for (sender, to), letters in self._pairs.items():
+            if to == address:
+                letters.clear()
+            elif sender == address:
+                left = self._random.randint(0, len(letters))
+                while len(letters) > left:
+                    letters.pop()
+
+    def next(self) -> tuple[int, Letter] | None:
+        waiting = [pair for pair, letters in self._pairs.items() if letters and pair[1] not in self.standing]
+        if not waiting:
+            return None
+        pair = self._random.choice(waiting)
+        return pair[1], self._pairs[pair].popleft()
+
+
+class Box:
+    """The mail of one process: a peer's endpoint holds the address of whoever simulates it now."""
+
+    def __init__(self, office: Office, sender: int) -> None:
+        self._office = office
+        self._sender = sender
+        self._peers: list[str] = []
+
+    def meet(self, endpoints: tuple[str, ...]) -> None:
+        self._peers = list(endpoints)
+
+    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+        assert endpoint == f"at {address_of(rank, incarnation)}"
+        self._peers[rank] = endpoint
+
+    def send(self, to: int, frame: bytes) -> None:
+        address = to if to == BROKER else int(self._peers[to].removeprefix("at "))
+        self._office.post(self._sender, address, frame)
+
+
+class Player(Participant):
+    """The real participant, with an automaton to simulate. It is its session's model and its device's world."""
+
+    def __init__(self, address: int, system: System, run: "FaultyRun") -> None:
+        rank, self._incarnation = who_is(address)
+        super().__init__(rank, Box(run.office, address), run.looked)
+        self.address = address
+        self._size = system.size
+        self.engine = Engine()
+        reaction_ps = system.habits[rank].reaction_ps
+        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session.model = self
+        self.at = self.engine.at
+        self.emit = self.session.emit
+        self.device = Automaton(rank, system, self)
+        self.log = PacketLog(str(run.folder), rank, "plan")
+
+    def identity(self) -> Join:
+        return Join(PROTOCOL, self.rank, self._size, "v", "plan", 1, "here", f"at {self.address}", self._incarnation)
+
+    def start_program(self) -> None:
+        self.device.begin()
+
+    def outcome(self) -> bytes:
+        return msgspec.msgpack.encode((self.device.trace, self.device.waiting()))
+
+    def dump_waiting(self) -> bytes:
+        return b"dump of %d" % self.rank
+
+    def failure(self, error: Exception) -> Failed:
+        return Failed("internal", f"{type(error).__name__}: {error}", "", self.engine.now_ps)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        self.device.receive(channel, body)
+
+    def waiting(self) -> int:
+        return self.device.waiting()
+
+    def sends_ps(self, _next_ps: int) -> int:
+        return self.device.sends_ps()
+
+    def now_ps(self) -> int:
+        return self.engine.now_ps
+
+    def host(self, action: Any) -> None:
+        action()
+
+
+class FaultyRun:
+    """One run. ``told``: what the launcher was told; ``restarts`` and ``resumes``: what it took."""
+
+    def __init__(self, system: System, faults: Faults, folder: Path) -> None:
+        self._system = system
+        self._faults = faults
+        self.folder = folder
+        self._rng = random.Random(faults.seed * 17 + 3)
+        self._kills = faults.kills
+        self.restarts = self.resumes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Everything anew; the logs are those of before."""
+        system = self._system
+        self.office = Office(self._rng.randrange(2**32), self._faults.twice)
+        self.hub = Hub(system.size, system.channels, system.reactions_ps)
+        self.told: list[Message] = []
+        self.players: dict[int, Player] = {}
+        self._incarnations = [0] * system.size
+        self._coming: deque[tuple[int, int]] = deque()
+        for rank in range(system.size):
+            self._start(rank)
+
+    def play(self) -> None:
+        """To the end.
+
+        Raises:
+            Caught: for a stall, a failed rank, or a run without an end.
+        """
+        for _ in range(MOST_STEPS):
+            self._faults_strike()
+            moved = self._deliver()
+            out = self.hub.decide() if not moved or self._rng.random() < 0.5 else []
+            self._forward(out)
+            if self.hub.phase is Phase.DONE and not self._coming and all(p.done for p in self.players.values()):
+                return
+            if not moved and not out and not self._someone_comes():
+                raise Caught(f"stall: no letter is left; the run is {self.hub.phase.value}")
+        raise Caught("the run does not come to an end")
+
+    def looked(self) -> bool:
+        """A participant looks up in the middle of its window."""
+        if self._kills and self._rng.random() < self._faults.mid_window:
+            raise Killed
+        return False
+
+    # Faults.
+
+    def _faults_strike(self) -> None:
+        rng, faults = self._rng, self._faults
+        self.office.standing = {a for a in self.office.standing if rng.random() < 0.9}
+        if self.players and rng.random() < faults.still:
+            self.office.standing.add(rng.choice(list(self.players.values())).address)
+        if self._kills and self.players and self.hub.phase is not Phase.DONE and rng.random() < faults.often:
+            if rng.random() < faults.resume * 10:
+                self._resume()
+                return
+            ranks = sorted(self.players)
+            many = rng.random() < faults.host
+            victims = rng.sample(ranks, rng.randint(1, len(ranks))) if many else [rng.choice(ranks)]
+            for rank in victims:
+                self._kill(rank, with_log=many)
+
+    def _kill(self, rank: int, with_log: bool = False) -> None:
+        self._kills = max(self._kills - 1, 0)
+        player = self.players.pop(rank)
+        self.office.died(player.address)
+        self._lose_log(player, with_log)
+        self._incarnations[rank] += 1
+        self.restarts += 1
+        self._coming.append((rank, self._incarnations[rank]))
+
+    def _lose_log(self, player: Player, entirely: bool) -> None:
+        log: Any = player.log
+        log._waiting.clear()
+        log.close()
+        if entirely and not self._faults.keep_logs:
+            log._path.unlink()
+        elif self._rng.random() < self._faults.torn:
+            with log._path.open("r+b") as file:
+                size = file.seek(0, 2)
+                file.truncate(size - self._rng.randint(0, min(size, 60)))
+
+    def _resume(self) -> None:
+        """Launcher, broker and all SIPs are gone; a new launcher finds the logs."""
+        for player in self.players.values():
+            self._lose_log(player, entirely=False)
+        self._kills = max(self._kills - 1, 0)
+        self.resumes += 1
+        self._begin()
+
+    def _someone_comes(self) -> bool:
+        """The launcher hears of a death, tells the broker and starts a process, which may be quicker than its word."""
+        if not self._coming:
+            return bool(self.office.standing)
+        rank, incarnation = self._coming.popleft()
+        self.office.post(LAUNCHER, BROKER, encode(Restart(rank, incarnation)))
+        self._start(rank)
+        return True
+
+    def _start(self, rank: int) -> None:
+        address = address_of(rank, self._incarnations[rank])
+        self.office.living.add(address)
+        player = self.players[rank] = Player(address, self._system, self)
+        player.join()
+
+    # Mail.
+
+    def _deliver(self) -> bool:
+        if self._coming and self._rng.random() < 0.2:
+            return self._someone_comes()
+        found = self.office.next()
+        if found is None:
+            return False
+        to, letter = found
+        if to == BROKER:
+            self._forward(self.hub.take(letter.sender, decode_for_broker(letter.frame)))
+            return True
+        player = self.players.get(who_is(to)[0])
+        if player is not None and player.address == to:
+            try:
+                player.handle(letter.frame)
+            except Killed:
+                self._kill(player.rank)
+        return True
+
+    def _forward(self, out: list[tuple[int, Message]]) -> None:
+        for to, message in out:
+            if to != LAUNCHER:
+                self.office.post(BROKER, to, encode(message))
+                continue
+            told = decode_for_launcher(encode(message))
+            if isinstance(told, RankFailed):
+                raise Caught(f"SIP {told.rank} failed: {told.message}")
+            self.told.append(told)
+
+
+def play(system: System, faults: Faults, folder: Path) -> tuple[Outcome, FaultyRun]:
+    """What comes of a system under faults.
+
+    Raises:
+        Caught: when the run stalls, fails, or ends in the wrong way.
+    """
+    usual = session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES
+    session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = faults.looks, faults.parcel_bytes
+    run = FaultyRun(system, faults, folder)
+    try:
+        run.play()
+    finally:
+        session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = usual
+        for player in run.players.values():
+            assert player.log is not None
+            player.log.close()
+    return _outcome(system, run), run
+
+
+def _outcome(system: System, run: FaultyRun) -> Outcome:
+    """A deadlock is found once and for all; who is killed after that need not answer."""
+    if any(isinstance(told, Deadlock) for told in run.told):
+        return DEADLOCK
+    told = [message for message in run.told if isinstance(message, RankResult)]
+    if {message.rank for message in told} != set(range(system.size)) or any(message.partial for message in told):
+        raise Caught(f"the launcher was told {run.told[-3:]}")
+    results: dict[int, Any] = {message.rank: msgspec.msgpack.decode(message.blob) for message in told}
+    traces = [[tuple(entry) for entry in results[rank][0]] for rank in range(system.size)]
+    return Outcome(traces, [results[rank][1] for rank in range(system.size)])
