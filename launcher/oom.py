@@ -44,4 +44,5 @@ def _count(path: Path) -> int | None:
         words = [line.split() for line in path.read_text().splitlines()]
     except (OSError, ValueError):
         return None
-    return next((int(pair[1]) for pair in words if pair[:1] == ["oom_kill"] and len(pair) == 2), None)
+    found = (pair[1] for pair in words if pair[:1] == ["oom_kill"] and len(pair) == 2)
+    return next((int(count) for count in found if count.isdigit()), None)

@@ -43,7 +43,8 @@ def error_of(outcome: Outcome) -> Facts | None:
         facts["restarts"] = outcome.restarts
         if "pid" in facts and outcome.host:
             facts.setdefault("host", outcome.host)
-        if outcome.oom_kills and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
+        is_here = facts.get("host", "") in ("", outcome.host)
+        if outcome.oom_kills and is_here and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
             facts["oom_kills"] = outcome.oom_kills
     if outcome.also:
         facts["also"] = [{"kind": each.kind, "rank": each.rank, "message": each.message} for each in outcome.also]
@@ -89,10 +90,12 @@ def _standing(outcome: Outcome, error: RunError) -> Facts:
     sip = _last_of(outcome.known_sync, error.rank)
     if error.rank is None or sip is None:
         return {}
-    facts: Facts = {"process": sip_name(error.rank), "time_ps": sip.now_ps}
-    if sip.horizon_ps is not None:
-        facts["granted_ps"] = sip.horizon_ps
-    return {**facts, "incarnation": outcome.incarnations.get(error.rank, 0)}
+    facts: Facts = {"process": sip_name(error.rank), "incarnation": outcome.incarnations.get(error.rank, 0)}
+    if sip.state not in ("joining", "joined"):
+        facts["time_ps"] = sip.now_ps
+        if sip.horizon_ps is not None:
+            facts["granted_ps"] = sip.horizon_ps
+    return facts
 
 
 def _last_of(sync: Sync | None, rank: int | None) -> SipSync | None:
@@ -109,7 +112,7 @@ def _memory(facts: Facts) -> str:
 
 def _when(facts: Facts) -> str:
     said = []
-    if "time_ps" in facts:
+    if "time_ps" in facts and format_time_ps(facts["time_ps"]) not in facts["message"]:
         granted = f", granted to {format_time_ps(facts['granted_ps'])}" if "granted_ps" in facts else ""
         said.append(f"at {format_time_ps(facts['time_ps'])} of simulated time{granted}")
     if facts.get("incarnation"):

@@ -24,6 +24,7 @@ from launcher.rundir import RunDir
 from launcher.suits import faults_of
 from launcher.trace import write_trace
 from sipsim.errors import ConfigError
+from sipsim.faults import FaultPlan
 
 LONGEST_SOCKET_PATH = 107
 LONGEST_SOCKET_NAME = "/broker.launcher"
@@ -39,9 +40,11 @@ def run(prepared: Prepared, options: Options, argv: list[str]) -> Outcome:
     """
     started_s = process_start_s()
     faults = faults_of(options, prepared.plan, prepared.job)
+    kept = _kept(prepared, options, argv)
+    if kept is not None:
+        faults = FaultPlan.of(faults).resumed(kept.resumed).texts()
     if any(spec.startswith("random") for spec in options.faults):
         print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
-    kept = _kept(prepared, options, argv)
     try:
         if options.log_dir is not None:
             prepare_log_dir(options.log_dir, prepared.plan.system.n_sips)

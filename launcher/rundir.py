@@ -1,14 +1,13 @@
 """``--run-dir`` and ``--resume``: a folder with the command line of a run and the packets that its SIPs sent.
 
-``run.json`` holds schema, version, argv, cwd, the digests of plan and script, how often the run was ``started``, and
-its ``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be
-resumed. ``lock`` is held, by ``flock``, for as long as any process of the run lives on this host, and holds the pid of
+``run.json`` holds schema, version, argv, cwd, the digest that SIPs join with, how often the run was ``started``, and
+its ``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be gone
+on with. ``lock`` is held, by ``flock``, for as long as any process of the run lives on this host, and holds the pid of
 the launcher. Packet logs beside them are the SIPs' business.
 """
 
 import contextlib
 import fcntl
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from launcher.options import Options, Usage, given, parse
 from launcher.prepare import Prepared
 from sipsim import VERSION
 from sipsim.errors import ConfigError
-from sipsim.host.script import find_script
+from sipsim.member import run_digest
 
 SCHEMA = 1
 RUN_FILE = "run.json"
@@ -38,8 +37,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     argv: list[str]
     cwd: str
-    plan_digest: str
-    script_sha256: str = ""
+    run_digest: str
     status: str = "running"
     started: int = 1
 
@@ -52,6 +50,7 @@ class RunDir:
         self._flag = flag
         self._lock = _locked(folder, flag)
         self._kept: Kept | None = None
+        self._is_ours = False
 
     @classmethod
     def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunDir":
@@ -61,16 +60,24 @@ class RunDir:
             ConfigError: one line, when it is not empty, or cannot be written, or is full.
         """
         check_new(folder)
+        is_new = not folder.exists()
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise _cannot_write(folder, error, "--run-dir") from None
-        made = cls(folder, "--run-dir")
-        plan = prepared.plan.digest
-        script = _sha256_of_script(prepared)
-        made._write(
-            Kept(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), plan_digest=plan, script_sha256=script)
-        )
+        digest = run_digest(prepared.plan.digest, prepared.job)
+        try:
+            made = cls(folder, "--run-dir")
+        except ConfigError:
+            if is_new:
+                folder.rmdir()
+            raise
+        made._is_ours = is_new
+        try:
+            made._write(Kept(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
+        except ConfigError:
+            made.abandon()
+            raise
         return made
 
     @classmethod
@@ -98,13 +105,20 @@ class RunDir:
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """Nothing has been started: leave the folder as it was found."""
-        with contextlib.suppress(OSError):
-            if self._kept is not None and self._kept.started == 1:
-                (self.folder / RUN_FILE).unlink()
-                (self.folder / LOCK_FILE).unlink()
-                self.folder.rmdir()
-        self.close("failed") if (self.folder / RUN_FILE).exists() else os.close(self._lock)
+        """Nothing has been started: leave no trace of this launcher."""
+        if self.resumed:
+            self.close("failed")
+            return
+        for name in (RUN_FILE, LOCK_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        if self._is_ours:
+            self.folder.rmdir()
+        os.close(self._lock)
+
+    @property
+    def resumed(self) -> int:
+        """How often the run has been gone on with, this time included."""
+        return self._kept.started - 1 if self._kept is not None else 0
 
     def _write(self, kept: Kept) -> None:
         beside = self.folder / f".{RUN_FILE}.{os.getpid()}"
@@ -189,20 +203,11 @@ def check_same(folder: Path, kept: Kept, prepared: Prepared) -> None:
     """Whether what is to run is what ran.
 
     Raises:
-        ConfigError: saying what has changed.
+        ConfigError: one line, when it is not.
     """
-    what = "the system or its algorithm" if kept.plan_digest != prepared.plan.digest else ""
-    if not what and kept.script_sha256 != _sha256_of_script(prepared):
-        what = f"the script {prepared.job.script}"
-    if what:
-        raise ConfigError(f"--resume {folder}: {what} has changed since; put back what the run was begun with")
-
-
-def _sha256_of_script(prepared: Prepared) -> str:
-    job = prepared.job
-    if job.script is None:
-        return ""
-    return hashlib.sha256(find_script(job.script, job.as_module).read_bytes()).hexdigest()
+    if kept.run_digest != run_digest(prepared.plan.digest, prepared.job):
+        what = f"the system, its algorithm{' or the script' if prepared.job.script else ''} has changed since"
+        raise ConfigError(f"--resume {folder}: {what}; put back what the run was begun with")
 
 
 def _locked(folder: Path, flag: str) -> int:
@@ -219,10 +224,9 @@ def _locked(folder: Path, flag: str) -> int:
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
-        raise ConfigError(
-            f"{flag} {folder}: that run is under way, by process {pid}; wait until it has ended"
-        ) from None
+        raise ConfigError(f"{flag} {folder}: that run is under way, by process {pid}; wait for its end") from None
     except OSError as error:
+        path.unlink(missing_ok=True)
         os.close(lock)
         raise _cannot_write(folder, error, flag) from None
     return lock

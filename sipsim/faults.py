@@ -13,13 +13,14 @@
     random:7:3       three faults of SIPs, drawn with seed 7
 
 ``@join`` in place of a time is before the SIP has joined. A fault of a SIP hits its first process; ``kill:2@30us#1``
-hits the one that is started after that, incarnation 1.
+hits the one that is started after that, incarnation 1. ``--resume`` starts everybody once more, and breaks nothing else
+again.
 """
 
 import random
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sipsim.units import format_exact_time_ps, parse_time_ps
 
@@ -184,6 +185,11 @@ class FaultPlan:
                 raise BadFault(f"{str(fault)!r}: there is no SIP {fault.rank}; ranks are 0 to {n_sips - 1}")
             if fault.kind in HOST_KINDS and known and fault.host not in known:
                 raise BadFault(f"{str(fault)!r}: there is no host {fault.host!r}; allowed: {', '.join(known)}")
+
+    def resumed(self, times: int) -> "FaultPlan":
+        """What is left of it when a run is gone on with for so many times: that starts every SIP once more."""
+        sips = [fault for fault in self._faults if fault.kind in SIP_KINDS and fault.incarnation >= times]
+        return FaultPlan(replace(fault, incarnation=fault.incarnation - times) for fault in sips) if times else self
 
     def texts(self) -> tuple[str, ...]:
         """Every fault as the spec that asks for it alone."""

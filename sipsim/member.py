@@ -14,9 +14,11 @@ from broker.wire import Failed, Join
 from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
 from sipsim.failure import describe
+from sipsim.faults import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import HostTask, ScriptWorld, find_script
 from sipsim.host.torch_api import Torch
+from sipsim.inject import arm
 from sipsim.job import Job, RankOutcome, to_bytes
 from sipsim.packet_log import PacketLog
 from sipsim.participant import Participant
@@ -58,8 +60,15 @@ class Member(Participant):
         self.torch.calls.on_end = self.note_step
         self._world = _script_world(job, rank)
         self._digest = run_digest(plan.digest, job)
+        mine = FaultPlan.of(seat.faults).for_seat(rank, seat.incarnation)
+        self._faults = arm(self.sip.engine, mine) if mine else None
         if seat.log_dir:
             self.log = PacketLog(seat.log_dir, rank, self._digest)
+
+    def join(self) -> None:
+        if self._faults is not None:
+            self._faults.joining()
+        super().join()
 
     def identity(self) -> Join:
         return Join(
@@ -122,6 +131,11 @@ class Member(Participant):
             runs=tuple(self.torch.distributed.runs),
         )
         return to_bytes(told)
+
+
+    def _post(self, to: int, frame: bytes) -> None:
+        if self._faults is None or not self._faults.mute:
+            super()._post(to, frame)
 
 
 def run_digest(plan_digest: str, job: Job) -> str:

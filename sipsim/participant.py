@@ -150,7 +150,7 @@ class Participant:
                 if session.is_granted and not session.is_ready():
                     self._report(session.withdraw())
             case Start():
-                self._start(message)
+                self._take_part(message)
                 return
             case Rejoined():
                 self._mail.meet_again(message.rank, message.incarnation, message.endpoint)
@@ -174,7 +174,7 @@ class Participant:
         if ready and not self._answered:
             self._run_window()
 
-    def _start(self, start: Start) -> None:
+    def _take_part(self, start: Start) -> None:
         self._mail.meet(start.endpoints)
         self._open_window()
         self.session.costs = self._costs

@@ -63,6 +63,9 @@ class Crew(Protocol):
     def revive(self, host: int) -> None:
         """Start another agent there."""
 
+    def disturb(self, kind: str, host: str) -> bool:
+        """A fault that the user asked for: ``agent`` kills that host's agent, ``cut`` its connection; whether it did."""
+
     def close(self, well: bool) -> None:
         """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
 

@@ -60,5 +60,9 @@ class Here:
     def revive(self, host: int) -> None:
         """There is no agent here."""
 
+    def disturb(self, kind: str, host: str) -> bool:
+        """There is no agent here."""
+        return False
+
     def close(self, well: bool) -> None:
         """The loop closes the server."""

@@ -15,6 +15,7 @@ from broker.mails import mail_for
 from broker.terms import BROKER
 from broker.wire import AskStatus, AskSync, Message, Started, Status, Stop, Sync, decode_for_launcher, encode
 from launcher.attention import Attention
+from launcher.disturb import Disturbance
 from launcher.engines.base import Request
 from launcher.environment import Standing, rank_environment
 from launcher.facts import (
@@ -73,6 +74,7 @@ class _Loop:
         self._end: LauncherMail | None = None
         self._poller = zmq.Poller()
         self._watch = Watch(request.explain)
+        self._disturbance = Disturbance(request.faults, crew.disturb)
         self._output = Logs(request, [spec.name for spec in crew.specs])
         rules = Rules(
             request.plan.system.n_sips,
@@ -92,6 +94,7 @@ class _Loop:
         finally:
             self._crew.close(well=self.outcome.finished and self.outcome.error is None)
             self._server.close()
+            self._disturbance.close()
             if self._end is not None:
                 self._end.close_now()
         self._output.pass_on(to_the_end=True)
@@ -124,7 +127,7 @@ class _Loop:
 
     def _turn(self) -> None:
         unsent = self._server.unsent or self._crew.unsent or (self._end is not None and self._end.unsent)
-        patience_s = SOON_S if unsent else LOOK_S
+        patience_s = self._disturbance.patience_s(SOON_S if unsent else LOOK_S)
         self._poller.poll(int(1000 * self._attention.seconds_left(patience_s)) + 1)
         if self._end is not None:
             for frame in self._end.receive_waiting():
@@ -138,11 +141,12 @@ class _Loop:
             self._take(ServerGone(self._server.pid, self._server.status))
         self._take(Tick())
         self._heed_attention()
+        self._disturbance.look()
         self._output.pass_on()
         self._ask()
 
     def _ask(self) -> None:
-        if self._request.progress.due():
+        if self._request.progress.due() or self._disturbance.asks_status:
             self._send(AskStatus())
         if self._attention.asked():
             self._watch.asked()
@@ -159,6 +163,8 @@ class _Loop:
             self._watch.note(message)
         if isinstance(message, Status):
             self._request.progress.show(message.now_ps, message.grants)
+            if self._disturbance.broker_dies(message.now_ps):
+                self._server.kill(BROKER_NAME)
         self.outcome.note(message)
         if self.outcome.finished and self._began_s is not None:
             self.outcome.simulate_s = now - self._began_s

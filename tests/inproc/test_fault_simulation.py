@@ -209,12 +209,12 @@ def _no_bye(patch: pytest.MonkeyPatch) -> None:
 
 def _absent_peers_are_sent_to(patch: pytest.MonkeyPatch) -> None:
     """A peer that is being started again is sent to where nobody listens, and waits for what was lost."""
-    real = Participant._start
+    real = Participant._take_part
 
     def start(self: Participant, message: Start) -> None:
         real(self, Start(tuple(endpoint or "at 999999999" for endpoint in message.endpoints), message.taken))
 
-    patch.setattr(Participant, "_start", start)
+    patch.setattr(Participant, "_take_part", start)
     patch.setattr(Player, "_feed", lambda self, rank, first: Participant._feed(self, rank, max(first, 1)))
 
 
