@@ -25,6 +25,7 @@ from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
     BadWords,
     Beat,
+    Die,
     File,
     Finish,
     Hello,
@@ -120,6 +121,11 @@ class Agents:
         """By the starter."""
         self._muster.expect_again(host)
         self._starter.revive(host)
+
+    def disturb(self, kind: str, host: str) -> bool:
+        """An agent can be told to kill itself; to cut a host off takes a program of the user's (AHBM_CUT)."""
+        names = [spec.name for spec in self.specs]
+        return kind == "agent" and host in names and self._tell(names.index(host), Die())
 
     def facts(self) -> list[Fact]:
         """From agents, from their connections, and from the starter."""

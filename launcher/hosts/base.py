@@ -64,7 +64,7 @@ class Crew(Protocol):
         """Start another agent there."""
 
     def disturb(self, kind: str, host: str) -> bool:
-        """A fault that the user asked for: ``agent`` kills that host's agent, ``cut`` its connection; whether it did."""
+        """A fault that the user asked for, such as ``agent``, which kills that host's agent; whether it could."""
 
     def close(self, well: bool) -> None:
         """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
