@@ -12,20 +12,13 @@ import zmq
 from broker.mail import Notice, NoticeKind
 from broker.terms import BROKER, LAUNCHER
 
-CLIENT_EVENTS = (
+EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_DISCONNECTED
 )
-LISTENER_EVENTS = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_DISCONNECTED
-)
-"""Whom a listener's doorman turned away, the doorman tells, and better."""
 PATIENCE = 3
 """Handshakes that may break off in a row before it is a refusal: whoever answers may be starting, or ending."""
 
@@ -51,6 +44,7 @@ class Connection:
         self._until_s = until_s
         self._state: Literal["trying", "up"] = "trying"
         self._broken_off = 0
+        self._retries = False
 
     @property
     def until_s(self) -> float | None:
@@ -70,12 +64,18 @@ class Connection:
                 # libzmq does not try again after this one.
                 mismatch = number == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
                 self._end("refused", f"{self._there} {self._no_key if mismatch else _OTHER_PROGRAM}")
+            case zmq.EVENT_DISCONNECTED if self._state == "up":
+                self._end("lost", f"the connection to {self._there} is lost: its process, its host or the network")
             case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._retries = True
                 self._broken_off += 1
                 if self._broken_off >= PATIENCE:
                     self._end("refused", f"{self._there} breaks every handshake off: {self._likely}; {_TICKET}")
-            case zmq.EVENT_DISCONNECTED if self._state == "up":
-                self._end("lost", f"the connection to {self._there} is lost: its process, its host or the network")
+            case zmq.EVENT_DISCONNECTED if self._retries:
+                self._retries = False
+            case zmq.EVENT_DISCONNECTED:
+                # Nothing else is told of another program's first words; nor does libzmq try again after them.
+                self._end("refused", f"{self._there} {_OTHER_PROGRAM}")
 
     def look(self, now_s: float) -> None:
         """Note that it is too late, if it is."""
@@ -109,25 +109,41 @@ _TICKET = "use the ticket that was written for this run"
 
 
 class Listener:
-    """Where others connect to us: which of them got in, by the number of their connection."""
+    """Where others connect to us. Events do not say whose they are, so an ending is told as what it can only be.
+
+    Whom the doorman turned away, the doorman has told of, and better. A handshake that fails is followed by the end of
+    that connection, with nothing between; other programs' first words make no event but that end.
+    """
 
     def __init__(self, endpoint: Callable[[], str]) -> None:
         self._endpoint = endpoint
-        self._up: set[int] = set()
+        self._up = 0
+        self._turned_away = 0
+        self._failed = False
 
-    def note(self, event: int, number: int) -> Notice | None:
+    def note(self, event: int) -> Notice | None:
         """Take one event; what is worth telling of it."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._up.add(number)
-            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                return self._stranger("in words that are not of this protocol, or without a key")
-            case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                return self._stranger("and left, or was silent, before the handshake was over")
-            case zmq.EVENT_DISCONNECTED if number in self._up:
-                self._up.discard(number)
-                return Notice("lost", None, self._endpoint(), f"somebody's connection to {self._endpoint()} is lost")
+                self._up += 1
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self._turned_away += 1
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._failed = True
+            case zmq.EVENT_DISCONNECTED:
+                return self._ended()
         return None
 
-    def _stranger(self, how: str) -> Notice:
-        return Notice("stranger", None, self._endpoint(), f"somebody came to {self._endpoint()} {how}")
+    def _ended(self) -> Notice | None:
+        failed, self._failed = self._failed, False
+        if not failed and self._turned_away:
+            self._turned_away -= 1
+            return None
+        if failed or not self._up:
+            how = "without a key, or with another one for us, or is another program, or was silent"
+            return self._notice("stranger", f"somebody came to {self._endpoint()} {how}")
+        self._up -= 1
+        return self._notice("lost", f"a connection to {self._endpoint()} has ended")
+
+    def _notice(self, kind: NoticeKind, text: str) -> Notice:
+        return Notice(kind, None, self._endpoint(), text)

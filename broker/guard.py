@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import zmq
 
-from broker.connections import CLIENT_EVENTS, LISTENER_EVENTS, Connection, Listener
+from broker.connections import EVENTS, Connection, Listener
 from broker.doorman import DOMAIN, Doorman, member_of
 from broker.mail import JOIN_TIMEOUT_S, Notice
 from broker.security import KeyPair, MemberKeys, check_bind, is_tcp
@@ -36,12 +36,12 @@ class _Monitored:
     to monitoring before the end of who listens to it (libzmq#3575, #2829).
     """
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int, events: int) -> None:
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> None:
         self.socket = plain_socket(context, kind)
         self.monitor = context.socket(zmq.PAIR)
         self.monitor.set_hwm(0)
         address = f"inproc://monitor-{id(self.socket)}"
-        self.socket.monitor(address, events)
+        self.socket.monitor(address, EVENTS)
         self.monitor.connect(address)
 
     def events(self) -> list[tuple[int, int]]:
@@ -64,8 +64,13 @@ class Way(_Monitored):
     """A socket that is connected to one other end, and what became of that connection."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int, connection: Connection) -> None:
-        super().__init__(context, kind, CLIENT_EVENTS)
+        super().__init__(context, kind)
         self.connection = connection
+
+    def send(self, frame: bytes) -> None:
+        """Send without blocking. To where libzmq has given up, for good, nothing can be sent; a look will tell why."""
+        with contextlib.suppress(zmq.Again):
+            self.socket.send(frame, zmq.NOBLOCK)
 
     def look(self) -> Notice | None:
         """Take the new events; why the connection is gone, if it is."""
@@ -80,7 +85,7 @@ class Door(_Monitored):
     """A socket that others connect to."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> None:
-        super().__init__(context, kind, LISTENER_EVENTS)
+        super().__init__(context, kind)
         self._listener = Listener(lambda: self.endpoint)
 
     @property
@@ -90,7 +95,7 @@ class Door(_Monitored):
 
     def look(self) -> list[Notice]:
         """Take the new events; what is worth telling."""
-        found = [self._listener.note(*event) for event in self.events()]
+        found = [self._listener.note(event) for event, _ in self.events()]
         return [notice for notice in found if notice is not None]
 
 

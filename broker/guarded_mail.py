@@ -85,7 +85,7 @@ class GuardedLauncher:
     def send(self, to: int, frame: bytes) -> None:
         """Send to the broker, the only destination of this end."""
         assert to == BROKER
-        self._way.socket.send(frame)
+        self._way.send(frame)
 
     def receive_waiting(self) -> Iterator[bytes]:
         """Frames that are here already."""
@@ -152,7 +152,7 @@ class GuardedSipMail:
     def send(self, to: int, frame: bytes) -> None:
         """Send to the broker or to a SIP; never blocks. What is for a lost peer is for nobody."""
         if to == BROKER:
-            self._broker.socket.send(frame)
+            self._broker.send(frame)
             return
         peer = self._peers.get(to)
         if peer is None:
@@ -160,7 +160,7 @@ class GuardedSipMail:
                 return
             key = self._keys.sips[to] if self._keys else None
             peer = self._peers[to] = self._guard.connect(zmq.PUSH, to, self._endpoints[to], key)
-        peer.socket.send(frame)
+        peer.send(frame)
 
     def control(self) -> bytes:
         """Wait for a frame of the broker.

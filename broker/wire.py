@@ -8,7 +8,8 @@ placement; nothing that is simulated may depend on them.
 Times are integer picoseconds; ``None`` stands for "never".
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -339,6 +340,7 @@ def source_of(frame: bytes) -> int | None:
     return int.from_bytes(found, "big") if size and len(found) == size else None
 
 
+Kind = TypeVar("Kind")
 _ENCODER = msgspec.msgpack.Encoder()
 _FOR_BROKER: "msgspec.msgpack.Decoder[ToBroker]" = msgspec.msgpack.Decoder(ToBroker)
 _FOR_SIP: "msgspec.msgpack.Decoder[ToSip]" = msgspec.msgpack.Decoder(ToSip)
@@ -357,12 +359,13 @@ def encode(message: Message) -> bytes:
     return frame
 
 
-def _bad(error: Exception) -> BadFrame:
-    return BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}")
-
-
-def _too_long(frame: bytes) -> BadFrame:
-    return BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
+    if len(frame) > MAX_FRAME_BYTES:
+        raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
+    try:
+        return decode(frame)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}") from None
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
@@ -371,12 +374,7 @@ def decode_for_broker(frame: bytes) -> ToBroker:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_BROKER.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_BROKER.decode, frame)
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
@@ -385,12 +383,7 @@ def decode_for_sip(frame: bytes) -> ToSip:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_SIP.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_SIP.decode, frame)
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
@@ -399,9 +392,4 @@ def decode_for_launcher(frame: bytes) -> ToLauncher:
     Raises:
         BadFrame: when they are anything else.
     """
-    if len(frame) > MAX_FRAME_BYTES:
-        raise _too_long(frame)
-    try:
-        return _FOR_LAUNCHER.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise _bad(error) from None
+    return _checked(_FOR_LAUNCHER.decode, frame)

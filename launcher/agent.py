@@ -28,6 +28,7 @@ from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
 from launcher.hosts.leavings import Leavings  # noqa: E402
 from launcher.hosts.wire import (  # noqa: E402
     Beat,
+    Die,
     Finish,
     FromAgent,
     Hello,
@@ -138,6 +139,8 @@ class _Agent:
                 self._server.order(order.fields)
             case Finish() as finish:
                 self._finish_by_s = time.monotonic() + finish.grace_s
+            case Die():
+                os.kill(os.getpid(), signal.SIGKILL)
             case Beat():
                 pass
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from broker.wire import Sync
 from launcher.explain import explanation, reason
+from launcher.names import sip_name
 from launcher.processes import Look
 
 STALL_AFTER_S = 3.0
@@ -30,7 +31,7 @@ class Stall:
         self._told = False
         self._answered_s = now_s
         self._judged_s = now_s
-        self._looks: dict[int, Look] = {}
+        self._looks: dict[str, Look] = {}
 
     def answered(self, sync: Sync, now_s: float) -> str | None:
         """The broker has answered; what to tell when things move again after a stall."""
@@ -41,15 +42,15 @@ class Stall:
         self._mark = mark
         return self._moves(now_s)
 
-    def judge(self, sync: Sync | None, pids: dict[str, int], looks: dict[int, Look], now_s: float) -> str | None:
-        """What to tell now, if anything. ``looks``: how the processes of ``pids`` look at this moment."""
+    def judge(self, sync: Sync | None, pids: dict[str, int], looks: dict[str, Look], now_s: float) -> str | None:
+        """What to tell now, if anything. ``looks``: how the processes of ``pids`` look, on whatever host."""
         before, self._looks = self._looks, looks
         asleep, self._judged_s = now_s - self._judged_s > BLIND_AFTER_S, now_s
         if asleep:
             # It was us who did not move.
             self._answered_s = now_s
             return self._moves(now_s)
-        if any(look.computes_since(before.get(pid)) for pid, look in looks.items()):
+        if any(look.computes_since(before.get(name)) for name, look in looks.items()):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
         if self._told or still_s < STALL_AFTER_S:
@@ -63,19 +64,19 @@ class Stall:
         was_told, self._told = self._told, False
         return f"goes on after {still_s:.1f} s" if was_told else None
 
-    def _suspects(self, sync: Sync | None, pids: dict[str, int], looks: dict[int, Look], now_s: float) -> list[str]:
-        lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in pids.items() if _stopped(looks, pid)]
+    def _suspects(self, sync: Sync | None, pids: dict[str, int], looks: dict[str, Look], now_s: float) -> list[str]:
+        lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in pids.items() if _stopped(looks, name)]
         if sync is None or now_s - self._answered_s >= STALL_AFTER_S:
             return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
         for sip in sync.sips:
             if sip.state in ("joining", "starting", "running"):
-                pid = pids.get(f"sip-{sip.rank}")
-                look = looks.get(pid) if pid is not None else None
+                name = sip_name(sip.rank)
+                pid, look = pids.get(name), looks.get(name)
                 how = f"its process (pid {pid}) {look.words}" if look else "its process is not known here"
                 since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
                 lines.append(f"{since}: {reason(sip)}; {how}")
         return [*lines, *explanation(sync).splitlines()]
 
 
-def _stopped(looks: dict[int, Look], pid: int) -> bool:
-    return pid in looks and looks[pid].state in "Tt"
+def _stopped(looks: dict[str, Look], name: str) -> bool:
+    return name in looks and looks[name].state in "Tt"

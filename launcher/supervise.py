@@ -267,6 +267,8 @@ class Supervisor:
 
     def _tick(self) -> list[Command]:
         commands: list[Command] = []
+        if self.finished:
+            return commands
         for name, (until_s, news) in list(self._silent.items()):
             number = rank_of(name)
             answered = number is not None and self.ranks[number].answered

@@ -5,6 +5,7 @@ The shell around ``Stall``: it reads the clock and /proc, and prints to standard
 
 import sys
 import time
+from collections.abc import Mapping
 
 from broker.wire import Sync
 from launcher.explain import explanation
@@ -21,16 +22,18 @@ class Watch:
     def __init__(self, at_the_end: bool) -> None:
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
-        self._looks: dict[int, Look] = {}
+        self._far: set[str] = set()
+        self._looks: dict[str, Look] = {}
         self._stall = Stall(time.monotonic())
         self._sync: Sync | None = None
         self._next_s = time.monotonic() + EVERY_S
         self._wanted = False
         self._last = ""
 
-    def started(self, name: str, pid: int, host: int) -> None:
-        """A process of the run has started."""
+    def started(self, name: str, pid: int, is_here: bool) -> None:
+        """A process of the run has started, on this host or on another."""
         self._pids[name] = pid
+        (self._far.discard if is_here else self._far.add)(name)
 
     def ended(self, name: str, pid: int) -> None:
         """It has ended."""
@@ -39,27 +42,24 @@ class Watch:
 
     def words(self) -> dict[int, str]:
         """What the processes of ranks did when they were last looked at."""
-        ranks = ((rank_of(name), pid) for name, pid in self._pids.items())
-        return {rank: self._looks[pid].words for rank, pid in ranks if rank is not None and pid in self._looks}
+        ranks = ((rank_of(name), look) for name, look in self._looks.items())
+        return {rank: look.words for rank, look in ranks if rank is not None}
 
     def asked(self) -> None:
         """Somebody wants to know now."""
         self._wanted = True
         self._next_s = 0.0
 
-    def look(self) -> bool:
-        """Look at the processes when it is time; whether the broker is to be asked."""
+    def look(self, far: Mapping[str, Look]) -> bool:
+        """Look at the processes when it is time; whether the broker is to be asked. ``far``: who is on other hosts."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + EVERY_S
-        looks: dict[int, Look] = {}
-        for pid in self._pids.values():
-            look = look_at(pid)
-            if look is not None:
-                looks[pid] = look
-        self._looks = looks
-        say_if(self._stall.judge(self._sync, self._pids, looks, now_s))
+        here = {name: look_at(pid) for name, pid in self._pids.items() if name not in self._far}
+        there = {name: far.get(name) for name in self._far if name in self._pids}
+        self._looks = {name: look for name, look in {**here, **there}.items() if look is not None}
+        say_if(self._stall.judge(self._sync, self._pids, self._looks, now_s))
         return True
 
     def note(self, sync: Sync) -> None:

@@ -25,6 +25,7 @@ from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
     BadWords,
     Beat,
+    Die,
     File,
     Finish,
     Hello,
@@ -58,7 +59,8 @@ class Agents:
         self._starter = starter
         self.specs: Sequence[HostSpec] = starter.specs
         self.meeting = None
-        self.looks: dict[str, tuple[int, Look]] = {}
+        self.is_here = False
+        self._looks: list[dict[str, Look]] = [{} for _ in self.specs]
         self._address = launcher_address([spec.name for spec in starter.specs if " " not in spec.name], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
@@ -82,6 +84,12 @@ class Agents:
             rank_names=self._starter.rank_names,
             deadlines=self._request.deadlines,
         ).text()
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """As agents have told. Of a host that is gone nothing is known."""
+        posts = zip(self._muster.posts, self._looks, strict=True)
+        return {name: look for post, looks in posts if post.is_up for name, look in looks.items()}
 
     @property
     def pollables(self) -> list[Any]:
@@ -113,6 +121,11 @@ class Agents:
         """By the starter."""
         self._muster.expect_again(host)
         self._starter.revive(host)
+
+    def disturb(self, kind: str, host: str) -> bool:
+        """An agent can be told to kill itself; to cut a host off takes a program of the user's (AHBM_CUT)."""
+        names = [spec.name for spec in self.specs]
+        return kind == "agent" and host in names and self._tell(names.index(host), Die())
 
     def facts(self) -> list[Fact]:
         """From agents, from their connections, and from the starter."""
@@ -193,8 +206,7 @@ class Agents:
             case File():
                 self._append(message.name, message.data)
             case Looked():
-                looks = {name: (host, Look(*look)) for name, look in message.looks.items()}
-                self.looks = {name: old for name, old in self.looks.items() if old[0] != host} | looks
+                self._looks[host] = {name: Look(*look) for name, look in message.looks.items()}
             case Left():
                 post.leave(message.why)
         return []

@@ -1,11 +1,12 @@
 """What the run loop sees of the hosts on which SIPs run: a crew. Where they are and how to reach them is its matter."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from broker.security import JobKeys
 from launcher.engines.base import Request
 from launcher.facts import Fact, HostSpec
+from launcher.processes import Look
 from launcher.server import Server
 
 
@@ -27,6 +28,14 @@ class Crew(Protocol):
     @property
     def meeting(self) -> int | None:
         """By which number SIPs and the broker find a processor to share; None where they have none in common."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its processes are this host's."""
+
+    @property
+    def looks(self) -> Mapping[str, Look]:
+        """How its processes on other hosts looked when they were last told of."""
 
     @property
     def pollables(self) -> list[Any]:
@@ -55,7 +64,7 @@ class Crew(Protocol):
         """Start another agent there."""
 
     def disturb(self, kind: str, host: str) -> bool:
-        """A fault that the user asked for: ``agent`` kills that host's agent, ``cut`` its connection; whether it did."""
+        """A fault that the user asked for, such as ``agent``, which kills that host's agent; whether it could."""
 
     def close(self, well: bool) -> None:
         """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""

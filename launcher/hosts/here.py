@@ -7,6 +7,7 @@ from broker.mails import MAIL_KINDS
 from launcher.engines.base import Request
 from launcher.facts import Fact, HostJoined, HostSpec
 from launcher.names import sip_name
+from launcher.processes import Look
 from launcher.server import Server
 
 
@@ -17,6 +18,8 @@ class Here:
         self.specs = [HostSpec()]
         self._local = MAIL_KINDS[request.mail].local
         self._run_dir = request.run_dir
+        self.is_here = True
+        self.looks: dict[str, Look] = {}
         self.keys = None
         self.meeting = os.getpid()
         self.broker_endpoint = self._local(f"{self._run_dir}/broker")

@@ -150,7 +150,7 @@ class _Loop:
             self._send(AskStatus())
         if self._attention.asked():
             self._watch.asked()
-        if not self._supervisor.over and self._watch.look():
+        if not self._supervisor.over and self._watch.look(self._crew.looks):
             self._take(Looks(self._watch.words()))
             self._send(AskSync())
 
@@ -183,7 +183,7 @@ class _Loop:
     def _take(self, fact: Fact) -> None:
         if isinstance(fact, At):
             if isinstance(fact.news, ProcessStarted):
-                self._watch.started(fact.news.name, fact.news.pid, fact.host)
+                self._watch.started(fact.news.name, fact.news.pid, fact.host == HERE or self._crew.is_here)
             elif isinstance(fact.news, Ended):
                 self._watch.ended(fact.news.name, fact.news.pid)
         self._do(self._supervisor.handle(fact, time.monotonic()))

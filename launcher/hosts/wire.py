@@ -108,6 +108,10 @@ class Order(_Message, tag="order", frozen=True):
         return found
 
 
+class Die(_Message, tag="die", frozen=True):
+    """A fault that the user asked for: kill yourself, as if somebody else had."""
+
+
 class Finish(_Message, tag="finish", frozen=True):
     """End everything, send what the processes left, and leave. ``grace_s``: for them to end by themselves."""
 
@@ -115,7 +119,7 @@ class Finish(_Message, tag="finish", frozen=True):
 
 
 FromAgent = Hello | Passed | Log | File | Looked | Beat | Left
-ToAgent = Order | Finish | Beat
+ToAgent = Order | Finish | Beat | Die
 _ENCODER = msgspec.msgpack.Encoder()
 _UP: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
 _DOWN: "msgspec.msgpack.Decoder[ToAgent]" = msgspec.msgpack.Decoder(ToAgent)

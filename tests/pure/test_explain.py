@@ -123,10 +123,10 @@ def test_no_table_of_channels_where_nobody_waited() -> None:
 # --- stalls ---------------------------------------------------------------------------------------------------
 
 PIDS = {"broker": 10, "sip-0": 20, "sip-1": 21}
-ASLEEP = {10: Look("S", 5), 20: Look("S", 7), 21: Look("S", 9)}
+ASLEEP = {"broker": Look("S", 5), "sip-0": Look("S", 7), "sip-1": Look("S", 9)}
 
 
-def watched(until_s: float, looks: dict[int, Look] = ASLEEP, standing: Sync | None = None) -> list[str]:
+def watched(until_s: float, looks: dict[str, Look] = ASLEEP, standing: Sync | None = None) -> list[str]:
     """Everything that is told when looks and answers come once a second and never change."""
     stall, told, now_s = Stall(0.0), [], 0.0
     standing = standing or sync(sip(0, "running"), sip(1, by=0))
@@ -147,9 +147,9 @@ def test_not_before_its_time() -> None:
     assert watched(STALL_AFTER_S) == []
 
 
-@pytest.mark.parametrize("who", [10, 20, 21])
+@pytest.mark.parametrize("who", ["broker", "sip-0", "sip-1"])
 @pytest.mark.parametrize("state", ["R", "D"])
-def test_who_runs_or_waits_for_a_processor_or_disk_is_no_stall(who: int, state: str) -> None:
+def test_who_runs_or_waits_for_a_processor_or_disk_is_no_stall(who: str, state: str) -> None:
     """Seen to fail: only the processes of SIPs that were granted looked at, and the state R left out."""
     assert watched(30.0, {**ASLEEP, who: Look(state, 7)}) == []
 
@@ -157,25 +157,25 @@ def test_who_runs_or_waits_for_a_processor_or_disk_is_no_stall(who: int, state: 
 def test_who_used_the_processor_between_two_looks_has_computed() -> None:
     stall, standing = Stall(0.0), sync(sip(0, "running"))
     for second in range(1, 30):
-        looks = {**ASLEEP, 20: Look("S", 7 + 50 * second)}
+        looks = {**ASLEEP, "sip-0": Look("S", 7 + 50 * second)}
         assert stall.judge(standing, PIDS, looks, float(second)) is None
 
 
 def test_one_tick_is_no_computing() -> None:
     """The kernel charges a tick to who happens to run: the process that answers our question, for one."""
     stall, standing = Stall(0.0), sync(sip(0, "running"))
-    told = [stall.judge(standing, PIDS, {20: Look("S", second)}, float(second)) for second in range(1, 5)]
+    told = [stall.judge(standing, PIDS, {"sip-0": Look("S", second)}, float(second)) for second in range(1, 5)]
     assert [words is not None for words in told] == [False, False, True, False]
 
 
 def test_a_stopped_process_is_named() -> None:
-    (told,) = watched(9.0, {**ASLEEP, 21: Look("T", 9)}, sync(sip(1, "running")))
+    (told,) = watched(9.0, {**ASLEEP, "sip-1": Look("T", 9)}, sync(sip(1, "running")))
     assert "sip-1 (pid 21): its process is stopped" in told
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     stall = Stall(0.0)
-    told = [stall.judge(None, PIDS, {**ASLEEP, 10: Look("T", 5)}, second) for second in (1.0, 2.0, 3.0)]
+    told = [stall.judge(None, PIDS, {**ASLEEP, "broker": Look("T", 5)}, second) for second in (1.0, 2.0, 3.0)]
     assert told[:2] == [None, None]
     assert told[2] is not None
     assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in told[2]
@@ -189,7 +189,7 @@ def test_it_says_when_things_move_again_and_can_tell_the_next_stall() -> None:
     assert stall.answered(sync(sip(0, "running"), reports=6), 5.0) == "goes on after 5.0 s"
     told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
     assert told == [False, False, True, False]
-    assert stall.judge(standing, PIDS, {**ASLEEP, 20: Look("R", 7)}, 10.0) == "goes on after 5.0 s"
+    assert stall.judge(standing, PIDS, {**ASLEEP, "sip-0": Look("R", 7)}, 10.0) == "goes on after 5.0 s"
 
 
 def test_who_was_suspended_itself_knows_nothing_of_a_stall() -> None:

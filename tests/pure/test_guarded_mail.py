@@ -6,7 +6,7 @@ for what a deadline must bring about.
 Seen to fail with these bugs planted: a doorman who lets every key in, or answers for another context; senders believed
 by their routing ids; a second process in a seat that takes it over, or hears nothing; a parcel of another SIP, or a
 command among the parcels, that is taken; a wait that looks at no monitor, or before the last frames; a loss that is
-forgotten after a reconnect; one broken handshake that is a refusal, or a thousand that are not; a lost peer that is
+forgotten after a reconnect; a broken handshake that is a refusal, or a thousand that are not; a lost peer that is
 written to; a heartbeat left out; a broker that ends for a stranger; notices without end.
 """
 
@@ -146,7 +146,7 @@ def test_the_incarnation_comes_from_the_routing_id(post: Post) -> None:
 
 WRONG = {
     "a key of no run": (replace(KEYS.for_sip(1), own=KeyPair.fresh()), "refused this process's key: use the ticket"),
-    "a key of another run": (replace(KEYS.for_sip(1), own=OTHERS.sips[1]), "refused this process's key: use the ticket"),
+    "a key of another run": (replace(KEYS.for_sip(1), own=OTHERS.sips[1]), "refused this process's key"),
     "an agent's key": (replace(KEYS.for_sip(1), own=JobKeys.fresh(1, 1).agents[0]), "refused this process's key"),
     "the broker's own": (replace(KEYS.for_sip(1), own=KEYS.broker), "refused this process's key"),
     "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "has another key than"),
@@ -180,7 +180,7 @@ def test_who_has_no_key_is_told(over_tcp: Post) -> None:
     notice = turned_away(intruder(over_tcp, 1, None))
     assert "a key" in notice.text
     assert notice.kind == "refused"
-    until_told(over_tcp.broker, "without a key", receive=True)
+    until_told(over_tcp.broker, "somebody came to tcp://", receive=True)
 
 
 def test_who_has_a_key_where_there_are_none_is_told(plain: Post) -> None:
@@ -237,16 +237,18 @@ def raw(post: Post, kind: int, endpoint: str, keys: SipKeys, server: str, name: 
     context: zmq.Context[Any] = zmq.Context()
     bare = context.socket(kind)
     bare.linger = 0
-    bare.identity = name
+    if name:
+        bare.identity = name
     bare.curve_publickey, bare.curve_secretkey = keys.own.public.encode(), keys.own.secret.encode()
     bare.curve_serverkey = server.encode()
     bare.connect(endpoint)
     return bare
 
 
-@pytest.mark.parametrize(
-    "name", [b"sip-2", b"sip-99999999", b"launcher", b"sip-", b"sip-x", b"", b"\xff" * 200, b"sip--1/", b"/", b"sip-02/x"]
-)
+NAMES = [b"sip-2", b"sip-99999999", b"launcher", b"sip-", b"sip-x", b"", b"\xff" * 200, b"sip--1/", b"/", b"sip-02/x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_routing_id_alone_is_believed_by_nobody(post: Post, name: bytes) -> None:
     broker = post.open_broker()
     bare = raw(post, zmq.DEALER, post.at("broker"), KEYS.for_sip(1), KEYS.broker.public, name)
@@ -361,7 +363,7 @@ def test_a_broker_that_ends_is_lost_after_its_last_words(post: Post) -> None:
     post.broker = None
     assert [sip.control() for _ in range(100)] == [b"%d" % number for number in range(100)]
     for wait in (sip.control, sip.parcel, sip.control):
-        with pytest.raises(Disconnected, match="the connection to the broker at .* is lost") as lost:
+        with pytest.raises(Disconnected, match=r"the connection to the broker at .* is lost") as lost:
             wait()
     assert lost.value.notice.kind == "lost"
     assert sip.cut_off == lost.value.notice
@@ -383,11 +385,10 @@ def test_who_was_cut_off_stays_so_though_it_could_connect_again(over_tcp: Post) 
     sip.send(BROKER, b"as if nothing had happened")
     over_tcp.broker.receive()
     over_tcp.broker.send(0, b"answer")
-    got = []
+    with contextlib.suppress(Disconnected):
+        assert sip.control() == b"answer", "it may be taken before the loss is seen"
     with pytest.raises(Disconnected):
-        while True:
-            got.append(sip.control())
-    assert got in ([], [b"answer"])
+        sip.control()
 
 
 def test_in_a_long_window_it_is_seen_without_waiting(post: Post) -> None:
@@ -566,11 +567,11 @@ def test_garbage_on_the_port_is_nobodys_business(over_tcp: Post, what: str) -> N
     sip = joins(over_tcp)
     with socket.create_connection(("127.0.0.1", port_of(over_tcp.at("broker")))) as stranger:
         stranger.sendall(GARBAGE[what])
-        stranger.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(OSError):
+            stranger.shutdown(socket.SHUT_WR)
             while stranger.recv(65536):
                 pass
-    until_told(over_tcp.broker, f"somebody came to {over_tcp.at('broker')}", receive=True)
+    until_told(over_tcp.broker, f"to {over_tcp.at('broker')}", receive=True)
     sip.send(BROKER, b"still here")
     assert over_tcp.broker.receive() == (0, b"still here")
     joins(over_tcp, 1)
@@ -604,7 +605,11 @@ def test_a_claim_of_two_gigabytes_costs_its_sender_the_connection(plain: Post) -
     plain.open_broker()
     ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\x05sip-7"
     with socket.create_connection(("127.0.0.1", port_of(plain.at("broker")))) as stranger:
-        stranger.sendall(GARBAGE["a greeting"] + b"\x04" + bytes([len(ready)]) + ready)
+        stranger.sendall(GARBAGE["a greeting"])
+        assert stranger.recv(1) == b"\xff"
+        stranger.sendall(b"\x04" + bytes([len(ready)]) + ready)
+        while b"READY" not in stranger.recv(65536):
+            pass
         stranger.sendall(b"\x00\x05hello")
         assert plain.broker.receive() == (7, b"hello")
         stranger.sendall(b"\x02" + (2**31).to_bytes(8, "big") + bytes(1000))
@@ -639,24 +644,26 @@ def test_another_program_at_the_brokers_port_is_told_of(over_tcp: Post) -> None:
             notice = turned_away(over_tcp.open_sip(0))
             server.shutdown(socket.SHUT_RDWR)
     assert notice.kind == "refused"
+    assert "another program" in notice.text
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
 def test_a_port_that_is_taken_is_an_error_that_leaves_nothing(keys: bool, over_tcp: Post) -> None:
     over_tcp.open_broker()
-    for taken in (lambda: ZMQ.broker(over_tcp.at("broker"), KEYS.for_broker() if keys else None), lambda: sip_at_taken()):
+    at, part = over_tcp.at("broker"), KEYS if keys else None
+    for taken in (
+        lambda: ZMQ.broker(at, part and part.for_broker()),
+        lambda: ZMQ.sip(0, at, at, part and part.for_sip(0)),
+    ):
         with pytest.raises(zmq.ZMQError, match="Address already in use"):
             taken()
-
-    def sip_at_taken() -> None:
-        ZMQ.sip(0, over_tcp.at("broker"), over_tcp.at("broker"), KEYS.for_sip(0) if keys else None)
 
 
 def test_what_is_no_endpoint_is_an_error_that_leaves_nothing(here: Path) -> None:
     with pytest.raises(zmq.ZMQError):
-        ZMQ.sip(0, "tcp://127.0.0.1:99999999", "tcp://127.0.0.1:*", KEYS.for_sip(0))
+        ZMQ.sip(0, "tcp://127.0.0.1", "tcp://127.0.0.1:*", KEYS.for_sip(0))
     with pytest.raises(zmq.ZMQError):
-        ZMQ.launcher("tcp://127.0.0.1:x", KEYS.for_launcher())
+        ZMQ.launcher("tcp://127.0.0.1", KEYS.for_launcher())
 
 
 def test_the_system_chooses_a_port(here: Path) -> None:
@@ -734,8 +741,9 @@ def test_a_frame_without_a_member_is_nobodys() -> None:
 
 
 UP, LOST = zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED
-BROKEN, AUTH = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_AUTH
-PROTOCOL, MISMATCH = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+AUTH, PROTOCOL = zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+BROKEN = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+MISMATCH = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 
 
 def after(*events: int, number: int = 0, has_keys: bool = True, until_s: float | None = 5.0) -> Connection:
@@ -750,10 +758,12 @@ def after(*events: int, number: int = 0, has_keys: bool = True, until_s: float |
     [
         ((), None),
         ((UP,), None),
-        ((LOST,), None),
         ((BROKEN, LOST) * (PATIENCE - 1), None),
         ((*(BROKEN, LOST) * (PATIENCE - 1), UP), None),
+        ((*(BROKEN, LOST) * (PATIENCE - 1), UP, LOST), "lost"),
         ((BROKEN, LOST) * PATIENCE, "refused"),
+        ((BROKEN, LOST, LOST), "refused"),
+        ((LOST,), "refused"),
         ((AUTH,), "refused"),
         ((PROTOCOL,), "refused"),
         ((UP, LOST), "lost"),
@@ -803,18 +813,18 @@ def test_the_words_for_a_refusal(event: int, number: int, has_keys: bool, says: 
     assert says in gone.text
 
 
-def test_a_listener_tells_of_who_was_in_and_left() -> None:
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([UP, LOST], ["lost"]),
+        ([LOST], ["stranger"]),
+        ([UP, PROTOCOL, LOST, LOST], ["stranger", "lost"]),
+        ([UP, BROKEN, LOST, LOST, LOST], ["stranger", "lost", "stranger"]),
+        ([AUTH, LOST, LOST], ["stranger"]),
+        ([AUTH, UP, PROTOCOL, LOST, LOST, LOST], ["stranger", "lost"]),
+    ],
+)
+def test_a_listener_tells_of_who_was_in_and_left_and_of_who_never_got_in(events: list[int], told: list[str]) -> None:
     listener = Listener(lambda: "tcp://x:1")
-    assert listener.note(LOST, 7) is None
-    assert listener.note(UP, 7) is None
-    assert listener.note(LOST, 8) is None
-    lost = listener.note(LOST, 7)
-    assert lost is not None
-    assert lost.kind == "lost"
-    assert listener.note(LOST, 7) is None
-    for event in (BROKEN, PROTOCOL):
-        stranger = listener.note(event, 7)
-        assert stranger is not None
-        assert stranger.kind == "stranger"
-
-
+    found = [listener.note(event) for event in events]
+    assert [notice.kind for notice in found if notice is not None] == told

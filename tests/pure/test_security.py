@@ -2,8 +2,7 @@
 
 Seen to fail with these bugs planted: a secret in a ``repr``; a SIP that is told another's pair; ranks off by one;
 agents' pairs among the SIPs'; halves that do not belong together; any text as a key; an interface name or a
-look-alike
-of loopback taken for it; the group's bits of a folder forgotten; somebody else's folder; a name in no folder at all.
+look-alike of loopback taken for it; the group's bits of a folder forgotten; somebody else's folder; a name in none.
 """
 
 import os
