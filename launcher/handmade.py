@@ -27,7 +27,8 @@ from sipsim.process import run_sip  # noqa: E402
 USAGE = """usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
 
 Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
-to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes is not checked."""
+to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
+cannot be checked here: give --no-verify-data with one."""
 
 
 def broker_main(argv: list[str] | None = None) -> int:

@@ -33,6 +33,9 @@ def run_by_hand(request: Request, attention: Attention) -> Outcome:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
     if request.mail != "zmq" or request.max_restarts or request.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
+    if request.job.evidence_dir or request.job.trace_dir:
+        what = "what scripts compute and traces stay where SIPs run"
+        raise ConfigError(f"{WHY}: {what}; give --no-verify-data for a script, and no --trace-ccl")
     folder = Path(told)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -54,8 +57,7 @@ class ByHand:
         self.unsent = False
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips)
         self.broker_endpoint = tcp(launcher_address([], request.bind))
-        # What a script leaves elsewhere, nobody brings here.
-        self._job = msgspec.structs.replace(request.job, evidence_dir="", trace_dir="")
+        self._job = request.job
         self._plan = request.plan
         self._folder = folder
         self._told = False
@@ -90,6 +92,10 @@ class ByHand:
 
     def revive(self, host: int) -> None:
         """There is no agent."""
+
+    def disturb(self, kind: str, host: str) -> bool:
+        """There is no agent."""
+        return False
 
     def close(self, well: bool) -> None:
         """Tickets are of no use any more."""

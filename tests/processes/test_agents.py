@@ -182,6 +182,21 @@ def test_ctrl_c(tmp_path, ssh):
     assert (done.exit_code, done.document["error"]["kind"], done.left_files) == (130, "interrupted", [])
 
 
+def test_agents_that_somebody_else_starts_take_the_file_that_is_written_for_them(tmp_path):
+    """As in a Job of Kubernetes, whose Secret the file becomes."""
+    bootstrap = tmp_path / "bootstrap.json"
+    flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1")
+    with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
+        launch.line(lambda line: str(bootstrap) in line)
+        command = [sys.executable, "-m", "launcher.agent", "--bootstrap", str(bootstrap)]
+        envs = [environment(launch.temp, JOB_COMPLETION_INDEX=str(index)) for index in range(2)]
+        agents = [subprocess.Popen(command, env=env, cwd=CHECKOUT) for env in envs]
+        done = launch.end()
+        assert [each.wait(END_S) for each in agents] == [0, 0]
+    assert (done.exit_code, done.digest) == (0, digest_here())
+    assert not bootstrap.exists()
+
+
 # --- ways that lead nowhere -----------------------------------------------------------------------------------
 
 
