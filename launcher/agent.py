@@ -24,6 +24,7 @@ import zmq  # noqa: E402
 from broker.guard import Guard, Way  # noqa: E402
 from broker.terms import LAUNCHER  # noqa: E402
 from launcher.environment import node_rank  # noqa: E402
+from launcher.facts import how  # noqa: E402
 from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
 from launcher.hosts.leavings import Leavings  # noqa: E402
 from launcher.hosts.wire import (  # noqa: E402
@@ -123,7 +124,7 @@ class _Agent:
             self._obey(frame)
         self._pass_on()
         if self._server.gone:
-            return f"the server that starts the processes (pid {self._server.pid}) has ended: {self._server.status}"
+            return f"the server that starts the processes (pid {self._server.pid}) {how(self._server.status)}"
         self._beat()
         return ""
 

@@ -106,6 +106,8 @@ def _host(word: str) -> tuple[str, int | None]:
     # An IPv6 address has colons of its own, and stands in brackets then.
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(.*))?", word, re.ASCII)
     name = found[1] if found else ""
+    if _is_address(word) and ":" in word:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a host; write an IPv6 address as [{word}]:2")
     if found is None or not (_HOST.fullmatch(name) or (name.startswith("[") and _is_address(name[1:-1]))):
         raise argparse.ArgumentTypeError(f"{word!r} is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE")
     if found[2] is None:
@@ -126,13 +128,13 @@ def _is_address(text: str) -> bool:
 
 def bind(text: str) -> str:
     """An address of this machine, by number, that other machines can reach."""
-    allowed = "an IP address of this machine, such as 10.0.0.1"
+    allowed = "IP address of this machine, such as 10.0.0.1"
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} must be {allowed}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} must be an {allowed}") from None
     if address.is_unspecified or address.is_multicast:
-        raise argparse.ArgumentTypeError(f"{text!r} stands for many; it must be {allowed}")
+        raise argparse.ArgumentTypeError(f"{text!r} stands for many; give one {allowed}")
     return str(address)
 
 

@@ -50,6 +50,7 @@ class RunDir:
         self._flag = flag
         self._lock = _locked(folder, flag)
         self._kept: Kept | None = None
+        self._before: Kept | None = None
         self._is_ours = False
 
     @classmethod
@@ -91,6 +92,7 @@ class RunDir:
         try:
             kept = read(folder)
             check_same(folder, kept, prepared)
+            made._before = kept
             made._write(msgspec.structs.replace(kept, status="running", started=kept.started + 1))
         except BaseException:
             os.close(made._lock)
@@ -105,9 +107,10 @@ class RunDir:
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """Nothing has been started: leave no trace of this launcher."""
-        if self.resumed:
-            self.close("failed")
+        """Nothing has been started: leave the folder as it was found."""
+        if self._before is not None:
+            self._write(self._before)
+            os.close(self._lock)
             return
         for name in (RUN_FILE, LOCK_FILE):
             (self.folder / name).unlink(missing_ok=True)

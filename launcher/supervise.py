@@ -316,7 +316,8 @@ class Supervisor:
 
     def _peer_is_lost(self, rank: int, peer: int, why: str) -> list[Command]:
         mine, other = self.ranks[rank], self.ranks[peer]
-        told = f"rank {rank}{mine.site.on} has lost its connection to rank {peer}{other.site.on}, and both live: {why}"
+        what = f"rank {rank}{mine.site.on} has lost its connection to rank {peer}{other.site.on}"
+        told = f"{what}, and no end of a process or host is known that explains it: {why}"
         return self._fail("peer_lost", rank, told, {"peer": peer, "host": mine.site.name})
 
     def _note_sync(self, sync: Sync) -> list[Command]:

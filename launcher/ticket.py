@@ -15,13 +15,14 @@ import msgspec
 from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
+from sipsim.host.script import find_script
 from sipsim.job import Job
 from sipsim.plan import Plan
 from sipsim.seat import Seat
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``folder``: where to run, if it exists there. ``paths``: where else to import from. ``environ``: to be set."""
+    """``folder``: where to run, if it exists there. ``paths``: where else to import from."""
 
     version: str
     config: Resolved
@@ -59,11 +60,13 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Change to its folder and make the plan.
 
         Raises:
-            ConfigError: when the plan cannot be made here.
+            ConfigError: when the plan cannot be made here, or the script is not here.
         """
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
         sys.path += [path for path in self.paths if path not in sys.path]
+        if self.job.script is not None:
+            find_script(self.job.script, self.job.as_module)
         return Plan(self.config), self.job
 
 

@@ -10,6 +10,7 @@ from launcher.hosts.agents import run_on_agents
 from launcher.hosts.starters import Boot, specs_of
 from launcher.outcome import Outcome
 from launcher.ticket import write_private
+from launcher.watch import say
 from sipsim.errors import ConfigError
 
 WHY = "--engine k8s"
@@ -45,6 +46,7 @@ class FileStarter:
             write_private(self._path, boot(None))
         except OSError as error:
             raise ConfigError(f"{BOOTSTRAP}={self._path}: cannot be written: {error.strerror}") from None
+        say(f"agents may start: their bootstrap is {self._path}")
 
     def revive(self, host: int) -> None:
         """Nobody here can."""

@@ -123,9 +123,14 @@ class Agents:
         self._starter.revive(host)
 
     def disturb(self, kind: str, host: str) -> bool:
-        """An agent can be told to kill itself; to cut a host off takes a program of the user's (AHBM_CUT)."""
-        names = [spec.name for spec in self.specs]
-        return kind == "agent" and host in names and self._tell(names.index(host), Die())
+        """An agent can be told to kill itself; one that is cut off is not heard any more, and hears nothing."""
+        names = [post.name for post in self._muster.posts]
+        if host not in names or not self._muster.posts[names.index(host)].is_up:
+            return False
+        if kind == "agent":
+            return self._tell(names.index(host), Die())
+        self._muster.posts[names.index(host)].muted = True
+        return True
 
     def facts(self) -> list[Fact]:
         """From agents, from their connections, and from the starter."""
@@ -197,6 +202,8 @@ class Agents:
 
     def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
         post = self._muster.posts[host]
+        if post.muted:
+            return []
         post.heard_s = now_s
         match message:
             case Passed():
@@ -235,8 +242,8 @@ class Agents:
         return []
 
     def _tell(self, host: int, message: ToAgent) -> bool:
-        name = self._muster.posts[host].routing_id
-        return name is not None and self._send(name, message)
+        post = self._muster.posts[host]
+        return post.routing_id is not None and (post.muted or self._send(post.routing_id, message))
 
     def _send(self, name: bytes, message: ToAgent) -> bool:
         try:

@@ -56,10 +56,15 @@ def run_processes(request: Request, attention: Attention, muster: Muster) -> Out
     server = Server(SimTrade(request.plan, request.job), request.run_dir)
     try:
         crew = muster(request, server)
+        try:
+            loop = _Loop(request, attention, server, crew)
+        except BaseException:
+            crew.close(well=False)
+            raise
     except BaseException:
         server.close()
         raise
-    return _Loop(request, attention, server, crew).run()
+    return loop.run()
 
 
 class _Loop:

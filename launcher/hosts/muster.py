@@ -22,7 +22,10 @@ LONGEST_GAP_S = 0.7
 
 @dataclass
 class Post:
-    """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone."""
+    """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone.
+
+    ``muted``: the user wants it to be as if cut off.
+    """
 
     name: str
     routing_id: bytes | None = None
@@ -34,6 +37,7 @@ class Post:
     cut_s: float | None = None
     starter_words: str = ""
     given_up: bool = False
+    muted: bool = False
 
     @property
     def is_up(self) -> bool:

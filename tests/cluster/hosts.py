@@ -133,7 +133,10 @@ class Host:
         return process
 
     def processes(self) -> dict[int, str]:
-        """{pid, as the machine counts: command} of what runs here, without the kit's own processes."""
+        """{pid, as the machine counts: command} of what runs here, without the kit's own processes.
+
+        sshd's are the kit's: where a cable was cut it keeps a session whose program has ended long ago.
+        """
         kits = {self.pid, self._first.pid, *self._services}
         kits.update(child for pid in self._services for child in _children(pid))
         if self._own_pids:
@@ -145,7 +148,7 @@ class Host:
                 with contextlib.suppress(OSError):
                     if os.readlink(f"/proc/{name}/ns/net") == network:
                         words = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ")
-                        if words:
+                        if words and not words.startswith(b"sshd:"):
                             found[int(name)] = words.decode(errors="replace").strip()
         return found
 
@@ -270,9 +273,13 @@ def cut(host: Host) -> None:
 
 
 def cut_for(host: Host, seconds: float) -> None:
-    """The cable is out for so long."""
+    """Somewhere beyond the switch, for so long: nothing passes, and its card does not notice.
+
+    With its cable out (:func:`cut`) a host also forgets its neighbours' addresses, and asks for each of them once
+    a second only: TCP there is silent for up to 0.8 s longer than the cut (measured).
+    """
     port, switch = host.cable
-    _in_network(switch, f"ip link set {port} down; sleep {seconds}; ip link set {port} up")
+    _in_network(switch, f"ip link set {port} nomaster; sleep {seconds}; ip link set {port} master br0")
 
 
 def drop_inbound(host: Host) -> None:

@@ -3,12 +3,9 @@
 import pytest
 from hosts import Hosts, namespace_hosts
 from launch import launched
-from launches import FLAGS, launched_on, why_no_engine
+from launches import DEFAULT, DIGEST, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
-DEFAULT = ("--sips", "4", "--topology", "torus_2d")
-DIGEST = "abb4291a09242309286aa54a8ea182deaef15e0c8549a87a8c981a06c0e58a9c"
-"""Of the command they all start with; the README has it too."""
 LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
 DIGEST_LARGE = "c107b8ffe117f416a68204936b0593bb23904d45d02a4343b40afa32987c730c"
 

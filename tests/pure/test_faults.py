@@ -197,3 +197,11 @@ class TestStriking:
         engine = Engine()
         assert arm(engine, ()) is None
         assert engine.run_before == Engine.run_before.__get__(engine)
+
+
+class TestGoingOn:
+    def test_every_sip_starts_once_more(self) -> None:
+        plan = FaultPlan.of(["kill:1@1us", "kill:1@1us#1", "stop:0@2us#2", "broker@1us", "launcher@1s", "cut:a@1s"])
+        assert plan.resumed(0).texts() == plan.texts()
+        assert plan.resumed(1).texts() == ("kill:1@1us", "stop:0@2us#1")
+        assert plan.resumed(2).texts() == ("stop:0@2us",)

@@ -192,6 +192,9 @@ class TestKeeping:
         bench.write("sip-0", b"two\n")
         assert bench.shown() == ["[rank 0] two"]
         assert bench.logs.end_of("sip-0")["last_lines"] == ["one", "two"]
+        bench.write("sip-1", b"three\n")
+        assert bench.shown() == ["[rank 1] three"]
+        assert not (tmp_path / "rank-1.log").exists()
 
 
 class TestErrorFiles:

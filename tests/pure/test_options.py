@@ -62,6 +62,22 @@ class TestValues:
             ("--no-verify-data", "verify_data", False),
             ("--engine inproc", "engine", "inproc"),
             ("--timeout 0.5", "timeout_s", 0.5),
+            ("--hosts a:2,b:2", "hosts", (("a", 2), ("b", 2))),
+            ("--hosts node-1.x,10.0.0.2:3", "hosts", (("node-1.x", None), ("10.0.0.2", 3))),
+            ("--hosts [fe80::1]:2,[::1]", "hosts", (("fe80::1", 2), ("::1", None))),
+            ("--bind 10.0.0.1", "bind", "10.0.0.1"),
+            ("--bind 0:0:0:0:0:0:0:1", "bind", "::1"),
+            ("--max-restarts 3", "max_restarts", 3),
+            ("--join-timeout 1.5", "join_timeout_s", 1.5),
+            ("--progress-timeout 9", "progress_timeout_s", 9.0),
+            ("--no-timeouts", "deadlines", False),
+            ("--run-dir d", "run_dir", Path("d")),
+            ("--resume d", "resume", Path("d")),
+            ("--fault a --fault b", "faults", ("a", "b")),
+            ("--log-dir d", "log_dir", Path("d")),
+            ("--tee all", "tee", None),
+            ("--tee none", "tee", ()),
+            ("--tee 3,1,3", "tee", (1, 3)),
             ("--json o.json", "json", Path("o.json")),
             ("--csv o.csv", "csv", Path("o.csv")),
             ("--list links", "list", "links"),
@@ -113,6 +129,50 @@ class TestRefusals:
             ("--timeout nan", "argument --timeout: 'nan' must be a number of seconds above 0"),
             ("--timeout inf", "argument --timeout: 'inf' must be a number of seconds above 0"),
             ("--timeout soon", "argument --timeout: 'soon' must be a number of seconds above 0"),
+            ("--sips --4", "argument --sips: expected one argument"),
+            (
+                "--max-restarts -1",
+                "argument --max-restarts: '-1' must be a whole number of at least 0 and at most 1000000",
+            ),
+            (
+                "--max-restarts abc",
+                "argument --max-restarts: 'abc' must be a whole number of at least 0 and at most 1000000",
+            ),
+            (
+                "--max-restarts 9999999",
+                "argument --max-restarts: '9999999' must be a whole number of at least 0 and at most 1000000",
+            ),
+            ("--join-timeout 0", "argument --join-timeout: '0' must be a number of seconds above 0"),
+            ("--progress-timeout -5", "argument --progress-timeout: '-5' must be a number of seconds above 0"),
+            ("--tee", "argument --tee: expected one argument"),
+            ("--tee some", "argument --tee: 'some' must be all, none or ranks, such as 0,1"),
+            ("--tee 0,", "argument --tee: '0,' must be all, none or ranks, such as 0,1"),
+            ("--tee -1", "argument --tee: '-1' must be all, none or ranks, such as 0,1"),
+            ("--bind here", "argument --bind: 'here' must be an IP address of this machine, such as 10.0.0.1"),
+            ("--bind *", "argument --bind: '*' must be an IP address of this machine, such as 10.0.0.1"),
+            (
+                "--bind 0.0.0.0",
+                "argument --bind: '0.0.0.0' stands for many; give one IP address of this machine, such as 10.0.0.1",
+            ),
+            ("--hosts a:0", "argument --hosts: 'a:0': '0' must be a whole number of SIPs from 1 to 4096, such as a:2"),
+            ("--hosts a:x", "argument --hosts: 'a:x': 'x' must be a whole number of SIPs from 1 to 4096, such as a:2"),
+            ("--hosts a:", "argument --hosts: 'a:': '' must be a whole number of SIPs from 1 to 4096, such as a:2"),
+            ("--hosts a,,b", "argument --hosts: '' is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE"),
+            ("--hosts -oProxy=x", "argument --hosts: expected one argument"),
+            (
+                "--hosts=-oProxy=x",
+                "argument --hosts: '-oProxy=x' is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE",
+            ),
+            (
+                "--hosts a;b",
+                "argument --hosts: 'a;b' is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE",
+            ),
+            (
+                "--hosts fe80::1",
+                "argument --hosts: 'fe80::1' is not a host; write an IPv6 address as [fe80::1]:2",
+            ),
+            ("--hosts a:1,a:1", "argument --hosts: host 'a' is named twice; write a:2 for two SIPs on it"),
+            ("--hosts @gone", "argument --hosts: file 'gone' cannot be read: No such file or directory"),
             ("--bytes 0", "argument --bytes: '0' must be at least 1 byte"),
             ("--bytes 1K --n-elem 3", "give one of --bytes, --n-elem and -b/-e"),
             ("--bytes 1K -b 1K -e 2K", "give one of --bytes, --n-elem and -b/-e"),
@@ -127,7 +187,7 @@ class TestRefusals:
     def test_one_line(self, argv: str, line: str) -> None:
         assert refusal(*argv.split()) == line
 
-    @pytest.mark.parametrize("argv", ["--dtype f64", "--op max", "--engine sulrm", "--list everything"])
+    @pytest.mark.parametrize("argv", ["--dtype f64", "--op max", "--engine ray", "--list everything"])
     def test_a_name_that_is_none(self, argv: str) -> None:
         line = refusal(*argv.split())
         assert f"invalid choice: '{argv.split()[1]}'" in line
@@ -146,6 +206,28 @@ class TestRefusals:
     def test_abbreviations_are_no_flags(self) -> None:
         """Else a flag that is added tomorrow changes the meaning of today's command lines."""
         assert refusal("--topo", "ring_1d").startswith("unknown flag --topo")
+
+
+class TestFilesOfHosts:
+    def test_one_a_line(self, tmp_path: Path) -> None:
+        (tmp_path / "hosts").write_text("# mine\na:2\n\n  b  # the slow one\n")
+        assert parse(["--hosts", f"@{tmp_path}/hosts"]).hosts == (("a", 2), ("b", None))
+
+    def test_no_host_in_it(self, tmp_path: Path) -> None:
+        (tmp_path / "hosts").write_text("# none\n")
+        line = refusal("--hosts", f"@{tmp_path}/hosts")
+        assert line.endswith("names no host; write one HOST or HOST:SIPS a line")
+
+    def test_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "hosts").write_bytes(b"\xff\xfe")
+        assert refusal("--hosts", f"@{tmp_path}/hosts").endswith("cannot be read: it is no text")
+
+
+class TestWhatWasGiven:
+    def test_flags_and_script(self) -> None:
+        assert options.given([]) == {}
+        given = options.given(["-n", "3", "--tee", "none", "--set", "a=1", "s.py", "--sips", "3"])
+        assert given == {"iters": "--iters", "tee": "--tee", "settings": "--set", "script": "s.py"}
 
 
 class TestQuestions:

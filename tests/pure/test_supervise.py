@@ -361,7 +361,10 @@ def test_a_lost_connection_that_nothing_explains_is_told_with_both_ends():
     assert run.after(EXPLAIN_S - 0.1) == []
     error = the_failure(run.after(0.3))
     assert (error.kind, error.rank) == ("peer_lost", 0)
-    assert error.message == "rank 0 on a has lost its connection to rank 3 on b, and both live: no answer"
+    assert error.message == (
+        "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains it: "
+        "no answer"
+    )
 
 
 @pytest.mark.parametrize("first", ["death", "connection"])

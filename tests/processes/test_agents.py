@@ -1,0 +1,279 @@
+"""Runs on two hosts that are this one: agents over loopback TCP, reached by what takes the place of ssh.
+
+Seen to fail with these bugs planted: agents that outlive their launcher, an agent's end taken for its host's, a log
+whose last lines come after the news of the death, evidence that stays on the other host, a bootstrap that anybody can
+read, a second try of ssh that is never made, ssh's own words left out, and ranks of a lost agent that are not moved.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launch import CHECKOUT, END_S, Done, Launch, environment, launched, launching
+
+from launcher.hosts.bootstrap import Bootstrap
+
+pytestmark = pytest.mark.processes
+
+SSH = """#!/bin/sh
+# As ssh is called: options, a host, one command for its shell.
+while case $1 in -o) shift;; -*) true;; *) false;; esac; do shift; done
+host=$1; shift
+{first}
+exec sh -c "$*"
+"""
+SMALL = ("--sips", "4", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+HOSTS = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1")
+ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
+STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """The environment with an ssh that does ``first`` before it runs what it is told, on this host."""
+
+    def make(first: str = "") -> dict[str, str]:
+        path = tmp_path / "ssh"
+        path.write_text(SSH.format(first=first))
+        path.chmod(0o700)
+        return {"AHBM_SSH": str(path)}
+
+    return make
+
+
+def script(folder: Path, body: str) -> Path:
+    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
+    path = folder / "script.py"
+    path.write_text("import os, signal, sys\n" + "\n    ".join(["def worker(rank, world_size, torch):", *lines]) + "\n")
+    return path
+
+
+class Standing:
+    """A run whose ranks all stand in their scripts: its processes by what they are, of agents by host."""
+
+    def __init__(self, launch: Launch) -> None:
+        said = launch.words("stands", 4)
+        self.sips = {rank: int(pid) for rank, pid in said.items()}
+        self.tree = launch.watch()
+        parent = {child: pid for pid, children in self.tree.items() for child in children}
+        self.servers = [parent[self.sips[rank]] for rank in (0, 2)]
+        self.agents = [parent[server] for server in self.servers]
+        assert [parent[self.sips[rank]] for rank in (1, 3)] == self.servers
+
+
+def told(done: Done) -> list[str]:
+    """What the launcher itself says."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
+
+
+def digest_here(*argv: object) -> str:
+    return launched(*SMALL, *argv).digest
+
+
+def test_the_same_digest_with_ranks_in_blocks(tmp_path, ssh):
+    path = script(tmp_path, f"{ALL_REDUCE}\nprint('words of', rank)")
+    done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh())
+    assert (done.exit_code, done.digest) == (0, digest_here(path))
+    assert sorted(done.stderr.splitlines()) == [
+        f"[rank {rank} {host}] words of {rank}" for rank, host in enumerate("aabb")
+    ]
+    # What a script's ranks left on their hosts has come here, and was checked.
+    assert done.document["runs"][0]["checked"] is True
+
+
+def test_a_rank_finds_where_it_stands_in_its_environment(tmp_path, ssh):
+    names = ("AHBM_RANK", "AHBM_NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "AHBM_INCARNATION")
+    path = script(tmp_path, f"print(*[os.environ[name] for name in {names!r}])")
+    done = launched(*SMALL, *HOSTS, path, **ssh())
+    assert sorted(done.stderr.splitlines()) == [
+        f"[rank {rank} {host}] {rank} {node} {local} 2 4 0"
+        for rank, host, node, local in ((0, "a", 0, 0), (1, "a", 0, 1), (2, "b", 1, 0), (3, "b", 1, 1))
+    ]
+
+
+def test_the_trace_of_all_hosts_is_one_file(tmp_path, ssh):
+    for name, flags in (("far", HOSTS), ("near", ())):
+        launched(*SMALL, *flags, "--trace-ccl", tmp_path / name, **ssh())
+    assert (tmp_path / "far").read_text() == (tmp_path / "near").read_text()
+
+
+def test_a_sip_that_is_killed_is_named_with_its_host_and_its_last_words(tmp_path, ssh):
+    body = f"{ALL_REDUCE}\nif rank == 3:\n    print('last words', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    path = script(tmp_path, f"{body}\n{ALL_REDUCE}")
+    done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh())
+    assert (done.exit_code, done.document["error"]["kind"], done.document["error"]["host"]) == (4, "process_died", "b")
+    first = told(done)[0]
+    assert first.startswith("ahbm-launch: process_died: rank 3 (pid ")
+    assert first.endswith(" on b) was killed by SIGKILL")
+    assert "  | last words" in told(done)
+
+
+def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
+    again = "if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(os.getpid(), signal.SIGKILL)"
+    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}")
+    done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
+    path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
+    assert (done.exit_code, done.digest) == (0, digest_here(path))
+    assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("who", ["agent", "server", "launcher"])
+def test_whoever_is_killed_nothing_is_left(who, tmp_path, ssh):
+    """Every process there was is waited for, and the temporary folders are looked at."""
+    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
+        run = Standing(launch)
+        os.kill({"agent": run.agents[1], "server": run.servers[1], "launcher": launch.pid}[who], signal.SIGKILL)
+        done = launch.end()
+    if who == "launcher":
+        assert done.exit_code == -signal.SIGKILL
+        return
+    assert (done.exit_code, done.document["error"]["kind"], done.left_files) == (4, "agent_failed", [])
+    first = told(done)[0]
+    assert first.startswith(f"ahbm-launch: agent_failed: the agent on b (pid {run.agents[1]}) has ")
+    assert first.endswith("; ranks that ran there: 2, 3")
+    if who == "server":
+        assert f"the server that starts the processes (pid {run.servers[1]}) was killed by SIGKILL" in first
+
+
+def test_an_agent_that_is_stopped_is_a_host_that_is_lost(tmp_path, ssh):
+    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
+        run = Standing(launch)
+        os.kill(run.agents[1], signal.SIGSTOP)
+        done = launch.end()
+    assert (done.exit_code, done.document["error"]["kind"]) == (4, "host_lost")
+    assert told(done)[0].startswith("ahbm-launch: host_lost: host b is lost: ")
+
+
+def test_an_agent_that_is_killed_comes_again_and_so_do_its_ranks(tmp_path, ssh):
+    """It is killed by its own rank, in whose first incarnation alone."""
+    agent = "open(f'/proc/{os.getppid()}/stat').read().split()[3]"
+    again = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(int({agent}), signal.SIGKILL)"
+    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}")
+    done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
+    path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
+    assert (done.exit_code, done.digest) == (0, digest_here(path)), done.stderr
+    assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 1, 1]
+
+
+def test_an_agent_that_cannot_come_again_leaves_its_ranks_to_the_other(tmp_path, ssh):
+    once = f"case $host in b) [ -e {tmp_path}/b ] && {{ echo 'no way to b' >&2; exit 255; }}; touch {tmp_path}/b;; esac"
+    agent = "open(f'/proc/{os.getppid()}/stat').read().split()[3]"
+    again = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(int({agent}), signal.SIGKILL)"
+    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}\nprint('at the end')")
+    done = launched(*SMALL, *HOSTS, "--max-restarts", "1", path, **ssh(once))
+    path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
+    assert (done.exit_code, done.digest) == (0, digest_here(path)), done.stderr
+    assert "[rank 3 a] at the end" in done.stderr.splitlines()
+
+
+def test_ctrl_c(tmp_path, ssh):
+    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
+        Standing(launch)
+        launch.process.send_signal(signal.SIGINT)
+        done = launch.end()
+    assert (done.exit_code, done.document["error"]["kind"], done.left_files) == (130, "interrupted", [])
+
+
+def test_agents_that_somebody_else_starts_take_the_file_that_is_written_for_them(tmp_path):
+    """As in a Job of Kubernetes, whose Secret the file becomes."""
+    bootstrap = tmp_path / "bootstrap.json"
+    flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1")
+    with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
+        launch.line(lambda line: str(bootstrap) in line)
+        command = [sys.executable, "-m", "launcher.agent", "--bootstrap", str(bootstrap)]
+        envs = [environment(launch.temp, JOB_COMPLETION_INDEX=str(index)) for index in range(2)]
+        agents = [subprocess.Popen(command, env=env, cwd=CHECKOUT) for env in envs]
+        done = launch.end()
+        assert [each.wait(END_S) for each in agents] == [0, 0]
+    assert (done.exit_code, done.digest) == (0, digest_here())
+    assert not bootstrap.exists()
+
+
+# --- ways that lead nowhere -----------------------------------------------------------------------------------
+
+
+def test_a_host_that_ssh_cannot_reach_is_told_in_its_words(tmp_path, ssh):
+    env = ssh("[ $host = b ] && { echo 'a banner'; echo 'ssh: connect to host b port 22: No route' >&2; exit 255; }")
+    done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", **env)
+    assert (done.exit_code, done.document["error"]["kind"]) == (4, "agent_failed")
+    assert told(done)[0].startswith("ahbm-launch: agent_failed: b: no agent: ssh: connect to host b port 22: No route")
+
+
+def test_who_was_turned_away_by_a_crowd_tries_again(tmp_path, ssh):
+    said = "kex_exchange_identification: read: Connection reset by peer"
+    busy = f"[ -e {tmp_path}/$host ] || {{ touch {tmp_path}/$host; echo '{said}'; exit 255; }}"
+    assert launched(*SMALL, *HOSTS, **ssh(busy)).exit_code == 0
+
+
+def test_an_agent_that_does_not_come_is_missed(tmp_path, ssh):
+    flags = ("--join-timeout", "3", "--json", tmp_path / "out.json")
+    done = launched(*SMALL, *HOSTS, *flags, **ssh("[ $host = b ] && exec sleep 60"))
+    assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_joined")
+    assert told(done)[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
+    assert "  rank 2: the agent of b has not come" in told(done)
+
+
+def test_no_ssh_at_all():
+    done = launched(*SMALL, *HOSTS, AHBM_SSH="/no/ssh")
+    assert done.exit_code == 2
+    assert told(done)[0].startswith("ahbm-launch: --engine ssh needs /no/ssh, which is not on PATH; ")
+
+
+# --- the agent by itself --------------------------------------------------------------------------------------
+
+
+def agent(*argv: object, stdin: str = "", temp: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "launcher.agent", *map(str, argv)]
+    known = {name: value for name, value in environment(temp).items() if not name.startswith(("SLURM", "PMI", "OMPI"))}
+    return subprocess.run(
+        command, input=stdin, env={**known, **env}, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S
+    )
+
+
+BOOT = Bootstrap(launcher="tcp://127.0.0.1:1", n_hosts=2)
+
+
+def test_a_bootstrap_that_others_can_read_is_refused(tmp_path):
+    path = tmp_path / "b.json"
+    path.write_text(BOOT.text())
+    path.chmod(0o644)
+    done = agent("--bootstrap", path, temp=tmp_path)
+    said = f"ahbm-agent: {path} has mode 0644 and can be read by others; run: chmod 600 {path}\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "no node rank: "),
+        ({"SLURM_NODEID": "abc"}, "SLURM_NODEID=abc: must be a node rank from 0 to 1"),
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID=2: must be"),
+        ({"SLURM_NODEID": "1", "PMI_RANK": "0"}, "SLURM_NODEID=1, PMI_RANK=0: these disagree"),
+    ],
+)
+def test_an_agent_that_does_not_know_who_it_is(tmp_path, env, said):
+    done = agent("--stdin", stdin=BOOT.text() + "\n", temp=tmp_path, **env)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"ahbm-agent: {said}")
+
+
+def test_a_bootstrap_that_is_none(tmp_path):
+    done = agent("--stdin", stdin="hello\n", temp=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("ahbm-agent: the standard input holds no bootstrap of ahbm-launch: ")
+
+
+def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
+    """Nobody listens where the launcher is said to be, and it would try for long."""
+    done = agent("--stdin", stdin=BOOT.text() + "\n", temp=tmp_path, AHBM_NODE_RANK="0")
+    assert done.returncode == 4
+    assert done.stderr.startswith("ahbm-agent: the standard input, on which the launcher holds on to this agent, has")
+    assert json.loads(BOOT.text())["launcher"] == "tcp://127.0.0.1:1"

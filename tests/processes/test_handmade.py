@@ -1,0 +1,154 @@
+"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started one by one, with keys, over TCP.
+
+Seen to fail with these bugs planted: a ticket that others can read, tickets that stay, a ticket that two processes can
+use, a broker that waits for a dead SIP for ever.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launch import CHECKOUT, END_S, environment, launched
+
+pytestmark = pytest.mark.processes
+
+SMALL = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+CALL = "import sys; from launcher import handmade; sys.exit(handmade.{}(sys.argv[1:]))"
+Process = subprocess.Popen[str]
+
+
+class ByHand:
+    """A broker that has written its tickets, and whoever was started with one."""
+
+    def __init__(self, temp: Path, *argv: object) -> None:
+        self.folder = temp / "tickets"
+        self._env = environment(temp)
+        self._started: list[Process] = []
+        # Where all addresses of this machine are loopback the broker must be told which one to use.
+        self.broker = self._run("broker_main", "--tickets", self.folder, "--bind", "127.0.0.1", *argv)
+        assert self.broker.stderr is not None
+        self.said = []
+        while not self.said or f"sip-{2}.ticket" not in self.said[-1]:
+            line = self.broker.stderr.readline()
+            assert line, f"the broker ended: {self.said}"
+            self.said.append(line)
+
+    def _run(self, main: str, *argv: object) -> Process:
+        command = [sys.executable, "-c", CALL.format(main), *map(str, argv)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, env=self._env, cwd=CHECKOUT, **pipes)
+        self._started.append(process)
+        return process
+
+    def ticket(self, rank: int) -> Path:
+        return self.folder / f"sip-{rank}.ticket"
+
+    def start(self, rank: int) -> Process:
+        return self._run("sip_main", self.ticket(rank))
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@contextlib.contextmanager
+def by_hand(temp: Path, *argv: object) -> Iterator[ByHand]:
+    run = ByHand(temp, *argv)
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def test_the_same_digest_and_nothing_is_left(tmp_path):
+    with by_hand(tmp_path, *SMALL) as run:
+        assert [stat.S_IMODE(run.ticket(rank).stat().st_mode) for rank in range(3)] == [0o600] * 3
+        sips = [run.start(rank) for rank in range(3)]
+        table, _ = run.broker.communicate(timeout=END_S)
+        ends = [sip.communicate(timeout=END_S) for sip in sips]
+    assert (run.broker.returncode, [sip.returncode for sip in sips]) == (0, [0] * 3), ends
+    assert table.splitlines()[-1] == f"# digest {launched(*SMALL).digest}"
+    assert list(run.folder.iterdir()) == []
+
+
+def test_a_ticket_is_for_one_process(tmp_path):
+    with by_hand(tmp_path, *SMALL) as run:
+        twins = [run.start(1), run.start(1)]
+        done = twins[0] if _first_end(twins) == 0 else twins[1]
+        _, said = done.communicate(timeout=END_S)
+        sips = [run.start(0), run.start(2)]
+        run.broker.communicate(timeout=END_S)
+        for sip in (*twins, *sips):
+            sip.communicate(timeout=END_S)
+    assert done.returncode == 4
+    assert "another process sits already; each ticket is for one process" in said
+    assert run.broker.returncode == 0
+
+
+def _first_end(processes: list[Process]) -> int:
+    """Which of them ends first; blocks."""
+    handles = [os.pidfd_open(process.pid) for process in processes]
+    try:
+        ready = select.select(handles, [], [], END_S)[0]
+        assert ready, "nobody was refused"
+        return handles.index(ready[0])
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def test_a_sip_that_dies_is_missed_by_its_peers(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import os, signal\n"
+        "def worker(rank, world_size, torch):\n"
+        "    dist = torch.distributed\n"
+        "    dist.init_process_group()\n"
+        "    dist.all_reduce(torch.ones(4, 8))\n"
+        "    if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    dist.all_reduce(torch.ones(4, 8))\n"
+    )
+    with by_hand(tmp_path, *SMALL, "--no-verify-data", path) as run:
+        sips = [run.start(rank) for rank in range(3)]
+        _, said = run.broker.communicate(timeout=END_S)
+        for sip in sips:
+            sip.communicate(timeout=END_S)
+    assert (run.broker.returncode, sips[1].returncode) == (4, -signal.SIGKILL)
+    assert "peer_lost: rank " in said
+    assert " has lost its connection to rank 1, " in said
+
+
+def test_without_a_folder():
+    command = [sys.executable, "-c", CALL.format("broker_main"), "--sips", "2"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "ahbm-broker: --tickets DIR must come first: the folder for the tickets of all ranks\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("{}", 0o600, " is no ticket of ahbm-launch: "),
+        ("{}", 0o640, " has mode 0640 and can be read by others; run: chmod 600 "),
+        (None, 0, " cannot be read: "),
+    ],
+)
+def test_what_is_no_ticket_is_one_line(tmp_path, text, mode, said):
+    path = tmp_path / "x.ticket"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    command = [sys.executable, "-c", CALL.format("sip_main"), str(path)]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"ahbm-sip: {path}{said}")

@@ -1,0 +1,213 @@
+"""Which agents are there: who may take a post, who has left it, and as what that is told. And what they may say.
+
+Seen to fail with these bugs planted: a key that may speak for any host, an agent of a host that was given up let back
+in, silence of an agent while nobody listened, a fresh connection's end taken for a lost host, a dead agent's starter
+asked twice, a file's name with a folder in it.
+"""
+
+import pytest
+
+from launcher.facts import HostGone, HostSpec
+from launcher.hosts.muster import BEAT_S, FRESH_S, SILENCE_S, WORDS_S, Muster
+from launcher.hosts.wire import (
+    BadWords,
+    Beat,
+    File,
+    Finish,
+    Hello,
+    Left,
+    Log,
+    Looked,
+    Order,
+    Passed,
+    decode_from_agent,
+    decode_to_agent,
+    encode,
+)
+from launcher.server import Ended, Started
+from sipsim import VERSION
+
+SPECS = [HostSpec("a"), HostSpec("b")]
+
+
+def hello(node_rank: int, name: str = "x", version: str = VERSION) -> Hello:
+    return Hello(node_rank, name, 7, version, "10.0.0.1", "/tmp/ahbm-agent-x")
+
+
+def mustered(**settings: bool) -> Muster:
+    """Both agents are there, at time 0."""
+    muster = Muster(SPECS, **{"deadlines": True, **settings})
+    for host in range(2):
+        assert muster.seat(b"id-%d" % host, str(host), hello(host), 0.0) == host
+    muster.overdue(0.0, True)
+    return muster
+
+
+def gone(muster: Muster, until_s: float, can_revive: bool = True, alive: tuple[int, ...] = ()) -> list[HostGone]:
+    """What is told up to then, by looks as often as the loop's; ``alive``: who goes on to beat."""
+    found, now_s = [], muster._looked_s or 0.0
+    while now_s < until_s - 1e-9:
+        now_s = min(now_s + BEAT_S, until_s)
+        for host in alive:
+            muster.posts[host].heard_s = now_s
+        found += muster.overdue(now_s, can_revive)
+    return found
+
+
+# --- taking posts ---------------------------------------------------------------------------------------------
+
+
+def test_who_says_hello_has_the_post_of_its_node_rank():
+    muster = mustered()
+    assert (muster.host_of(b"id-1"), muster.host_of(b"id-9")) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("member", "said", "why"),
+    [
+        ("1", hello(0), "a: an agent with the key of node 1 says that it is node 0"),
+        ("0", hello(0, version="0.0"), f"a: its agent is of version 0.0, this is {VERSION}; install one version"),
+        ("2", hello(2), "an agent on x says that it is node 2 of 2"),
+    ],
+)
+def test_who_may_not(member: str, said: Hello, why: str):
+    assert Muster(SPECS, deadlines=True).seat(b"id", member, said, 0.0) == why
+
+
+def test_a_post_is_taken_once():
+    assert mustered().seat(b"other", "0", hello(0), 1.0) == "a: a second agent says that it is node 0 (pid 7 on x)"
+
+
+def test_where_others_number_the_hosts_names_decide():
+    muster = Muster([HostSpec("b.site"), HostSpec("a")], deadlines=True, by_name=True)
+    assert muster.seat(b"id", "0", hello(0, "a"), 0.0) == 1
+    assert muster.seat(b"id2", "1", hello(1, "b"), 0.0) == 0
+
+
+def test_a_host_without_a_name_gets_that_of_its_agent():
+    muster = Muster([HostSpec("node 0")], deadlines=True)
+    muster.seat(b"id", "0", hello(0, "n17"), 0.0)
+    assert muster.posts[0].name == "n17"
+
+
+# --- leaving them ---------------------------------------------------------------------------------------------
+
+
+def test_silence_is_the_loss_of_the_host():
+    muster = mustered()
+    assert gone(muster, SILENCE_S - 0.01, alive=(0,)) == []
+    (fact,) = gone(muster, SILENCE_S + BEAT_S, alive=(0,))
+    assert (fact.host, fact.kind, fact.can_return) == (1, "host_lost", False)
+    assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 1.")
+    assert gone(muster, 20.0, alive=(0,)) == []
+
+
+def test_it_is_told_soon_enough():
+    assert SILENCE_S + BEAT_S <= 1.5
+
+
+def test_without_deadlines_silence_is_nothing():
+    assert gone(mustered(deadlines=False), 60.0) == []
+
+
+def test_who_was_suspended_himself_has_heard_nobody():
+    muster = mustered()
+    assert muster.overdue(3600.0, True) == []
+    assert muster.overdue(3600.2, True) == []
+
+
+def test_a_connection_that_ends_while_signs_of_life_are_fresh_is_the_agents_end():
+    muster = mustered()
+    muster.posts[1].cut_off(0.1)
+    assert gone(muster, 0.1 + WORDS_S - 0.05, alive=(0,)) == []
+    (fact,) = gone(muster, 0.8, alive=(0,))
+    assert fact == HostGone(1, "agent_failed", "the agent on b (pid 7) has ended", True)
+
+
+def test_its_starter_may_say_how():
+    muster = mustered()
+    muster.posts[1].cut_off(0.1)
+    muster.starter_ended(1, "Killed", 0.2)
+    (fact,) = muster.overdue(0.2, False)
+    assert fact == HostGone(1, "agent_failed", "the agent on b (pid 7) has ended: Killed", False)
+
+
+def test_a_connection_that_ends_for_silence_is_the_hosts():
+    muster = mustered()
+    muster.posts[1].cut_off(FRESH_S + 0.1)
+    (fact,) = gone(muster, FRESH_S + 0.1, alive=(0,))
+    assert fact == HostGone(1, "host_lost", "host b is lost: the connection to its agent (pid 7) has ended")
+
+
+def test_who_says_goodbye_says_why():
+    muster = mustered()
+    muster.posts[1].leave("its server is gone")
+    (fact,) = muster.overdue(0.1, True)
+    assert fact == HostGone(1, "agent_failed", "the agent on b (pid 7) has left: its server is gone", True)
+
+
+def test_an_agent_that_never_came():
+    muster = Muster(SPECS, deadlines=True)
+    muster.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
+    (fact,) = muster.overdue(0.1, True)
+    assert fact == HostGone(0, "agent_failed", "a: no agent: ssh: connect to host a port 22: Connection refused")
+
+
+def test_one_starter_for_all():
+    muster = mustered()
+    muster.starter_ended(None, "", 0.1)
+    found = muster.overdue(0.1, False)
+    assert [(fact.host, fact.kind) for fact in found] == [(0, "agent_failed"), (1, "agent_failed")]
+
+
+def test_who_was_given_up_is_not_let_back_in_but_its_successor_is():
+    muster = mustered()
+    gone(muster, 2.0, alive=(0,))
+    assert muster.host_of(b"id-1") is None
+    assert isinstance(muster.seat(b"id-1", "1", hello(1), 2.0), str)
+    muster.expect_again(1)
+    assert muster.seat(b"new", "1", hello(1), 3.0) == 1
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+UP = [
+    hello(1),
+    Passed.of(["started", "sip-1", 0, 17]),
+    Log("sip-1", b"words\n"),
+    File("0-1-in.npy", b"\0"),
+    Looked({"sip-1": ("S", 12)}),
+    Beat(),
+    Left("because"),
+]
+DOWN = [Order.of(["start", "sip-1", 0, {"seat": {}}]), Finish(1.0), Beat()]
+
+
+@pytest.mark.parametrize("message", UP, ids=lambda message: type(message).__name__)
+def test_what_agents_say_comes_back(message: object):
+    assert decode_from_agent(encode(message)) == message  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("message", DOWN, ids=lambda message: type(message).__name__)
+def test_what_the_launcher_says_comes_back(message: object):
+    assert decode_to_agent(encode(message)) == message  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "x\n", "x" * 200])
+def test_a_name_is_never_a_path(name: str):
+    with pytest.raises(BadWords):
+        decode_from_agent(encode(File(name, b"")))
+
+
+@pytest.mark.parametrize("frame", [b"", b"\x90", b"\xc1", b"\x91\xa5hello", encode(Finish(1.0)), b"\xdd" + b"\xff" * 4])
+def test_other_bytes_are_refused(frame: bytes):
+    with pytest.raises(BadWords):
+        decode_from_agent(frame)
+
+
+def test_news_are_checked_too():
+    assert Passed.of(["started", "a", 0, 1]).news() == Started("a", 0, 1)
+    assert Passed.of(["ended", "a", 1, 1, -9]).news() == Ended("a", 1, 1, -9)
+    for line in ("", "[]", '["started"]', '["started", 1, 0, 1]', '["nothing"]', "5", '["ended", "a", 1, 1, "x"]'):
+        with pytest.raises(BadWords):
+            Passed(line).news()

@@ -1,0 +1,116 @@
+"""Flags that must suit each other, the engine and the system; each mistake is one line that says what is allowed.
+
+Seen to fail with these bugs planted: a rank one too high let through, slots counted where one host has none, random
+faults passed on without a draw.
+"""
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launcher.options import Options, parse
+from launcher.suits import check_flags, check_system, faults_of, span_ps
+from sipsim.errors import ConfigError
+from sipsim.faults import FaultPlan
+from sipsim.job import Job
+
+JOB = Job(n_elems=(2048,))
+
+
+def options(words: str, engine: str = "") -> Options:
+    chosen = parse(words.split())
+    return chosen.changed(engine=engine) if engine else chosen
+
+
+def plan(n_sips: int = 4) -> Any:
+    return SimpleNamespace(system=SimpleNamespace(n_sips=n_sips, n_cubes=16))
+
+
+def refused(action: Any, *args: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        action(*args)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestEngines:
+    @pytest.mark.parametrize(
+        "words",
+        ["--hosts a", "--bind 127.0.0.1", "--max-restarts 1", "--run-dir d", "--fault kill:0@1us", "--tee none"],
+    )
+    def test_in_one_process_there_is_nothing_to_break_or_place(self, words: str) -> None:
+        assert refused(check_flags, options(f"--engine inproc {words}")) == (
+            f"{words.split()[0]}: --engine inproc has no processes of SIPs; use another engine, such as local"
+        )
+
+    @pytest.mark.parametrize("words", ["--hosts a:2", "--bind 127.0.0.1", "--fault cut:a@1s", "--fault agent:a@1s"])
+    def test_local_has_one_host(self, words: str) -> None:
+        line = refused(check_flags, options(words))
+        assert line.startswith(words.split()[0])
+        assert line.endswith(": --engine local has this host only; use an engine with hosts, such as ssh")
+        check_flags(options(words, "ssh"))
+
+    @pytest.mark.parametrize(
+        "words", ["", "--max-restarts 1 --run-dir d --tee 0 --fault kill:0@1us --fault broker@1us"]
+    )
+    def test_all_else_goes(self, words: str) -> None:
+        check_flags(options(words))
+
+    def test_an_address_of_another_machine(self) -> None:
+        check_flags(options("--bind 127.0.0.1", "ssh"))
+        line = refused(check_flags, options("--bind 192.0.2.1", "ssh"))
+        assert line.startswith("--bind 192.0.2.1: cannot be listened on: ")
+        assert line.endswith("; give an address of this machine")
+
+    @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+    def test_one_of_the_newer_kind(self) -> None:
+        assert "2001:db8::1: cannot be listened on" in refused(check_flags, options("--bind 2001:db8::1", "ssh"))
+
+
+class TestSystems:
+    def test_ranks_to_show(self) -> None:
+        check_system(options("--tee 0,3"), 4)
+        check_system(options("--tee none"), 4)
+        assert refused(check_system, options("--tee 1,9"), 4) == "--tee 9: there is no SIP 9; ranks are 0 to 3"
+        assert refused(check_system, options("--tee 4"), 4) == "--tee 4: there is no SIP 4; ranks are 0 to 3"
+
+    def test_a_place_for_each(self) -> None:
+        for hosts in ("a:2,b:2", "a:9", "a,b", "a:1,b"):
+            check_system(options(f"--hosts {hosts}", "ssh"), 4)
+        assert refused(check_system, options("--hosts a:1,b:2", "ssh"), 4) == (
+            "--hosts a:1,b:2: room for 3 SIPs of 4; give more, or leave a number out"
+        )
+
+
+class TestFaults:
+    def test_as_they_were_asked_for(self) -> None:
+        chosen = options("--fault slow:3@2us:x2 --fault kill:1@1us#1")
+        assert faults_of(chosen, plan(), JOB) == ("kill:1@1us#1", "slow:3@2us:x2")
+
+    @pytest.mark.parametrize(
+        ("words", "line"),
+        [
+            ("--fault klil:1@1us", "--fault 'klil:1@1us': unknown kind 'klil'; allowed: "),
+            ("--fault kill:4@1us", "--fault 'kill:4@1us': there is no SIP 4; ranks are 0 to 3"),
+            ("--hosts a,b --fault cut:c@1s", "--fault 'cut:c@1s': there is no host 'c'; allowed: a, b"),
+        ],
+    )
+    def test_mistakes(self, words: str, line: str) -> None:
+        assert refused(faults_of, options(words, "ssh"), plan(), JOB).startswith(line)
+
+    def test_random_ones_are_drawn_over_the_run(self) -> None:
+        chosen = options("--fault random:7:50 --max-restarts 9")
+        drawn = faults_of(chosen, plan(), JOB)
+        assert drawn == faults_of(chosen, plan(), JOB) != faults_of(options("--fault random:8:50"), plan(), JOB)
+        assert len(drawn) == 50
+        FaultPlan.of(drawn).check(4)
+
+    def test_a_longer_run_spreads_them_further(self) -> None:
+        once = span_ps(plan(), JOB)
+        assert 2 * 10**6 < once < 6 * 10**6
+        assert span_ps(plan(), Job(n_elems=(2048,), iters=2, warmup=1)) == 3 * once
+        assert span_ps(plan(), Job(n_elems=(2048, 2048))) == 2 * once
+        assert span_ps(plan(16), JOB) > once
+        assert span_ps(plan(), Job(script="a.py")) > 0
