@@ -29,11 +29,13 @@ def main(argv: list[str] | None = None) -> int:
         if usage.exit_code:
             result.write_refusal(options.json_file(arguments), arguments, usage.text.removeprefix("ahbm-launch: "))
         return usage.exit_code
+    # A run that is gone on with moves to the folder in which it was begun.
+    json_file = chosen.json.absolute() if chosen.json is not None else None
     try:
         return _run(chosen, arguments)
     except ConfigError as error:
         print(f"ahbm-launch: {error}", file=sys.stderr)
-        result.write_refusal(chosen.json, arguments, str(error), chosen)
+        result.write_refusal(json_file, arguments, str(error), chosen)
         return error.exit_code
     except KeyboardInterrupt:
         print("ahbm-launch: interrupted twice, stopped at once", file=sys.stderr)

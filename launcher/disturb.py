@@ -82,7 +82,7 @@ class Disturbance:
             if fault.kind == "launcher":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif not (fault.kind == "cut" and self._cut(fault.host)) and not self._on_host(fault.kind, fault.host):
-                say(f"fault {fault}: there is no such agent to reach")
+                say(f"fault {fault}: {fault.host} cannot be reached for that")
 
     def close(self) -> None:
         """Leave no program behind."""

@@ -1,7 +1,9 @@
 """Flags that must suit each other, the engine and the system: checked before anything starts, each mistake one line."""
 
+import os
 import socket
 
+from launcher.disturb import CUT_PROGRAM
 from launcher.options import Options
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
@@ -39,6 +41,10 @@ def check_flags(options: Options) -> None:
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
             raise ConfigError(
                 f"--fault {spec}: --engine local has this host only; use an engine with hosts, such as ssh"
+            )
+        if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
+            raise ConfigError(
+                f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
             )
     if options.bind is not None:
         _check_address(options.bind)

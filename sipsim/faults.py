@@ -9,7 +9,7 @@
     broker@30us      the broker's process is killed once every SIP has got as far as 30 us
     launcher@1s      the launcher is killed a second (wall time) after the run was started
     agent:HOST@1s    so is the agent of a host
-    cut:HOST@2s      a host is cut off the network: by the program that AHBM_CUT names, else its agent's connection
+    cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, which gets its name
     random:7:3       three faults of SIPs, drawn with seed 7
 
 ``@join`` in place of a time is before the SIP has joined. A fault of a SIP hits its first process; ``kill:2@30us#1``

@@ -77,3 +77,19 @@ def test_host_script_runs(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[3].split()[-1] == "0", "wrong"
     total = 16.0 * (1 + 2 + 3 + 4)
     assert sorted(ran.stderr.splitlines()) == [f"[rank {rank}] {rank} {total}" for rank in range(4)]
+
+
+def test_a_failure_looks_as_the_readme_shows_it() -> None:
+    asked, *told = indented_block_after("that is said when the kernel counted one").splitlines()
+    ran = command(shlex.split(asked)[2:], ROOT)
+    assert ran.returncode == 4
+    # What the broker knew of a SIP that is killed, and its pid, differ from run to run.
+    numbers = re.compile(r"\d+(\.\d+ \wi?s)?\b")
+    assert [numbers.sub("#", line) for line in ran.stderr.splitlines()] == [numbers.sub("#", line) for line in told]
+
+
+def test_a_broken_run_ends_as_the_readme_says(tmp_path: Path) -> None:
+    line = indented_block_after("However it is broken, a run ends")
+    ran = command(shlex.split(line)[1:], tmp_path)
+    first = indented_block_after("The first makes `.venv` on first use").splitlines()
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, first[-1])

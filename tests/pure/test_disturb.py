@@ -75,7 +75,7 @@ class TestHosts:
             "ahbm-launch: fault cut:a@0 strikes",
             "ahbm-launch: fault agent:b@0 strikes",
             "ahbm-launch: fault agent:gone@0 strikes",
-            "ahbm-launch: fault agent:gone@0: there is no such agent to reach",
+            "ahbm-launch: fault agent:gone@0: gone cannot be reached for that",
         ]
 
     def test_by_the_users_program(

@@ -46,7 +46,8 @@ class TestEngines:
         )
 
     @pytest.mark.parametrize("words", ["--hosts a:2", "--bind 127.0.0.1", "--fault cut:a@1s", "--fault agent:a@1s"])
-    def test_local_has_one_host(self, words: str) -> None:
+    def test_local_has_one_host(self, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AHBM_CUT", "cut")
         line = refused(check_flags, options(words))
         assert line.startswith(words.split()[0])
         assert line.endswith(": --engine local has this host only; use an engine with hosts, such as ssh")
@@ -57,6 +58,12 @@ class TestEngines:
     )
     def test_all_else_goes(self, words: str) -> None:
         check_flags(options(words))
+
+    def test_somebody_has_to_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AHBM_CUT", raising=False)
+        assert refused(check_flags, options("--hosts a,b --fault cut:a@1s", "ssh")) == (
+            "--fault cut:a@1s: AHBM_CUT must name a program that cuts off the host that it is given"
+        )
 
     def test_an_address_of_another_machine(self) -> None:
         check_flags(options("--bind 127.0.0.1", "ssh"))
