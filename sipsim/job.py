@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from broker.wire import BadFrame
+
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
@@ -73,8 +75,15 @@ def to_bytes(thing: msgspec.Struct) -> bytes:
 
 
 def outcome_from_bytes(blob: bytes) -> RankOutcome:
-    """The reverse of :func:`to_bytes`, checked."""
-    return msgspec.json.decode(blob, type=RankOutcome)
+    """The reverse of :func:`to_bytes`, checked.
+
+    Raises:
+        BadFrame: for all other bytes.
+    """
+    try:
+        return msgspec.json.decode(blob, type=RankOutcome)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not the outcome of a rank: {str(error) or type(error).__name__}") from None
 
 
 def builtins(thing: msgspec.Struct) -> dict[str, Any]:

@@ -1,9 +1,17 @@
-"""What travels between SIPs inside a broker ``Packet``: IPCQ messages and credits, as bytes. Opaque to the broker."""
+"""What travels between SIPs inside a broker ``Packet``: IPCQ messages and credits, as bytes. Opaque to the broker.
 
-from typing import NamedTuple
+A body is a flat MessagePack array that starts with its kind. It is decoded against its schema, so that whatever a peer
+sends is a packet or a ``BadFrame``; whether the places in it exist is for the SIP that it is for to say.
+"""
+
+from typing import Annotated, NamedTuple
 
 import msgpack
+import msgspec
+from msgspec import Meta
 
+from broker.terms import MAX_FRAME_BYTES, MAX_PS
+from broker.wire import BadFrame
 from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 
 
@@ -43,13 +51,106 @@ def encode(packet: Freight | CreditPacket) -> bytes:
 
 
 def decode(body: bytes) -> Freight | CreditPacket:
-    """The packet in a body that :func:`encode` made."""
-    kind, *fields = msgpack.unpackb(body, use_list=False)
-    if kind == _CREDIT:
-        dst_cube, dst_pe, *credit = fields
-        return CreditPacket(dst_cube, dst_pe, IpcqCreditMetadata(*credit))
-    dst_sip, dst_cube, dst_pe, nbytes, span_ps, *load = fields
-    if kind == _CREDIT_AS_MESSAGE:
-        return Freight(dst_sip, dst_cube, dst_pe, nbytes, span_ps, IpcqCreditMetadata(*load))
-    load[-1] = tuple(IpcqCreditMetadata(*rider) for rider in load[-1])
-    return Freight(dst_sip, dst_cube, dst_pe, nbytes, span_ps, IpcqDmaToken(*load))
+    """The packet in a body that :func:`encode` made.
+
+    Raises:
+        BadFrame: for all other bytes.
+    """
+    try:
+        found: Freight | CreditPacket = _DECODER.decode(body).packet()
+        return found
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not the body of a packet: {str(error) or type(error).__name__}") from None
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------
+
+_Address = Annotated[int, Meta(ge=0)]
+"""Below 2**64, as every number of MessagePack is."""
+_Number = Annotated[int, Meta(ge=0, le=MAX_PS)]
+_Small = Annotated[int, Meta(ge=0, lt=2**31)]
+_Word = Annotated[str, Meta(max_length=64)]
+_Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
+_Shape = Annotated[tuple[_Number, ...], Meta(max_length=64)]
+_Rider = tuple[_Number, _Address, _Small, _Small, _Small, _Word]
+_Riders = Annotated[tuple[_Rider, ...], Meta(max_length=2**16)]
+
+
+class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Base of all kinds."""
+
+
+class _MessageBody(_Body, tag=_MESSAGE):
+    dst_sip: _Small
+    dst_cube: _Small
+    dst_pe: _Small
+    nbytes: _Number
+    span_ps: _Number
+    dst_addr: _Address
+    sender_seq: _Number
+    src_sip: _Small
+    src_cube: _Small
+    src_pe: _Small
+    src_direction: _Word
+    data: _Data
+    dtype: _Word
+    shape: _Shape
+    sent_ps: _Number
+    credits: _Riders
+
+    def packet(self) -> Freight:
+        riders = tuple([IpcqCreditMetadata(*rider) for rider in self.credits]) if self.credits else ()
+        token = IpcqDmaToken(
+            self.dst_addr,
+            self.sender_seq,
+            self.src_sip,
+            self.src_cube,
+            self.src_pe,
+            self.src_direction,
+            self.data,
+            self.dtype,
+            self.shape,
+            self.sent_ps,
+            riders,
+        )
+        return Freight(self.dst_sip, self.dst_cube, self.dst_pe, self.nbytes, self.span_ps, token)
+
+
+class _CreditAsMessageBody(_Body, tag=_CREDIT_AS_MESSAGE):
+    dst_sip: _Small
+    dst_cube: _Small
+    dst_pe: _Small
+    nbytes: _Number
+    span_ps: _Number
+    consumer_seq: _Number
+    dst_rx_base_pa: _Address
+    src_sip: _Small
+    src_cube: _Small
+    src_pe: _Small
+    src_direction: _Word
+
+    def packet(self) -> Freight:
+        load = IpcqCreditMetadata(
+            self.consumer_seq, self.dst_rx_base_pa, self.src_sip, self.src_cube, self.src_pe, self.src_direction
+        )
+        return Freight(self.dst_sip, self.dst_cube, self.dst_pe, self.nbytes, self.span_ps, load)
+
+
+class _CreditBody(_Body, tag=_CREDIT):
+    dst_cube: _Small
+    dst_pe: _Small
+    consumer_seq: _Number
+    dst_rx_base_pa: _Address
+    src_sip: _Small
+    src_cube: _Small
+    src_pe: _Small
+    src_direction: _Word
+
+    def packet(self) -> CreditPacket:
+        credit = IpcqCreditMetadata(
+            self.consumer_seq, self.dst_rx_base_pa, self.src_sip, self.src_cube, self.src_pe, self.src_direction
+        )
+        return CreditPacket(self.dst_cube, self.dst_pe, credit)
+
+
+_DECODER = msgspec.msgpack.Decoder(_MessageBody | _CreditAsMessageBody | _CreditBody)
