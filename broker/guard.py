@@ -129,9 +129,7 @@ class Guard:
             zmq.ZMQError: for what is no endpoint; everything is released then.
         """
         until_s = time.monotonic() + self._join_timeout_s if self._deadlines else None
-        way = Way(
-            self.context, kind, Connection(who, endpoint, self._keys is not None, until_s, self._join_timeout_s)
-        )
+        way = Way(self.context, kind, Connection(who, endpoint, self._keys is not None, until_s, self._join_timeout_s))
         self._open.append(way)
         with self._all_or_nothing():
             self._prepare(way.socket, endpoint)

@@ -43,9 +43,7 @@ def rank_environment(standing: Standing) -> dict[str, str]:
     }
 
 
-def node_rank(
-    environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()
-) -> int:
+def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()) -> int:
     """Which host of ``n_hosts`` this is. ``given``: what the launcher said by itself; ``names``: who may say it.
 
     Raises:

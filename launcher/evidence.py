@@ -18,10 +18,7 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
         return
     ranks = range(plan.system.n_sips)
     missing = [
-        rank
-        for rank in ranks
-        for index in range(len(outcome.ranks[rank].runs))
-        if not _is_there(folder, index, rank)
+        rank for rank in ranks for index in range(len(outcome.ranks[rank].runs)) if not _is_there(folder, index, rank)
     ]
     if missing:
         said = f"what rank {missing[0]} left for checking its data has not come back from its host"

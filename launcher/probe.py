@@ -150,5 +150,6 @@ def _sum_lines(told: dict[str, Any]) -> list[str]:
 def _line(what: str, ps: int) -> str:
     return f"{what:<74}{ps / 1000:>12.3f}"
 
+
 if __name__ == "__main__":
     sys.exit(main())

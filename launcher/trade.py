@@ -25,9 +25,7 @@ def sip_order(seat: Seat, environ: dict[str, str]) -> dict[str, Any]:
     return {"seat": msgspec.to_builtins(seat), "environ": environ}
 
 
-def broker_order(
-    endpoint: str, meeting: int, keys: BrokerKeys | None = None, deadlines: bool = True
-) -> dict[str, Any]:
+def broker_order(endpoint: str, meeting: int, keys: BrokerKeys | None = None, deadlines: bool = True) -> dict[str, Any]:
     """What starts the broker; once it listens, it tells where."""
     told_keys = None if keys is None else msgspec.to_builtins(keys)
     return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "deadlines": deadlines}

@@ -132,7 +132,6 @@ class Member(Participant):
         )
         return to_bytes(told)
 
-
     def _post(self, to: int, frame: bytes) -> None:
         if self._faults is None or not self._faults.mute:
             super()._post(to, frame)

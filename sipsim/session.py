@@ -185,8 +185,7 @@ class Session:
             arrival_ps, src, channel, _seq, body = heapq.heappop(held)
             if arrival_ps < reached_ps:
                 raise InvariantViolation(
-                    f"a packet from SIP {src} for {arrival_ps} ps came "
-                    f"when SIP {self.rank} had reached {reached_ps} ps"
+                    f"a packet from SIP {src} for {arrival_ps} ps came when SIP {self.rank} had reached {reached_ps} ps"
                 )
             engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
 

@@ -221,8 +221,6 @@ def load_file(path: Path, name: str) -> ModuleType:
 def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
     """Call a hook with ``extra`` too when it has room for one more positional parameter."""
     takes = [
-        p
-        for p in inspect.signature(hook).parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p for p in inspect.signature(hook).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     return hook(*args, extra) if len(takes) > len(args) else hook(*args)

@@ -276,6 +276,4 @@ def _fits(spans: list[Span], start_ps: Ps, end_ps: Ps, seq: int) -> bool:
     _, end, other, *_ = spans[-1]
     if end < start_ps or (end == start_ps and other < seq):
         return True
-    return all(
-        end < start_ps or (end == start_ps and other < seq) or start > end_ps for start, end, other, *_ in spans
-    )
+    return all(end < start_ps or (end == start_ps and other < seq) or start > end_ps for start, end, other, *_ in spans)

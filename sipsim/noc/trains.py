@@ -165,7 +165,6 @@ class Visit:
         self.left_ps: Ps | None = None
         self.feeds: deque[Feed] = deque()
 
-
     def has_come(self, share: Share, now: Ps) -> bool:
         """Whether its next part reaches to a share, and has come so far."""
         feed = self.feeds[0] if self.feeds else None
@@ -264,4 +263,3 @@ def _least_visit_ps(visit: Visit, now: Ps) -> tuple[Ps, Ps]:
         if other.has_come(0, now):
             start += other.leg.left_ps(other.rest)
     return start if visit.left_ps is None else visit.left_ps, start + leg.left_ps(visit.rest)
-

@@ -200,7 +200,6 @@ def _one_end_for_all(patch: pytest.MonkeyPatch) -> None:
 def _no_bye(patch: pytest.MonkeyPatch) -> None:
     real = Hub._to
 
-
     def to(self: Hub, ranks: Any, message: Any) -> Any:
         return [] if isinstance(message, Bye) else real(self, ranks, message)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import run
 
-KERNEL = '''
+KERNEL = """
 import random
 
 TOPO_NAME_TO_KIND = {"ring_1d": 0}
@@ -50,7 +50,7 @@ def kernel(t_ptr, n_elem, sip, kind, width, height, tl):
             if i >= AHEAD:
                 got = tl.recv(f"to{peer}", lengths[peer, me][i - AHEAD], "i32").array
                 assert got[0] == got[-1] == peer + 1, (peer, got[0])
-'''
+"""
 
 SCRIPT = """
 import numpy as np

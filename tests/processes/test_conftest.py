@@ -10,12 +10,12 @@ import pytest
 
 pytestmark = pytest.mark.processes
 
-PREAMBLE = '''
+PREAMBLE = """
 import os, socket, subprocess, sys, tempfile
 import pytest
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 KEPT = []
-'''
+"""
 
 
 def session(folder: Path, body: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +38,7 @@ def session(folder: Path, body: str, *args: str) -> subprocess.CompletedProcess[
 def test_each_leak_is_told_and_blamed_on_its_own_test(tmp_path):
     done = session(
         tmp_path,
-        '''
+        """
 KEPT_PIPE = os.pipe()
 def test_child():
     KEPT.append(subprocess.Popen(WAIT, stdin=KEPT_PIPE[0]))
@@ -59,7 +59,7 @@ def test_clean(tmp_path):
         s.bind(name)
     os.unlink(name)
     subprocess.run(["true"], check=True)
-''',
+""",
     )
     assert done.returncode == 1, done.stdout
     assert "6 passed, 5 errors" in done.stdout
@@ -72,13 +72,13 @@ def test_clean(tmp_path):
 def test_what_a_session_leaves_fails_it(tmp_path):
     done = session(
         tmp_path,
-        '''
+        """
 @pytest.fixture(scope="session")
 def kept():
     KEPT.append(subprocess.Popen(WAIT, stdin=subprocess.PIPE))
 def test_one(kept):
     pass
-''',
+""",
     )
     assert done.returncode == 1, done.stdout
     assert "1 passed" in done.stdout

@@ -197,7 +197,7 @@ MESSAGES: list[wire.Message] = [
 TEXTS = [
     b"system: {sips: {count: 4, topology: ring_1d}}\n",
     b"# a comment\nsystem:\n  sips:\n    count: 2\n    link: 'ucie'\n",
-    b"a: [1, 2.5, 0x10, .nan, ~, \"x\\u00e9\", on, 1:30, 08]\nb: |\n  text\n",
+    b'a: [1, 2.5, 0x10, .nan, ~, "x\\u00e9", on, 1:30, 08]\nb: |\n  text\n',
 ]
 SETTINGS = [b"system.sips.count=4", b"sip.cube_mesh={w: 2, h: 1}"]
 FAULTS = [b"kill:2@30us", b"exit:1@5us:3", b"slow:1@10us:x5#1", b"broker@30us", b"cut:HOST@2s", b"random:7:3"]

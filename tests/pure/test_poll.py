@@ -98,6 +98,7 @@ def test_a_credit_that_frees_nothing_does_not_shift_the_looks() -> None:
     """
     bench = poll_bench(n_slots=1)
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
+
     def stale() -> None:
         sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W"))
 

@@ -91,9 +91,7 @@ class Run:
 
 
 def standing(rank: int, state: str = "waiting", quiet_s: float = 0.0, incarnation: int = 0) -> SipSync:
-    return SipSync(
-        rank, state, 5_000, 6_000, 7_000, 0, None, 0, 0, (), (), 0, 0, 0, 0, int(quiet_s * 1e9), incarnation
-    )
+    return SipSync(rank, state, 5_000, 6_000, 7_000, 0, None, 0, 0, (), (), 0, 0, 0, 0, int(quiet_s * 1e9), incarnation)
 
 
 def failures(commands: list[Command]) -> list[RunError]:
@@ -362,8 +360,8 @@ def test_a_lost_connection_that_nothing_explains_is_told_with_both_ends():
     error = the_failure(run.after(0.3))
     assert (error.kind, error.rank) == ("peer_lost", 0)
     assert error.message == (
-        "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains it: "
-        "no answer"
+        "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains "
+        "it: no answer"
     )
 
 

@@ -45,7 +45,6 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 # --- alone ----------------------------------------------------------------------------------------------------
 
 
-
 @settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(-(10**5), 0))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, lead: int) -> None:
@@ -339,9 +338,7 @@ def watched(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
-def test_no_edge_carries_too_much_nor_idles_nor_mixes_trains(
-    first_seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_edge_carries_too_much_nor_idles_nor_mixes_trains(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every train each byte crosses each edge once, not before it came and no faster than the edge; in a channel who
     came first goes first while its next chunk is there; the edge is never idle while all of a train is there; what was
     told is what happened.
