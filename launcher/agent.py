@@ -23,6 +23,7 @@ import zmq  # noqa: E402
 
 from broker.guard import Guard, Way  # noqa: E402
 from broker.terms import LAUNCHER  # noqa: E402
+from launcher.children import call_it  # noqa: E402
 from launcher.environment import node_rank  # noqa: E402
 from launcher.facts import how  # noqa: E402
 from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
@@ -60,6 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         # Its server ends everything when it is gone, however it went.
         signal.signal(signum, signal.SIG_DFL)
     arguments = _parser().parse_args(argv)
+    call_it("agent")
     try:
         bootstrap = _bootstrap(arguments)
         rank = node_rank(os.environ, bootstrap.n_hosts, bootstrap.node_rank, bootstrap.rank_names)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from launcher.children import EXIT_UNCAUGHT, Children, as_child, die_with
+from launcher.children import EXIT_UNCAUGHT, Children, as_child, call_it, die_with
 
 Tell = Callable[[str], None]
 CLOSE_S = 5.0
@@ -218,6 +218,7 @@ class Server:
 
 def _serve(control: socket.socket, trade: Trade, log_dir: str, served: int) -> int:
     die_with(served, signal.SIGCONT)
+    call_it("server")
     os.setsid()
     server = _Serving(control, trade, log_dir)
     while not server.done:

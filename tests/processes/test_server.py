@@ -103,6 +103,14 @@ def test_it_tells_how_each_process_ends(tmp_path):
     assert (server.gone, server.status) == (True, 0)
 
 
+def test_processes_have_names_that_ps_shows(tmp_path):
+    server = served(tmp_path, **{"sip-2": lambda: say(Path("/proc/self/comm").read_text())})
+    news_until(server, all_ended(1))
+    named = Path(f"/proc/{server.pid}/comm").read_text()
+    server.close()
+    assert (named, (tmp_path / "sip-2.log").read_text().strip()) == ("ahbm-server\n", "ahbm-sip-2")
+
+
 def test_it_kills_them_all_when_told_to(tmp_path):
     server = served(tmp_path, a=stand, b=stand, c=lambda: 0)
     server.kill_all()
