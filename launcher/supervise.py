@@ -233,6 +233,10 @@ class Supervisor:
         for rank in hit:
             rank.died_s, rank.pid = self._clock_s, None
         if not was_joined and not was_awaited:
+            if fact.can_return and self._may_restart():
+                self.restarts += 1
+                site.awaited, site.since_s = True, self._clock_s
+                return [self._say_again(fact.why), Revive(site.index)]
             site.gone = True
             return self._fail(fact.kind, None, fact.why, {"host": site.name})
         lost: list[Command] = [Tell(Lost(rank.number, fact.why)) for rank in hit]

@@ -37,7 +37,7 @@ CELLS = (
 )  # fmt: skip
 NAMES = {"sip": "ahbm-sip-", "agent-sip": "ahbm-sip-", "server": "ahbm-server", "broker": "ahbm-broker"}
 NAMES |= {"agent": "ahbm-agent"}
-SAYS = {"sip": "rank ", "server": "the server ", "broker": "the broker ", "agent": "the agent on "}
+SAYS = {"sip": "rank ", "server": "the server ", "broker": "the broker ", "agent": "agent"}
 EXIT_S = 2.0
 """From the kill to the end of everything."""
 END_S = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, specs_of
+from launcher.hosts.starters import Boot, StarterEnded, specs_of
 from launcher.outcome import Outcome
 from launcher.ticket import write_private
 from launcher.watch import say
@@ -51,7 +51,7 @@ class FileStarter:
     def revive(self, host: int) -> None:
         """Nobody here can."""
 
-    def ended(self) -> list[tuple[int | None, str]]:
+    def ended(self) -> list[StarterEnded]:
         """Nothing was started."""
         return []
 

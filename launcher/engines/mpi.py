@@ -7,7 +7,7 @@ from pathlib import Path
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, Running, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
 from launcher.outcome import Outcome
 from launcher.ticket import write_private
 from sipsim.errors import ConfigError
@@ -61,12 +61,12 @@ class MpiStarter:
     def revive(self, host: int) -> None:
         """An MPI job that has lost a process is over."""
 
-    def ended(self) -> list[tuple[int | None, str]]:
+    def ended(self) -> list[StarterEnded]:
         """All at once."""
         if self._told or not self._running[0].has_ended:
             return []
         self._told = True
-        return [(None, self._running[0].last_words())]
+        return [self._running[0].ending(None)]
 
     def close(self) -> None:
         """SIGTERM once, and no file is left."""

@@ -8,7 +8,7 @@ from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.facts import HostSpec
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, Running, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
 from launcher.outcome import Outcome
 from sipsim.errors import ConfigError
 
@@ -59,12 +59,12 @@ class SlurmStarter:
     def revive(self, host: int) -> None:
         """Slurm gives a node that has failed back to nobody."""
 
-    def ended(self) -> list[tuple[int | None, str]]:
+    def ended(self) -> list[StarterEnded]:
         """All at once."""
         if self._told or not self._running[0].has_ended:
             return []
         self._told = True
-        return [(None, self._running[0].last_words())]
+        return [self._running[0].ending(None)]
 
     def close(self) -> None:
         """SIGTERM once; a step that does not mind it is cancelled by its number."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, Running, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
 from launcher.outcome import Outcome
 
 WHY = "--engine ssh"
@@ -52,24 +52,24 @@ class SshStarter:
         self._running[host] = Running(argv, words, self._boot(host))
         self._all.append(self._running[host])
 
-    def ended(self) -> list[tuple[int | None, str]]:
+    def ended(self) -> list[StarterEnded]:
         """By host. Who was turned away because many came at once tries a second time, a little later."""
         now_s = time.monotonic()
         for host, again_s in list(self._again_s.items()):
             if now_s >= again_s:
                 del self._again_s[host]
                 self.revive(host)
-        found: list[tuple[int | None, str]] = []
+        found: list[StarterEnded] = []
         for host, running in list(self._running.items()):
             if not running.has_ended:
                 continue
             del self._running[host]
-            why = running.last_words()
-            if host not in self._retried and why.startswith(BUSY):
+            ending = running.ending(host)
+            if host not in self._retried and ending.why.startswith(BUSY):
                 self._retried.add(host)
                 self._again_s[host] = now_s + random.uniform(*JITTER_S)
             else:
-                found.append((host, why))
+                found.append(ending)
         return found
 
     def close(self) -> None:

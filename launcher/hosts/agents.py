@@ -142,8 +142,8 @@ class Agents:
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + BEAT_S
             found += self._probe(now_s)
-        for host, why in self._starter.ended():
-            self._muster.starter_ended(host, why, now_s)
+        for ending in self._starter.ended():
+            self._muster.starter_ended(ending.host, ending.why, now_s, ending.speechless)
         return found + self._muster.overdue(now_s, self._starter.can_revive)
 
     def close(self, well: bool) -> None:

@@ -39,6 +39,7 @@ class Post:
     left: str | None = None
     cut_s: float | None = None
     starter_words: str = ""
+    is_reachable: bool = True
     given_up: bool = False
     muted: bool = False
 
@@ -100,10 +101,14 @@ class Muster:
         """Another agent is on its way there."""
         self.posts[host] = Post(self.posts[host].name)
 
-    def starter_ended(self, host: int | None, why: str, now_s: float) -> None:
-        """Whoever started agents, that of one host or all of them, has ended."""
+    def starter_ended(self, host: int | None, why: str, now_s: float, speechless: bool = False) -> None:
+        """Whoever started agents, that of one host or all of them, has ended.
+
+        ``speechless``: without a word, so that another one may do better.
+        """
         for post in self.posts if host is None else [self.posts[host]]:
             post.starter_words = why or "it has ended"
+            post.is_reachable = speechless
             if post.is_up:
                 post.cut_off(now_s)
 
@@ -127,7 +132,13 @@ class Muster:
             if post.left is not None:
                 return self._give_up(host, post, "agent_failed", f"{agent} has left: {post.left}", can_revive)
             if post.starter_words and not post.pid:
-                return self._give_up(host, post, "agent_failed", f"{post.name}: no agent: {post.starter_words}", False)
+                return self._give_up(
+                    host,
+                    post,
+                    "agent_failed",
+                    f"{post.name}: no agent: {post.starter_words}",
+                    can_revive and post.is_reachable,
+                )
             return None
         silent_s = now_s - post.heard_s
         if post.cut_s is None:

@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from launcher.facts import HostSpec
+from launcher.facts import HostSpec, how
 from sipsim.errors import ConfigError
 
 Boot = Callable[[int | None], str]
@@ -20,6 +20,16 @@ Boot = Callable[[int | None], str]
 Hosts = tuple[tuple[str, int | None], ...]
 LEAVE_S = 1.0
 END_S = 3.0
+
+
+class StarterEnded(NamedTuple):
+    """Whoever was to start the agent of ``host`` (None: of all) has ended. ``speechless``: it was killed, rather than
+    failed to reach the host, of which it would have told.
+    """
+
+    host: int | None
+    why: str
+    speechless: bool = False
 
 
 class Starter(Protocol):
@@ -40,8 +50,8 @@ class Starter(Protocol):
     def begin(self, boot: Boot) -> None:
         """Start an agent on every host."""
 
-    def ended(self) -> list[tuple[int | None, str]]:
-        """Whose starting process has ended since the last call: the host (None: all), and its last words."""
+    def ended(self) -> list[StarterEnded]:
+        """Whose starting process has ended since the last call."""
 
     def revive(self, host: int) -> None:
         """Start another agent on a host."""
@@ -114,11 +124,13 @@ class Running:
         """Whether it is over."""
         return self.process.poll() is not None
 
-    def last_words(self) -> str:
+    def ending(self, host: int | None) -> StarterEnded:
         """The last line that it said, or how it ended."""
         lines = [line for line in self._words.read_text(errors="replace").splitlines() if line.strip()]
+        if lines:
+            return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()
-        return lines[-1].strip() if lines else f"ended with exit code {status}"
+        return StarterEnded(host, f"what started it {how(status or 0)}", speechless=True)
 
     def signal(self, signum: int) -> None:
         """To all of its group, if it is still there."""

@@ -116,6 +116,14 @@ def test_at_the_end_there_is_more_patience():
     assert [fact.kind for fact in gone(muster, 5.0 + LATER_S + BEAT_S, alive=(0,))] == ["host_lost"]
 
 
+def test_whoever_was_killed_before_it_could_start_an_agent_may_be_started_again():
+    muster = Muster(SPECS, silence_s=SILENCE_S)
+    muster.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
+    muster.starter_ended(1, "what started it was killed by SIGKILL", 0.1, speechless=True)
+    facts = muster.overdue(0.1, can_revive=True)
+    assert [fact.can_return for fact in facts] == [False, True]
+
+
 def test_it_is_told_soon_enough():
     assert SILENCE_S + LATER_S + BEAT_S <= 1.5
 

@@ -260,6 +260,22 @@ def test_an_agent_that_cannot_be_started_again_leaves_its_ranks_to_others_for_th
     assert run.supervisor.restarts == 1
 
 
+def test_an_agent_that_was_killed_before_it_came_is_started_again():
+    run = Run(hosts=TWO, max_restarts=1)
+    run.take(At(-1, Started("broker", 0, 1)))
+    run.take(BrokerListens())
+    killed = HostGone(1, "agent_failed", "b: no agent: what started it was killed by SIGKILL", can_return=True)
+    say, *rest = run.take(killed)
+    assert (isinstance(say, Say), rest) == (True, [Revive(1)])
+    assert [start.host for start in run.take(HostJoined(1)) if isinstance(start, Start)] == [1, 1]
+    assert run.supervisor.restarts == 1
+
+
+def test_without_a_budget_it_is_the_failure():
+    error = the_failure(Run(hosts=TWO).take(HostGone(1, "agent_failed", "b: no agent: it died", can_return=True)))
+    assert error.message == "b: no agent: it died"
+
+
 def test_a_host_that_never_came_fails_the_run():
     run = Run(hosts=TWO, max_restarts=9)
     error = the_failure(run.take(HostGone(0, "agent_failed", "a: no agent: Connection refused")))
