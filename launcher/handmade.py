@@ -37,11 +37,15 @@ def broker_main(argv: list[str] | None = None) -> int:
     if "--help" in words or "-h" in words:
         print(USAGE)
         return 0
-    if words[:1] != ["--tickets"] or len(words) < 2:
-        print("ahbm-broker: --tickets DIR must come first: the folder for the tickets of all ranks", file=sys.stderr)
+    at = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--tickets"), len(words))
+    _, equals, folder = words.pop(at).partition("=") if at < len(words) else ("", "", "")
+    if not equals and at < len(words):
+        folder = words.pop(at)
+    if not folder or folder.startswith("-"):
+        print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
         return ConfigError.exit_code
-    os.environ[TICKETS] = words[1]
-    return cli.main(["--engine", "hand", *words[2:]])
+    os.environ[TICKETS] = folder
+    return cli.main(["--engine", "hand", *words])
 
 
 def sip_main(argv: list[str] | None = None) -> int:

@@ -5,7 +5,7 @@ A test says what it needs by its marker: ``cluster("hosts")``, ``cluster("slurm"
 
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 
 import pytest
@@ -14,6 +14,8 @@ from services import why_no
 
 _TOLD: dict[str, Counter[str]] = {}
 """How many tests of each kind of cluster passed, failed, were skipped."""
+_MEASURED: list[str] = []
+"""What is nobody's limit, but worth a line."""
 _WHY: dict[str, str] = {}
 """Why some of them were skipped."""
 
@@ -55,6 +57,14 @@ def pytest_unconfigure() -> None:
         counts = ", ".join(f"{told[what]} {what}" for what in ("passed", "failed", "skipped") if told[what])
         why = f" ({_WHY[kind]})" if kind in _WHY else ""
         print(f"ahbm: cluster tests, {kind}: {counts}{why}", file=sys.stderr)
+    for line in _MEASURED:
+        print(f"ahbm: {line}", file=sys.stderr)
+
+
+@pytest.fixture
+def tell() -> Callable[[str], None]:
+    """Takes a line for the end of the session."""
+    return _MEASURED.append
 
 
 @pytest.fixture

@@ -1,9 +1,14 @@
 """The same digest wherever SIPs run and whoever starts them: ssh, Slurm, Open MPI, MPICH, on four hosts."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
 import pytest
 from hosts import Hosts, namespace_hosts
-from launch import launched
-from launches import DEFAULT, DIGEST, FLAGS, launched_on, why_no_engine
+from launch import CHECKOUT, launched
+from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
 LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
@@ -38,12 +43,13 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts):
-    """Sixteen a host."""
+def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[str], None]):
+    """Sixteen a host. How long they take to start, from the command to the first grant, is told and no test."""
     with CLUSTERS[kind](hosts) as env:
         done = launched_on(hosts, env, *FLAGS[kind], *LARGE)
         assert done.digest == DIGEST_LARGE
         assert [rank["host"] for rank in done.document["ranks"]] == [f"h{rank // 16 + 1}" for rank in range(64)]
+    tell(f"64 SIPs on 4 hosts, {kind}: started in {done.document['wall_s']['startup']:.2f} s")
 
 
 @pytest.mark.cluster("hosts")
@@ -52,3 +58,28 @@ def test_hosts_that_know_themselves_by_a_loopback_address(kind: str):
     """As Debian installs them: everybody else must get an address that leads there."""
     with namespace_hosts(4, own_name="127.0.1.1") as hosts, CLUSTERS[kind](hosts) as env:
         assert launched_on(hosts, env, *FLAGS[kind], *DEFAULT).digest == DIGEST
+
+
+@pytest.mark.cluster("hosts")
+def test_by_hand_on_four_hosts(hosts: Hosts):
+    """As the README shows: the broker on one machine, a ticket for each of the others."""
+    tickets = hosts.folder / "tickets"
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    by_hand = [
+        sys.executable,
+        "-c",
+        "import sys; from launcher import handmade; sys.exit(getattr(handmade, sys.argv.pop(1))())",
+    ]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    bind = ("--bind", hosts.head.address)
+    broker = hosts.head.run([*by_hand, "broker_main", "--tickets", tickets, *bind, *DEFAULT], env=env, **pipes)
+    said = [broker.stderr.readline() for _ in range(5)]
+    assert said[0].startswith(f"ahbm-launch: the broker listens at tcp://{hosts.head.address}:"), said
+    sips = [
+        host.run([*by_hand, "sip_main", tickets / f"sip-{rank}.ticket"], env=env, **pipes)
+        for rank, host in enumerate(hosts)
+    ]
+    table, _ = broker.communicate(timeout=END_S)
+    assert f"# digest {DIGEST}" in table
+    assert [sip.wait(END_S) for sip in sips] == [0, 0, 0, 0]
+    assert list(tickets.iterdir()) == []

@@ -32,7 +32,7 @@ class ByHand:
         self._env = environment(temp)
         self._started: list[Process] = []
         # Where all addresses of this machine are loopback the broker must be told which one to use.
-        self.broker = self._run("broker_main", "--tickets", self.folder, "--bind", "127.0.0.1", *argv)
+        self.broker = self._run("broker_main", "--bind", "127.0.0.1", "--tickets", self.folder, *argv)
         assert self.broker.stderr is not None
         self.said = []
         while not self.said or f"sip-{2}.ticket" not in self.said[-1]:
@@ -126,12 +126,13 @@ def test_a_sip_that_dies_is_missed_by_its_peers(tmp_path):
     assert " has lost its connection to rank 1, " in said
 
 
-def test_without_a_folder():
-    command = [sys.executable, "-c", CALL.format("broker_main"), "--sips", "2"]
+@pytest.mark.parametrize("words", [["--sips", "2"], ["--sips", "2", "--tickets"], ["--tickets=", "--sips", "2"]])
+def test_without_a_folder(words: list[str]):
+    command = [sys.executable, "-c", CALL.format("broker_main"), *words]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S)
     assert (done.returncode, done.stderr) == (
         2,
-        "ahbm-broker: --tickets DIR must come first: the folder for the tickets of all ranks\n",
+        "ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks\n",
     )
 
 
