@@ -65,7 +65,7 @@ def run(name: str, seconds: int, keep: Path) -> int:
     found = "nothing" if done.returncode == 0 else "something, below"
     print(f"{name:<9}{int(counts[-1]):>12}{int(counts[-1]) / took_s:>10.0f}{took_s:>9.0f}  {found}", flush=True)
     if done.returncode:
-        said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith(("#", "\t")))
+        said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith(("#", "\t", "INFO:")))
         print(said[-6000:], file=sys.stderr)
     return 1 if done.returncode else 0
 
@@ -85,13 +85,18 @@ def fuzz(name: str, seconds: int, keep: Path) -> None:
     words.write_text("".join(f'"{word}"\n' for word in spelled))
     options = [
         f"-max_total_time={seconds}", f"-max_len={MOST_BYTES}", f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MIB}",
-        "-print_final_stats=1", f"-artifact_prefix={keep / name}-", f"-dict={words}", str(corpus),
+        "-print_final_stats=1", f"-artifact_prefix={keep / name}-", str(corpus),
     ]  # fmt: skip
+    if target.words:
+        # An empty one is refused.
+        options.append(f"-dict={words}")
 
     def one(data: bytes) -> None:
         target.try_on(data)
 
-    mutator = {"custom_mutator": change_values(atheris.Mutate)} if name in VALUES else {}
+    # Looked up late: atheris has another ``Mutate`` once it runs.
+    change = change_values(lambda data, most: atheris.Mutate(data, most))
+    mutator = {"custom_mutator": change} if name in VALUES else {}
     atheris.Setup([sys.argv[0], *options], one, **mutator)
     atheris.Fuzz()
 
