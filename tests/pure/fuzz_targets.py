@@ -189,7 +189,7 @@ def _a_log() -> bytes:
     return path.read_bytes()
 
 
-def _log_of(*records: tuple[int, bytes]) -> bytes:
+def log_of(*records: tuple[int, bytes]) -> bytes:
     """A log with whole records in it, whatever they hold."""
     made = (struct.pack(">IIi", len(body), zlib.crc32(body), dst) + body for dst, body in records)
     return b"ahbm packets 1 d\n" + b"".join(made)
@@ -327,7 +327,7 @@ def targets() -> dict[str, Target]:
         "fault": Target(_take_fault, BadFault, tuple(FAULTS)),
         "ticket": Target(_take_ticket, ConfigError, _tickets()),
         "agent": Target(_take_agent, BadWords, tuple(map(msgspec.msgpack.encode, agents))),
-        "log": Target(_take_log, ConfigError, (_a_log(), _log_of((-1, bytes(8)), (1, PARCEL)))),
+        "log": Target(_take_log, ConfigError, (_a_log(), log_of((-1, bytes(8)), (1, PARCEL)))),
         "dump": Target(_take_dump, BadFrame, (msgspec.json.encode(DUMP),)),
         "run_file": Target(_take_run_file, ConfigError, (msgspec.json.encode(KEPT),)),
         "hosts": Target(_take_hosts, argparse.ArgumentTypeError, (b"a:2\n# b\n[::1]:3 # c\n", b"10.0.0.1")),

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from fuzz_targets import Target, targets
+from fuzz_targets import PARCEL, Target, log_of, targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mangle import CLAIMS, DEEP, mangled
@@ -26,6 +26,15 @@ FOUND: list[tuple[str, bytes]] = [
     ("run_file", b"[" * 100_000),
     ("dump", b"[" * 100_000),
     ("news", b"[" * 100_000),
+    ("evidence", b"\x93NUMPY\x01\x00\x04\x00{'a'"),
+    ("log", log_of((1, b"no parcel"))),
+    ("log", log_of((4096, PARCEL))),
+    ("log", log_of((-7, PARCEL))),
+    ("log", log_of((-1, b"\xff" * 8))),
+    (
+        "dump",
+        b'{"rank":0,"now_ps":5,"queues":[],"tasks":[{"place":[7,0,0],"name":"","waits_for":"","op":"recv","directions":["E"]}]}',
+    ),
 ]
 """What was answered with another error once."""
 

@@ -6,14 +6,16 @@ wire, or the length of a train, taken as told; ``BadFrame`` let through. In ``Pe
 
 import contextlib
 
+import msgpack
 import pytest
 from hardware import config
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
 from sipsim.failure import describe
-from sipsim.io.packets import CreditPacket, Freight, encode
+from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.plan import Plan
 from sipsim.sip import Sip
@@ -99,6 +101,28 @@ def test_a_message_on_no_link_to_here(channel: int) -> None:
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x93\x00\x01\x02", b"\x91" * 500])
 def test_a_body_that_is_none(body: bytes) -> None:
     assert "is not the body of a packet: " in refused(IN, body)
+
+
+@pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
+@pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * 65, b"", [[1]], {}])
+def test_a_field_that_cannot_be(packet: Freight | CreditPacket, value: object) -> None:
+    """Planted: a number without its bounds, a word without its longest. Only addresses go up to 2**64."""
+    fields = msgpack.unpackb(encode(packet))
+    allowed = {int: (2**64 - 1,), bytes: (b"",)}
+    for at, field in enumerate(fields):
+        body = msgpack.packb([*fields[:at], value, *fields[at + 1 :]])
+        if value in allowed.get(type(field), ()) and not isinstance(value, bool):
+            is_address = isinstance(field, bytes) or field in (RING, ENTRY.peer.rx_base_pa)
+            assert is_address is _decodes(body)
+        else:
+            assert not _decodes(body), f"field {at}"
+
+
+def _decodes(body: bytes) -> bool:
+    with contextlib.suppress(BadFrame):
+        decode(body)
+        return True
+    return False
 
 
 def test_a_credit_for_no_pe() -> None:
