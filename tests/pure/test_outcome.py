@@ -147,7 +147,7 @@ class TestKinds:
 
 
 class TestWhatCannotBeBelieved:
-    """Planted: each check of ``Outcome.note`` left out; the launcher ended in a traceback, or in a run without a rank."""
+    """Planted: each check of ``Outcome.note`` left out; it ended in a traceback, or with a rank too few."""
 
     def noted(self, message: ToLauncher) -> RunError:
         outcome = Outcome(2)
