@@ -4,11 +4,15 @@ Seen to fail with these bugs planted: a later failure that replaces the first, a
 whole one, only one rank's wrong numbers told, an exit code of 0 for a run that failed.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, ToLauncher
+from launcher.hosts.loop import _Loop
 from launcher.outcome import Outcome, RunError
 from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
@@ -175,3 +179,12 @@ class TestWhatCannotBeBelieved:
         error = self.noted(Deadlock((b"", b"{}")))
         assert error.kind == "IpcqDeadlock"
         assert "who waits for whom cannot be told, for a SIP told what is not the dump of a SIP: " in error.message
+
+    def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
+        told: list[str] = []
+        outcome = Outcome(2)
+        loop: Any = SimpleNamespace(outcome=outcome, _supervisor=SimpleNamespace(failed=lambda: told.append("failed")))
+        _Loop._hear(loop, b"\xc1")
+        assert outcome.error is not None
+        assert outcome.error.message.startswith("what the broker said is not a message of protocol 3: ")
+        assert told == ["failed"]
