@@ -117,7 +117,7 @@ class Hub:
             case Failed():
                 return self._fail(sender, message)
             case CutOff():
-                return [(LAUNCHER, PeerLost(max(sender, 0), message.peer, message.why))]
+                return self._cut_off(sender, message)
             case _:
                 return self._told_by_launcher(message)
 
@@ -135,6 +135,8 @@ class Hub:
                 return [(LAUNCHER, self.sync(self._now_ns))]
 
     def _join(self, sender: int, join: Join) -> Out:
+        if sender < 0:
+            raise ProtocolError(f"rank {join.rank} joined under the name of {sender}, who is no SIP")
         if sender != join.rank:
             return [(sender, Refused(f"rank {join.rank} joined under the name of rank {sender}"))]
         reason = self._membership.join(join)
@@ -176,7 +178,14 @@ class Hub:
         self._undecided = True
         return []
 
+    def _cut_off(self, sender: int, news: CutOff) -> Out:
+        if not (0 <= sender < self._size and 0 <= news.peer < self._size):
+            raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
+        return [(LAUNCHER, PeerLost(sender, news.peer, news.why))]
+
     def _progress(self, sender: int) -> Out:
+        if not 0 <= sender < self._size:
+            raise ProtocolError(f"SIP {sender} has got on; SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
         return []
 

@@ -29,6 +29,7 @@ from launcher.facts import how  # noqa: E402
 from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
 from launcher.hosts.leavings import Leavings  # noqa: E402
 from launcher.hosts.wire import (  # noqa: E402
+    BadWords,
     Beat,
     Die,
     Finish,
@@ -122,8 +123,11 @@ class _Agent:
             return gone.text
         if stdin_is_ready and not os.read(0, 4096):
             return "the standard input, on which the launcher holds on to this agent, has ended"
-        while (frame := self._receive()) is not None:
-            self._obey(frame)
+        try:
+            while (frame := self._receive()) is not None:
+                self._obey(frame)
+        except BadWords as error:
+            return f"the launcher said what is no order: {error}"
         self._pass_on()
         if self._server.gone:
             return f"the server that starts the processes (pid {self._server.pid}) {how(self._server.status)}"

@@ -6,6 +6,7 @@ Pure, but for ``hosts`` that are in a file.
 import argparse
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,9 +98,8 @@ def hosts(text: str) -> Hosts:
     """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line; what follows a ``#`` there is not read."""
     words = _words_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")
     found = tuple(_host(word.strip()) for word in words)
-    names = [name for name, _ in found]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(name for name, _ in found).items():
+        if times > 1:
             raise argparse.ArgumentTypeError(f"host {name!r} is named twice; write {name}:2 for two SIPs on it")
     return found
 

@@ -1,6 +1,8 @@
 """Checking what a host script's collectives did: every rank's input and output, against NumPy in the same order."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,6 +11,17 @@ from launcher.outcome import Outcome, RunError
 from sipsim.host.seeded import Wrong, compare
 from sipsim.job import RankOutcome, RunRecord
 from sipsim.plan import Plan
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Reference = Callable[..., Any]
+
+
+class BadEvidence(ValueError):
+    """A file that a rank left for the check of its data, and that cannot be checked."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__(what)
+        self.rank = rank
 
 
 def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
@@ -24,8 +37,16 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
         said = f"what rank {missing[0]} left for checking its data has not come back from its host"
         outcome.fail(RunError("agent_failed", missing[0], f"{said}; run again, or with --no-verify-data"))
         return
+    try:
+        _compare_all(outcome, plan, reference, folder)
+    except BadEvidence as error:
+        outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
+
+
+def _compare_all(outcome: Outcome, plan: Plan, reference: Reference, folder: str) -> None:
+    ranks = range(plan.system.n_sips)
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
-        inputs = [_load(folder, index, rank, "in") for rank in ranks]
+        inputs = [load(folder, index, rank, "in") for rank in ranks]
         try:
             expected = reference(inputs, plan.system)
         except Exception as error:
@@ -33,7 +54,12 @@ def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
             outcome.fail(RunError("exception", None, said))
             return
         for rank in ranks:
-            wrong = compare(_load(folder, index, rank, "out"), expected[rank])
+            try:
+                wrong = compare(load(folder, index, rank, "out"), expected[rank])
+            except BadEvidence:
+                raise
+            except (ValueError, TypeError) as error:
+                raise BadEvidence(f"the data of rank {rank} cannot be checked: {error}", rank) from None
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
 
 
@@ -41,9 +67,23 @@ def _is_there(folder: str, index: int, rank: int) -> bool:
     return all((Path(folder) / f"{index}-{rank}-{when}.npy").is_file() for when in ("in", "out"))
 
 
-def _load(folder: str, index: int, rank: int, when: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
-    loaded: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = np.load(Path(folder) / f"{index}-{rank}-{when}.npy")
-    return loaded
+def load(folder: str, index: int, rank: int, when: str) -> Array:
+    """What a rank left of the ``in`` or ``out`` of one of its runs.
+
+    Raises:
+        BadEvidence: when it is no array of numbers, or not a whole one.
+    """
+    path = Path(folder) / f"{index}-{rank}-{when}.npy"
+    try:
+        # Mapped, so that a header which claims more than there is takes no memory; nothing is ever unpickled.
+        mapped = np.lib.format.open_memmap(path, mode="r")
+        if mapped.dtype.kind not in "biuf":
+            raise ValueError(f"its elements are {mapped.dtype}")
+        return np.array(mapped)
+    except Exception as error:
+        # The header is read as Python source, by the tokenizer where NumPy takes it for an old one.
+        said = f"what rank {rank} left for checking its data cannot be read: {path.name}: {error}"
+        raise BadEvidence(said, rank) from None
 
 
 def _with_wrong(rank: RankOutcome, index: int, wrong: Wrong) -> RankOutcome:

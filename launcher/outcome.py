@@ -6,7 +6,7 @@ First cause first: the first failure that is told is the error of the run; what 
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, Sync, ToLauncher
+from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, Started, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.errors import ERROR_KINDS
 from sipsim.job import RankOutcome, outcome_from_bytes
@@ -57,14 +57,14 @@ class Outcome:
         """Take one message of the broker."""
         match message:
             case RankResult():
-                self.ranks[message.rank] = outcome_from_bytes(message.blob)
-                self.cut_short = self.cut_short or message.partial
+                self._note_result(message)
             case RankFailed():
                 facts = {**_place_of(message), "time_ps": message.now_ps}
-                self.fail(RunError(message.kind, message.rank, message.message, message.detail, facts))
+                # A kind that is not ours would have no exit code.
+                kind = message.kind if message.kind in ERROR_KINDS else "internal"
+                self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
             case Deadlock():
-                told = explain_deadlock(list(message.dumps))
-                self.fail(RunError("IpcqDeadlock", None, told.headline, told.report, {"deadlock": told.facts}))
+                self._note_deadlock(message)
             case Finished():
                 self.sync = message
             case Status():
@@ -73,6 +73,28 @@ class Outcome:
                 self._note_sync(message)
             case Started():
                 pass
+
+    def _note_result(self, result: RankResult) -> None:
+        try:
+            told = outcome_from_bytes(result.blob)
+        except BadFrame as error:
+            self.fail(RunError("internal", result.rank, f"what rank {result.rank} told at its end is {error}"))
+            return
+        if told.rank != result.rank or result.rank >= self._size:
+            said = f"rank {result.rank} of {self._size} told at its end what rank {told.rank} did"
+            self.fail(RunError("internal", result.rank, said))
+            return
+        self.ranks[result.rank] = told
+        self.cut_short = self.cut_short or result.partial
+
+    def _note_deadlock(self, deadlock: Deadlock) -> None:
+        try:
+            told = explain_deadlock(list(deadlock.dumps))
+        except BadFrame as error:
+            said = f"nothing can happen any more; who waits for whom cannot be told, for a SIP told what is {error}"
+            self.fail(RunError("IpcqDeadlock", None, said))
+            return
+        self.fail(RunError("IpcqDeadlock", None, told.headline, told.report, {"deadlock": told.facts}))
 
     def _note_sync(self, sync: Sync) -> None:
         self.last_sync = sync if sync.last else self.last_sync

@@ -171,7 +171,7 @@ def read(folder: Path) -> Kept:
         raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name what --run-dir named") from None
     except OSError as error:
         raise ConfigError(f"--resume {path}: cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--resume {path}: is not the file of a run: {error}") from None
     if kept.status == "ok":
         raise ConfigError(f"--resume {folder}: that run has ended well, nothing is left to do; begin another one")
@@ -197,8 +197,9 @@ def taken_up(folder: Path, argv: list[str], options: Options) -> Options:
     home = folder.absolute()
     try:
         os.chdir(kept.cwd)
-    except OSError as error:
-        raise ConfigError(f"--resume {folder}: its working directory {kept.cwd}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--resume {folder}: its working directory {kept.cwd}: {why}") from None
     return old.changed(**fields, run_dir=None, resume=home)
 
 

@@ -1,6 +1,8 @@
 """The ranks' traces as one file, in order of simulated time."""
 
+import contextlib
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 from sipsim.trace import TraceLine
@@ -9,12 +11,20 @@ T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 
 
 def write_trace(folder: str, target: Path) -> None:
-    """Merge what the ranks left in ``folder``; a line that a dying process cut short is left out."""
+    """Merge what the ranks left in ``folder``; lines that a dying process cut short or spoilt are left out."""
     rows = []
     for path in sorted(Path(folder).glob("trace.*.csv")):
-        whole = csv.reader(path.read_text().rpartition("\n")[0].splitlines())
-        rows += [(int(row[T_PS]), int(row[RANK]), index, row) for index, row in enumerate(whole)]
+        whole = path.read_text(errors="replace").rpartition("\n")[0].splitlines()
+        rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
     with target.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(TraceLine._fields)
         writer.writerows(row for *_, row in sorted(rows))
+
+
+def _read(lines: list[str]) -> Iterator[tuple[int, int, list[str]]]:
+    for line in lines:
+        with contextlib.suppress(ValueError, csv.Error):
+            (row,) = csv.reader([line])
+            if len(row) == len(TraceLine._fields):
+                yield int(row[T_PS]), int(row[RANK]), row

@@ -3,11 +3,12 @@
 The targets, and what each may raise, are those of ``tests/pure/fuzz_targets.py``. Needs ``pip install atheris`` (the
 extra ``fuzz``). One line a target; what was found is shown with its traceback and kept in ``--keep``. The code in
 Python guides the search; of msgspec, which is C, only its answers are seen, so that half of the inputs are made by
-changing values inside valid MessagePack. The exit code is 1 when something was found.
+changing values inside valid MessagePack or JSON. The exit code is 1 when something was found.
 """
 
 import argparse
 import importlib.util
+import os
 import random
 import re
 import subprocess
@@ -16,18 +17,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/pure")]
 
-TARGETS = ("wire", "packets", "outcome", "yaml", "config", "set", "fault", "ticket", "agent", "log")
-PACKED = ("wire", "packets", "agent")
+TARGETS = ("wire", "packets", "outcome", "yaml", "config", "set", "fault", "ticket", "agent", "log", "dump", "run_file")
+TARGETS += ("hosts", "environ", "evidence", "trace", "news")
+VALUES = ("wire", "packets", "agent", "outcome", "ticket", "dump", "run_file", "news")
+"""Whose bytes are MessagePack or JSON."""
 SLOWEST_S = 1
 MOST_BYTES = 4096
 MOST_MIB = 2048
-ODD: list[Any] = [None, True, -1, 0, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 0.5, float("nan"), float("inf")]
-ODD += ["", "x" * 99, b"", [], {}, {"a": 1}, {1: 2}, [[[[]]]], "\x00", "ä", b"\xff" * 99]
 
 
 def main() -> int:
@@ -57,13 +57,15 @@ def run(name: str, seconds: int, keep: Path) -> int:
     (keep / name).mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
     command = [sys.executable, __file__, "--child", name, "--seconds", str(seconds), "--keep", str(keep)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    # libFuzzer ends a process on the spot, so what targets write goes where it is cleared away.
+    environ = {**os.environ, "TMPDIR": str(keep)}
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environ)
     took_s = time.monotonic() - began_s
     counts = re.findall(r"stat::number_of_executed_units:\s+(\d+)", done.stderr) or ["0"]
     found = "nothing" if done.returncode == 0 else "something, below"
     print(f"{name:<9}{int(counts[-1]):>12}{int(counts[-1]) / took_s:>10.0f}{took_s:>9.0f}  {found}", flush=True)
     if done.returncode:
-        said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith(("#", "\t")))
+        said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith(("#", "\t", "INFO:")))
         print(said[-6000:], file=sys.stderr)
     return 1 if done.returncode else 0
 
@@ -83,54 +85,32 @@ def fuzz(name: str, seconds: int, keep: Path) -> None:
     words.write_text("".join(f'"{word}"\n' for word in spelled))
     options = [
         f"-max_total_time={seconds}", f"-max_len={MOST_BYTES}", f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MIB}",
-        "-print_final_stats=1", f"-artifact_prefix={keep / name}-", f"-dict={words}", str(corpus),
+        "-print_final_stats=1", f"-artifact_prefix={keep / name}-", str(corpus),
     ]  # fmt: skip
+    if target.words:
+        # An empty one is refused.
+        options.append(f"-dict={words}")
 
     def one(data: bytes) -> None:
         target.try_on(data)
 
-    mutator = {"custom_mutator": change_packed(atheris.Mutate)} if name in PACKED else {}
+    # Looked up late: atheris has another ``Mutate`` once it runs.
+    change = change_values(lambda data, most: atheris.Mutate(data, most))
+    mutator = {"custom_mutator": change} if name in VALUES else {}
     atheris.Setup([sys.argv[0], *options], one, **mutator)
     atheris.Fuzz()
 
 
-def change_packed(change_bytes: Callable[[bytes, int], bytes]) -> Callable[[bytes, int, int], bytes]:
-    """Half of the time a value inside the MessagePack, where it is one; else bytes, as libFuzzer does."""
-    import msgpack
+def change_values(change_bytes: Callable[[bytes, int], bytes]) -> Callable[[bytes, int, int], bytes]:
+    """Half of the time a value inside the MessagePack or JSON, where it is one; else bytes, as libFuzzer does."""
+    from mangle import with_value_changed
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         dice = random.Random(seed)
-        if dice.random() < 0.5:
-            try:
-                value = msgpack.unpackb(data, strict_map_key=False)
-                packed: bytes = msgpack.packb(changed(value, dice))
-                return packed[:most]
-            except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
-                pass
-        return change_bytes(data, most)
+        other = with_value_changed(data, dice) if dice.random() < 0.5 else None
+        return change_bytes(data, most) if other is None else other[:most]
 
     return change
-
-
-def changed(value: Any, dice: random.Random) -> Any:
-    """A value with one thing in it replaced, dropped, doubled or moved."""
-    if not isinstance(value, list) or not value or dice.random() < 0.1:
-        return dice.choice(ODD)
-    found = list(value)
-    at = dice.randrange(len(found))
-    match dice.randrange(6):
-        case 0:
-            del found[at]
-        case 1:
-            found.insert(at, found[at])
-        case 2:
-            found.insert(at, dice.choice(ODD))
-        case 3:
-            other = dice.randrange(len(found))
-            found[at], found[other] = found[other], found[at]
-        case _:
-            found[at] = changed(found[at], dice)
-    return found
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+from broker.terms import MAX_PS, MAX_RANK
 from broker.wire import BadFrame, Parcel, decode_for_sip
 from sipsim.errors import ConfigError
 
@@ -118,12 +119,13 @@ class PacketLog:
 
     def _take_in(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
-            (self.logged_ps,) = _TIME.unpack(body)
-            return True
+            (time_ps,) = _TIME.unpack(body)
+            self.logged_ps = time_ps if time_ps <= MAX_PS else self.logged_ps
+            return bool(time_ps <= MAX_PS)
         parcel = _parcel(body)
-        packets = self.logged.setdefault(dst, [])
-        if parcel is None or parcel.first != len(packets):
+        if parcel is None or parcel.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
             return False
+        packets = self.logged.setdefault(dst, [])
         packets += map(fingerprint, parcel.packets)
         least = min(arrival for _, arrival, _ in parcel.packets)
         self._earliest[dst] = min(self._earliest.get(dst, least), least)

@@ -2,10 +2,13 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+from broker.terms import MAX_RANK
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
+from launcher.environment import MOST_DIGITS
 from launcher.facts import HostSpec
 from launcher.hosts.agents import run_on_agents
 from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
@@ -36,7 +39,7 @@ class SlurmStarter:
     def __init__(self, request: Request) -> None:
         self._srun = program("srun", WHY)
         self._inside = JOB in os.environ
-        self.specs = specs_of(request.hosts, WHY) if request.hosts else _of_the_allocation()
+        self.specs = specs_of(request.hosts, WHY) if request.hosts else of_the_allocation(os.environ)
         # With a budget for restarts the loss of one host must not be that of all.
         self._kill_all = request.max_restarts == 0
         self.can_revive = False
@@ -87,11 +90,15 @@ class SlurmStarter:
         return done.stdout.splitlines()
 
 
-def _of_the_allocation() -> list[HostSpec]:
-    """As many hosts as it has nodes; agents tell their names."""
-    if JOB not in os.environ:
+def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
+    """As many hosts as it has nodes; agents tell their names.
+
+    Raises:
+        ConfigError: when there is none, or it does not tell how many nodes it has.
+    """
+    if JOB not in environ:
         raise ConfigError(f"{WHY} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2")
-    told = next((os.environ[name] for name in NODES if name in os.environ), "")
-    if not told.isdigit() or int(told) < 1:
+    told = next((environ[name] for name in NODES if name in environ), "")
+    if not (told.isascii() and told.isdigit()) or len(told) > MOST_DIGITS or not 1 <= int(told) <= MAX_RANK + 1:
         raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} tells the number of nodes; give --hosts")
     return [HostSpec(f"node {number}") for number in range(int(told))]

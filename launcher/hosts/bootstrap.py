@@ -32,6 +32,10 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rank_names: tuple[str, ...] = ()
     silence_s: float | None = SILENCE_S
 
+    def __post_init__(self) -> None:
+        if self.keys and len(self.keys) != (self.n_hosts if self.node_rank is None else 1):
+            raise ValueError(f"{len(self.keys)} keys for {self.n_hosts} hosts")
+
     def text(self) -> str:
         """As one line of JSON."""
         return msgspec.json.encode(self).decode()
@@ -76,9 +80,13 @@ def address_towards(host: str) -> str:
     """Which address of this machine packets to ``host`` come from.
 
     Raises:
-        OSError: when its name has no address, or no way leads there.
+        OSError: when its name has no address, cannot be one, or no way leads there.
     """
-    family, kind, proto, _, place = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
+    try:
+        found = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)
+    except ValueError as error:
+        raise OSError(f"{host!r} is no name of a host: {error}") from None
+    family, kind, proto, _, place = found[0]
     with socket.socket(family, kind, proto) as asked:
         asked.connect(place)
         address: str = asked.getsockname()[0]

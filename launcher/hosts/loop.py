@@ -13,7 +13,7 @@ import zmq
 from broker.mail import LauncherMail
 from broker.mails import mail_for
 from broker.terms import BROKER
-from broker.wire import AskStatus, AskSync, Message, Started, Status, Stop, Sync, decode_for_launcher, encode
+from broker.wire import AskStatus, AskSync, BadFrame, Message, Started, Status, Stop, Sync, decode_for_launcher, encode
 from launcher.attention import Attention
 from launcher.disturb import Disturbance
 from launcher.engines.base import Request
@@ -136,7 +136,7 @@ class _Loop:
         self._poller.poll(int(1000 * self._attention.seconds_left(patience_s)) + 1)
         if self._end is not None:
             for frame in self._end.receive_waiting():
-                self._note(decode_for_launcher(frame))
+                self._hear(frame)
         for news in self._server.news():
             self._note_news(news)
         for fact in self._crew.facts():
@@ -158,6 +158,15 @@ class _Loop:
         if not self._supervisor.over and self._watch.look(self._crew.looks):
             self._take(Looks(self._watch.words()))
             self._send(AskSync())
+
+    def _hear(self, frame: bytes) -> None:
+        try:
+            message = decode_for_launcher(frame)
+        except BadFrame as error:
+            self.outcome.fail(RunError("internal", None, f"what the broker said is {error}"))
+            self._supervisor.failed()
+            return
+        self._note(message)
 
     def _note(self, message: Any) -> None:
         now = time.monotonic()

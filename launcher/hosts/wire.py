@@ -103,8 +103,17 @@ class Order(_Message, tag="order", frozen=True):
 
     @property
     def fields(self) -> list[Any]:
-        """What it is."""
-        found: list[Any] = json.loads(self.line)
+        """What it is.
+
+        Raises:
+            BadWords: when it is no order.
+        """
+        try:
+            found = json.loads(self.line)
+        except (ValueError, RecursionError) as error:
+            raise BadWords(f"no order: {error}") from None
+        if not isinstance(found, list) or not found or not isinstance(found[0], str):
+            raise BadWords("no order: not a list that begins with a word")
         return found
 
 
@@ -115,7 +124,7 @@ class Die(_Message, tag="die", frozen=True):
 class Finish(_Message, tag="finish", frozen=True):
     """End everything, send what the processes left, and leave. ``grace_s``: for them to end by themselves."""
 
-    grace_s: float
+    grace_s: Annotated[float, Meta(ge=0, le=3600)]
 
 
 FromAgent = Hello | Passed | Log | File | Looked | Beat | Left

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from broker.wire import BadFrame
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, place_name, pointers
 from sipsim.pe.ipcq_messages import Place
 from sipsim.units import format_time_ps
@@ -33,15 +34,15 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     """What all dumps together show.
 
     Raises:
-        msgspec.MsgspecError: for a dump that is none.
+        BadFrame: for a dump that is none, or that tells of a wait at a queue which no dump has.
     """
-    dumps = [msgspec.json.decode(blob, type=SipDump) for blob in blobs]
+    dumps = [_dump_from(blob) for blob in blobs]
     waits = list(_all_waits(dumps))
     cycle = find_cycle(waits)
     roots = cycle or find_roots(waits)
     reason = _say_cycle(cycle) if cycle else _say_missing(roots)
     count = len({wait.task.place for wait in waits})
-    now_ps = max(d.now_ps for d in dumps)
+    now_ps = max((d.now_ps for d in dumps), default=0)
     who = "1 PE waits" if count == 1 else f"{count} PEs wait"
     headline = f"{who} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
     ordered = [*roots, *(wait for wait in waits if wait not in roots)]
@@ -54,6 +55,13 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
     facts["cycle"] = [list(wait.task.place) for wait in cycle]
     return Explanation(headline, "\n".join(lines), facts)
+
+
+def _dump_from(blob: bytes) -> SipDump:
+    try:
+        return msgspec.json.decode(blob, type=SipDump)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not the dump of a SIP: {str(error) or type(error).__name__}") from None
 
 
 def find_cycle(waits: list[Wait]) -> list[Wait]:
@@ -90,7 +98,11 @@ def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
     senders = {q.tx_base_pa: q for q in queues.values() if q.tx_base_pa}
     for task in (task for d in dumps for task in d.tasks if task.op):
         for direction in task.directions:
-            mine = queues[task.place, direction]
+            mine = queues.get((task.place, direction))
+            if mine is None:
+                raise BadFrame(
+                    f"not the dump of a SIP: {place_name(task.place)} waits in {direction}, which is nowhere"
+                )
             far = receivers.get(mine.tx_base_pa) or senders.get(mine.rx_base_pa)
             yield Wait(task, mine, far)
 

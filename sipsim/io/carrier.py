@@ -9,8 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from broker.wire import BadFrame
 from sipsim.address import PhysAddr
 from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation
 from sipsim.io.departures import Departures
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.noc.fabric import Fabric
@@ -58,6 +60,8 @@ class Carrier:
         self._message_bytes = wire_format.message_bytes
         self._data_bytes = wire_format.data_bytes
         self._credit_vc = CREDIT if plan.ipcq.credit_virtual_channel else COMM
+        links = enumerate(plan.system.links)
+        self._ports = {channel: Node("io", -1, link.dst_port) for channel, link in links if link.dst == sip}
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
         self._leaving_ps: dict[int, Ps] = {}
         self._least_ways: dict[tuple[Node, str, int], Ps] = {}
@@ -155,20 +159,54 @@ class Carrier:
         self._fabric.start(first, nbytes, last_chunk_leaves, self._credit_vc, lead_ps, delay_ps)
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet's last byte is here: it goes to its PE, or on to the next SIP."""
-        packet = decode(body)
+        """A packet's last byte is here: it goes to its PE, or on to the next SIP.
+
+        Raises:
+            InvariantViolation: when there is no such PE, SIP or way.
+        """
+        try:
+            packet = decode(body)
+        except BadFrame as error:
+            raise self._misled(channel, f"is {error}") from None
         if isinstance(packet, CreditPacket):
-            self.ipcqs[packet.dst_cube, packet.dst_pe].credit(packet.credit)
+            self._ipcq_for(channel, packet).credit(packet.credit)
             return
-        link = self._system.links[channel]
-        port = Node("io", -1, link.dst_port)
+        port = self._ports.get(channel)
+        if port is None:
+            raise self._misled(channel, f"is a message, and no link to SIP {self._sip} has that channel")
+        if not 0 < packet.nbytes == self._wire_bytes(packet.load) or packet.span_ps > self._engine.now_ps:
+            said = f"{packet.nbytes} bytes and {packet.span_ps} ps from head to tail"
+            raise self._misled(channel, f"claims {said}, which cannot be")
         if packet.dst_sip == self._sip:
+            self._ipcq_for(channel, packet)
             self._deliver(self._system.graph.route(port, self._landing(packet)), packet)
             return
-        onward = self._system.next_port(self._sip, packet.dst_sip)
+        onward = self._port_onward(channel, packet.dst_sip)
         self._started += 1
         self._leaving_ps[self._started] = self._engine.now_ps
         self._send_on(self._system.leaving(port, onward), onward, packet, self._started)
+
+    def _wire_bytes(self, load: IpcqDmaToken | IpcqCreditMetadata) -> int:
+        if isinstance(load, IpcqDmaToken):
+            return self._message_bytes(len(load.data))
+        return self._plan.ipcq.ipcq_credit_size_bytes
+
+    def _ipcq_for(self, channel: int, packet: CreditPacket | Freight) -> PeIpcq:
+        ipcq = self.ipcqs.get((packet.dst_cube, packet.dst_pe))
+        if ipcq is None:
+            raise self._misled(channel, f"is for cube {packet.dst_cube} PE {packet.dst_pe}, which has no queues")
+        return ipcq
+
+    def _port_onward(self, channel: int, dst_sip: int) -> str:
+        try:
+            return self._system.next_port(self._sip, dst_sip)
+        except (IndexError, StopIteration):
+            raise self._misled(channel, f"is for SIP {dst_sip}, to which no way leads from here") from None
+
+    def _misled(self, channel: int, what: str) -> InvariantViolation:
+        known = self._plan.channels
+        name = known[channel].name if channel < len(known) else f"{channel}, which is none"
+        return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}")
 
     def sends_ps(self, next_ps: Ps) -> Ps:
         """Nothing is sent before this by what is on its way to a port, or by events from ``next_ps`` on.

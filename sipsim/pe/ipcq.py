@@ -158,7 +158,7 @@ class PeIpcq:
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message is here, its drain and write latency paid: make data and pointer visible in this one step (I6)."""
-        queue = self._queue_at(token.dst_addr)
+        queue = self._queue_at(token.dst_addr, len(token.data))
         if token.sender_seq != queue.peer_head_cache:
             raise self._violated(
                 f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
@@ -250,10 +250,14 @@ class PeIpcq:
         else:
             task.resume()
 
-    def _queue_at(self, address: int) -> QueuePair:
+    def _queue_at(self, address: int, nbytes: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1
-        if index >= 0 and address < self._rx_queues[index].rx_stop_pa:
-            return self._rx_queues[index]
+        if index >= 0 and address < (stop_pa := self._rx_queues[index].rx_stop_pa):
+            queue = self._rx_queues[index]
+            if address + nbytes > stop_pa:
+                what = f"a message of {nbytes} bytes at {address:#x} does not end within its ring in {self.place}"
+                raise self._violated(what, queue.direction)
+            return queue
         raise self._violated(f"a message for address {address:#x} came to {self.place}, which has no ring there", "")
 
     def _violated(self, what: str, direction: str) -> InvariantViolation:

@@ -1,4 +1,4 @@
-"""The benches run and write the rows that they promise. How fast they are is nobody's business here."""
+"""The benches and the fuzzer run and write the rows that they promise. How fast they are is nobody's business here."""
 
 import importlib.util
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz_targets import targets
 from launch import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +82,32 @@ def test_speedup(tmp_path: Path) -> None:
     keys = ("wall_s", "cpu_s", "pss_mib_per_sip", "startup_s", "simulate_s", "speedup", "cpu_us_per_event")
     assert all(row[key] > 0 for row in rows for key in keys)
     assert len({row["digest"] for row in rows if row["sips"] == 2}) == 1
+
+
+def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "scripts/fuzz.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
+
+
+def test_fuzz_without_atheris(tmp_path: Path) -> None:
+    """Also where it is installed: the interpreter is told of nothing that pip brought."""
+    command = [sys.executable, "-S", str(ROOT / "scripts/fuzz.py"), "--target", "wire"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120, cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "fuzz: atheris is not installed; pip install 'ahbm-sim[fuzz]'\n"
+
+
+def test_fuzz_knows_its_targets() -> None:
+    """Planted: a target that the script does not name."""
+    source = (ROOT / "scripts/fuzz.py").read_text()
+    named = [word for line in source.splitlines() if line.startswith("TARGETS ") for word in line.split('"')[1::2]]
+    assert sorted(named) == sorted(targets())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris, an optional extra, is not installed")
+def test_fuzz_counts_what_it_tries() -> None:
+    ran = fuzzed("--target", "packets,fault", "--seconds", "1")
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split() for line in ran.stdout.splitlines()[1:]]
+    assert [(row[0], row[-1]) for row in rows] == [("packets", "nothing"), ("fault", "nothing")]
+    assert all(int(row[1]) > 0 for row in rows)

@@ -4,20 +4,37 @@ Not a test. A target takes bytes and does with them all that a process does befo
 besides the error that it documents is a bug. What is accepted must survive being told again.
 """
 
+import argparse
 import contextlib
+import json
+import os
+import struct
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import msgspec
+import numpy as np
 
 from broker import wire
 from broker.security import JobKeys
 from broker.wire import BadFrame
+from launcher import arguments
+from launcher.engines.slurm import of_the_allocation
+from launcher.environment import node_rank
+from launcher.evidence import BadEvidence
+from launcher.evidence import load as load_evidence
 from launcher.hosts.bootstrap import Bootstrap
 from launcher.hosts.wire import BadWords, Order, Passed, decode_from_agent, decode_to_agent
+from launcher.options import parse
+from launcher.rundir import RUN_FILE, SCHEMA, taken_up
 from launcher.ticket import Ticket
+from launcher.trace import write_trace
+from sipsim import VERSION
+from sipsim.ccl.deadlock import explain_deadlock
+from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
 from sipsim.config.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
@@ -48,11 +65,13 @@ class Target(NamedTuple):
 
     def try_on(self, data: bytes) -> bool:
         """Whether it accepts ``data``."""
+        said: str | None = None
         try:
             self.take(data)
-        except self.error:
-            return False
-        return True
+        except self.error as error:
+            said = str(error)
+        assert said != "", "it says what is wrong"
+        return said is None
 
 
 def _take_frame(frame: bytes) -> None:
@@ -91,11 +110,13 @@ def _take_yaml(data: bytes) -> None:
 _FOLDER: list[Path] = []
 
 
-def _scratch() -> Path:
+def _scratch(name: str = "sip-0.packets") -> Path:
     """A file of this process's own."""
     if not _FOLDER or not _FOLDER[0].is_dir():
         _FOLDER[:] = [Path(tempfile.mkdtemp(prefix="fuzz-"))]
-    return _FOLDER[0] / "sip-0.packets"
+    folder = _FOLDER[0] / name.replace(".", "-")
+    folder.mkdir(exist_ok=True)
+    return folder / name
 
 
 def _take_config(data: bytes) -> None:
@@ -120,7 +141,9 @@ def _take_fault(data: bytes) -> None:
 def _take_ticket(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     with contextlib.suppress(ConfigError):
-        Bootstrap.from_text(text, "it")
+        bootstrap = Bootstrap.from_text(text, "it")
+        for rank in range(min(bootstrap.n_hosts, MOST_DRAWN)):
+            bootstrap.keys_of(rank)
         return
     Ticket.from_text(text)
 
@@ -134,8 +157,7 @@ def _take_agent(data: bytes) -> None:
         if isinstance(message, Passed):
             message.news()
         elif isinstance(message, Order):
-            with contextlib.suppress(ValueError, RecursionError):
-                assert message.fields is not Order
+            assert isinstance(message.fields[0], str)
     if not found:
         raise BadWords("nobody takes it")
 
@@ -146,6 +168,8 @@ def _take_log(data: bytes) -> None:
     log = PacketLog(str(path.parent), 0, "d")
     try:
         told = log.told_logged()
+        join = wire.Join(3, 0, 2, "1", "d", 4, "h", "e", 1, log.logged_ps, told)
+        assert wire.decode_for_broker(wire.encode(join)) == join, "the broker takes what it is told of a log"
         log.append(1, wire.encode(wire.Parcel(0, 0, ((0, 1, b""),))))
         log.mark(5)
         for dst, count, _ in told:
@@ -165,6 +189,80 @@ def _a_log() -> bytes:
     return path.read_bytes()
 
 
+def log_of(*records: tuple[int, bytes]) -> bytes:
+    """A log with whole records in it, whatever they hold."""
+    made = (struct.pack(">IIi", len(body), zlib.crc32(body), dst) + body for dst, body in records)
+    return b"ahbm packets 1 d\n" + b"".join(made)
+
+
+def _take_dump(blob: bytes) -> None:
+    told = explain_deadlock([blob, msgspec.json.encode(DUMP)])
+    assert told.headline
+    assert msgspec.json.encode(told.facts)
+
+
+def _take_run_file(data: bytes) -> None:
+    path, here = _scratch(RUN_FILE), os.getcwd()
+    path.write_bytes(data)
+    try:
+        taken_up(path.parent, ["--resume", str(path.parent)], parse(["--resume", str(path.parent)]))
+    finally:
+        os.chdir(here)
+
+
+def _take_hosts(data: bytes) -> None:
+    path = _scratch("hosts")
+    path.write_bytes(data)
+    assert arguments.hosts(f"@{path}")
+
+
+def _take_environ(data: bytes) -> None:
+    pairs = [word.partition("=") for word in data.decode("utf-8", "surrogateescape").split("\0")]
+    environ = {name: value for name, _, value in pairs}
+    assert 0 <= node_rank(environ, 4) < 4
+    assert len(of_the_allocation(environ)) <= 4096
+
+
+def _take_evidence(data: bytes) -> None:
+    path = _scratch("0-0-in.npy")
+    path.write_bytes(data)
+    assert load_evidence(str(path.parent), 0, 0, "in").nbytes <= len(data)
+
+
+def _take_trace(data: bytes) -> None:
+    path, target = _scratch("trace.0.csv"), _scratch("all")
+    path.write_bytes(data)
+    write_trace(str(path.parent), target)
+
+
+def _take_news(line: bytes) -> None:
+    Passed(line.decode("utf-8", "surrogateescape")).news()
+
+
+def _arrays() -> tuple[bytes, ...]:
+    path, found = _scratch("0-0-out.npy"), []
+    for array in (np.zeros((2, 3), "<f2"), np.arange(4, dtype="<i4"), np.zeros((0,), "<f4")):
+        np.save(path, array)
+        found.append(path.read_bytes())
+    return tuple(found)
+
+
+NEWS = [["started", "sip-0", 0, 5], ["ended", "sip-0", 0, 5, -9], ["not_started", "sip-1", 2, "why"], ["fit"]]
+NEWS += [["told", "broker", 0, "tcp://a:1"], ["unfit", "why"]]
+PARCEL = wire.encode(wire.Parcel(0, 0, ((0, 1, b"a"),)))
+DUMP = SipDump(
+    0, 5,
+    (QueueState((0, 0, 0), "E", (1, 0, 0), 1, 1, 1, 0, 64, 32, 128, 1),),
+    (TaskState((0, 0, 0), "kernel", "recv E", "recv", ("E",)), TaskState((0, -1, -1), "script", "a kernel", "", ())),
+)  # fmt: skip
+KEPT = {
+    "schema": SCHEMA,
+    "version": VERSION,
+    "argv": ["--sips", "3"],
+    "cwd": "/",
+    "run_digest": "d",
+    "status": "failed",
+}
 CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
 TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
 PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT)]
@@ -217,7 +315,7 @@ def targets() -> dict[str, Target]:
     frames = tuple(map(wire.encode, MESSAGES))
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
     looks = ["looked", {"sip-0": ["R", 5]}]
-    agents = [["beat"], ["left", "x"], ["log", "sip-0", b"line"], looks, ["finish", 1.5], ["order", "[]"]]
+    agents = [["beat"], ["left", "x"], ["log", "sip-0", b"line"], looks, ["finish", 1.5], ["order", '["killall"]']]
     agents.append(["news", '["started", "sip-0", 0, 5]'])
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
@@ -229,5 +327,12 @@ def targets() -> dict[str, Target]:
         "fault": Target(_take_fault, BadFault, tuple(FAULTS)),
         "ticket": Target(_take_ticket, ConfigError, _tickets()),
         "agent": Target(_take_agent, BadWords, tuple(map(msgspec.msgpack.encode, agents))),
-        "log": Target(_take_log, ConfigError, (_a_log(),)),
+        "log": Target(_take_log, ConfigError, (_a_log(), log_of((-1, bytes(8)), (1, PARCEL)))),
+        "dump": Target(_take_dump, BadFrame, (msgspec.json.encode(DUMP),)),
+        "run_file": Target(_take_run_file, ConfigError, (msgspec.json.encode(KEPT),)),
+        "hosts": Target(_take_hosts, argparse.ArgumentTypeError, (b"a:2\n# b\n[::1]:3 # c\n", b"10.0.0.1")),
+        "environ": Target(_take_environ, ConfigError, (b"AHBM_NODE_RANK=1\0SLURM_JOB_ID=5\0SLURM_NNODES=3",)),
+        "evidence": Target(_take_evidence, BadEvidence, _arrays()),
+        "trace": Target(_take_trace, BadWords, (b'1,0,2,500,send,E,64\n1,0,2,700,recv,"a,b",64\n1,0', b"")),
+        "news": Target(_take_news, BadWords, tuple(json.dumps(fields).encode() for fields in NEWS)),
     }

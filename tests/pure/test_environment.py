@@ -8,10 +8,11 @@ import socket
 
 import pytest
 
+from broker.security import JobKeys
 from launcher.engines.auto import which
 from launcher.environment import NODE_RANKS, Standing, node_rank, rank_environment
 from launcher.hosts import bootstrap
-from launcher.hosts.bootstrap import Bootstrap, host_of, launcher_address, sip_address, tcp
+from launcher.hosts.bootstrap import Bootstrap, address_towards, host_of, launcher_address, sip_address, tcp
 from sipsim.errors import ConfigError
 
 
@@ -165,3 +166,24 @@ def test_what_is_no_bootstrap_is_one_line(text: str):
 def test_another_version_is_told():
     with pytest.raises(ConfigError, match=r"^it was written by version 0\.0, this is .*; install one version$"):
         Bootstrap.from_text('{"version": "0.0", "unknown": 1}', "it")
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 64, "a" * 64 + ".example"])
+def test_a_name_that_no_resolver_takes_is_a_host_without_an_address(name: str):
+    """The resolver's codec refuses it with an error of its own."""
+    with pytest.raises(OSError, match="is no name of a host"):
+        address_towards(name)
+    with pytest.raises(ConfigError, match="no way leads to the launcher"):
+        sip_address(f"tcp://{name}:1")
+
+
+def test_as_many_keys_as_hosts_or_the_one_of_this_host():
+    keys = JobKeys.fresh(1, 3)
+    agents = tuple(keys.for_agent(host) for host in range(3))
+    for sound in ({"keys": agents}, {"keys": agents[1:2], "node_rank": 1}, {}):
+        boot = Bootstrap(launcher="tcp://10.0.0.1:5", n_hosts=3, **sound)
+        assert Bootstrap.from_text(boot.text(), "it") == boot
+        text = boot.text().replace('"n_hosts":3', '"n_hosts":4')
+        if "node_rank" not in sound and sound:
+            with pytest.raises(ConfigError, match="3 keys for 4 hosts"):
+                Bootstrap.from_text(text, "it")

@@ -5,9 +5,13 @@ in, silence of an agent while nobody listened, a fresh connection's end taken fo
 asked twice, a file's name with a folder in it.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from broker.mail import SILENCE_S
+from launcher.agent import _Agent
 from launcher.facts import HostGone, HostSpec
 from launcher.hosts.muster import BEAT_S, FRESH, LATER_S, WORDS_S, Muster
 from launcher.hosts.wire import (
@@ -233,3 +237,13 @@ def test_news_are_checked_too():
     for line in ("", "[]", '["started"]', '["started", 1, 0, 1]', '["nothing"]', "5", '["ended", "a", 1, 1, "x"]'):
         with pytest.raises(BadWords):
             Passed(line).news()
+
+
+@pytest.mark.parametrize("line", ["", "5", "[]", "[5]", "{}", "[" * 100_000], ids=lambda line: line[:9])
+def test_an_agent_leaves_when_the_launcher_orders_nonsense(line: str):
+    """Planted: the error let through; the agent ended in a traceback, and nobody was told why."""
+    frames = iter([encode(Order(line)), None])
+    way = SimpleNamespace(look=lambda: None)
+    agent: Any = SimpleNamespace(_way=way, _receive=lambda: next(frames), _server=SimpleNamespace(order=None))
+    agent._obey = lambda frame: _Agent._obey(agent, frame)
+    assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher said what is no order: no order: ")

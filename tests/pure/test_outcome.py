@@ -4,11 +4,15 @@ Seen to fail with these bugs planted: a later failure that replaces the first, a
 whole one, only one rank's wrong numbers told, an exit code of 0 for a run that failed.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 from outcomes import rank_outcome, record
 
-from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status
+from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, ToLauncher
+from launcher.hosts.loop import _Loop
 from launcher.outcome import Outcome, RunError
 from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
@@ -144,3 +148,43 @@ class TestKinds:
         assert len(raised) >= 8
         for cls in raised:
             assert ERROR_KINDS[cls.kind] == cls.exit_code
+
+
+class TestWhatCannotBeBelieved:
+    """Planted: each check of ``Outcome.note`` left out; it ended in a traceback, or with a rank too few."""
+
+    def noted(self, message: ToLauncher) -> RunError:
+        outcome = Outcome(2)
+        outcome.note(message)
+        assert outcome.error is not None
+        assert outcome.exit_code
+        assert not outcome.ranks
+        return outcome.error
+
+    @pytest.mark.parametrize("blob", [b"", b"{}", b"\xff", b"[" * 100_000])
+    def test_a_result_that_is_none(self, blob: bytes) -> None:
+        error = self.noted(RankResult(1, blob, False))
+        assert (error.kind, error.rank) == ("internal", 1)
+        assert error.message.startswith("what rank 1 told at its end is not the outcome of a rank: ")
+
+    @pytest.mark.parametrize(("sender", "rank"), [(1, 0), (2, 2), (4095, 4095)])
+    def test_a_result_of_another(self, sender: int, rank: int) -> None:
+        error = self.noted(RankResult(sender, to_bytes(rank_outcome(rank)), False))
+        assert error.message == f"rank {sender} of 2 told at its end what rank {rank} did"
+
+    def test_a_kind_of_failure_that_is_none(self) -> None:
+        assert self.noted(RankFailed(0, "no such kind", "m", "", 1)).kind == "internal"
+
+    def test_a_dump_that_is_none(self) -> None:
+        error = self.noted(Deadlock((b"", b"{}")))
+        assert error.kind == "IpcqDeadlock"
+        assert "who waits for whom cannot be told, for a SIP told what is not the dump of a SIP: " in error.message
+
+    def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
+        told: list[str] = []
+        outcome = Outcome(2)
+        loop: Any = SimpleNamespace(outcome=outcome, _supervisor=SimpleNamespace(failed=lambda: told.append("failed")))
+        _Loop._hear(loop, b"\xc1")
+        assert outcome.error is not None
+        assert outcome.error.message.startswith("what the broker said is not a message of protocol 3: ")
+        assert told == ["failed"]

@@ -1,0 +1,149 @@
+"""Packets that decode, and that no SIP of this system can have sent, are refused by name. They harm nobody else.
+
+Seen to fail with these bugs planted in ``Carrier``: PEs, links or SIPs looked up without a check; the bytes on the
+wire, or the length of a train, taken as told; ``BadFrame`` let through. In ``PeIpcq``: the end of a message not seen.
+"""
+
+import contextlib
+
+import msgpack
+import pytest
+from hardware import config
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from broker.wire import BadFrame
+from sipsim.errors import InvariantViolation, SimulationError
+from sipsim.failure import describe
+from sipsim.io.packets import CreditPacket, Freight, decode, encode
+from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.plan import Plan
+from sipsim.sip import Sip
+
+PLAN = Plan(config({"system.sips.count": 3, "system.sips.topology": "ring_1d", "sip.cube_mesh": {"w": 2, "h": 1}}))
+MOST = 2**63 - 1
+NOW_PS = 1000
+IN = next(channel for channel, link in enumerate(PLAN.system.links) if link.dst == 0)
+OUT = next(channel for channel, link in enumerate(PLAN.system.links) if link.src == 0)
+PLACE, ENTRY = next(
+    (place, entry)
+    for place, entries in PLAN.entries.items()
+    for entry in entries
+    if place.sip == 0 and entry.peer.sip and entry.can_receive
+)
+RING = ENTRY.my_rx_base_pa
+RING_END = RING + ENTRY.n_slots * ENTRY.slot_size
+CREDIT = IpcqCreditMetadata(1, ENTRY.peer.rx_base_pa, *ENTRY.peer.place, "W")
+TOKEN = IpcqDmaToken(RING, 0, *ENTRY.peer.place, "E", bytes(64), "f16", (32,), 5)
+MESSAGE = Freight(0, PLACE.cube, PLACE.pe, 64, 100, TOKEN)
+CREDIT_BYTES = PLAN.ipcq.ipcq_credit_size_bytes
+LATE_CREDIT = MESSAGE._replace(nbytes=CREDIT_BYTES, load=CREDIT)
+
+
+def received(channel: int, body: bytes) -> Sip:
+    """SIP 0 after a packet has come and all that follows from it has happened."""
+    sip = Sip(0, PLAN, lambda _to, _parcel: None)
+    sip.engine.at(NOW_PS, lambda: sip.receive(channel, body))
+    while not sip.engine.run_before(None, 1000):
+        pass
+    return sip
+
+
+def refused(channel: int, packet: Freight | CreditPacket | bytes) -> str:
+    with pytest.raises(InvariantViolation) as caught:
+        received(channel, packet if isinstance(packet, bytes) else encode(packet))
+    told = describe(caught.value, 0, NOW_PS)
+    assert told.kind == "InvariantViolation"
+    return told.message
+
+
+def test_the_packets_that_the_others_are_made_of_are_taken() -> None:
+    sip = received(IN, encode(MESSAGE))
+    assert sip.carrier.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
+    for packet in (LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)):
+        queues = received(IN, encode(packet)).carrier.ipcqs[PLACE.cube, PLACE.pe].queues
+        assert queues[ENTRY.direction].peer_tail_cache == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dst_cube": 2}, "is for cube 2 PE 0, which has no queues"),
+        ({"dst_pe": 2**31 - 1}, "is for cube 0 PE 2147483647, which has no queues"),
+        ({"dst_sip": 3}, "is for SIP 3, to which no way leads from here"),
+        ({"dst_sip": 2**31 - 1}, "is for SIP 2147483647, to which no way leads from here"),
+        ({"nbytes": 0}, "claims 0 bytes and 100 ps from head to tail, which cannot be"),
+        ({"nbytes": 0, "load": TOKEN._replace(data=b"")}, "claims 0 bytes"),
+        ({"nbytes": MOST}, "which cannot be"),
+        ({"span_ps": NOW_PS + 1}, "claims 64 bytes and 1001 ps from head to tail"),
+        ({"span_ps": MOST}, "which cannot be"),
+        ({"load": TOKEN._replace(dst_addr=0)}, "a message for address 0x0 came to"),
+        ({"load": TOKEN._replace(dst_addr=2**64 - 1)}, "which has no ring there"),
+        (
+            {"load": TOKEN._replace(dst_addr=RING_END - 63)},
+            "does not end within its ring",
+        ),
+        ({"load": TOKEN._replace(sender_seq=7)}, "I2: message 7 arrived"),
+        ({"load": TOKEN._replace(credits=(CREDIT._replace(dst_rx_base_pa=1),))}, "a credit for ring 0x1 came to"),
+        ({"nbytes": CREDIT_BYTES, "load": CREDIT._replace(dst_rx_base_pa=2**64 - 1)}, "came to"),
+        ({"nbytes": CREDIT_BYTES, "load": CREDIT, "dst_pe": 99}, "PE 99, which has no queues"),
+    ],
+)
+def test_a_place_or_size_that_is_not(changes: dict[str, object], why: str) -> None:
+    assert why in refused(IN, MESSAGE._replace(**changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("channel", [OUT, len(PLAN.system.links), len(PLAN.channels), 2**20])
+def test_a_message_on_no_link_to_here(channel: int) -> None:
+    assert "no link to SIP 0 has that channel" in refused(channel, MESSAGE)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x93\x00\x01\x02", b"\x91" * 500])
+def test_a_body_that_is_none(body: bytes) -> None:
+    assert "is not the body of a packet: " in refused(IN, body)
+
+
+@pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
+@pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * 65, b"", [[1]], {}])
+def test_a_field_that_cannot_be(packet: Freight | CreditPacket, value: object) -> None:
+    """Planted: a number without its bounds, a word without its longest. Only addresses go up to 2**64."""
+    fields = msgpack.unpackb(encode(packet))
+    allowed = {int: (2**64 - 1,), bytes: (b"",)}
+    for at, field in enumerate(fields):
+        body = msgpack.packb([*fields[:at], value, *fields[at + 1 :]])
+        if value in allowed.get(type(field), ()) and not isinstance(value, bool):
+            is_address = isinstance(field, bytes) or field in (RING, ENTRY.peer.rx_base_pa)
+            assert is_address is _decodes(body)
+        else:
+            assert not _decodes(body), f"field {at}"
+
+
+def _decodes(body: bytes) -> bool:
+    with contextlib.suppress(BadFrame):
+        decode(body)
+        return True
+    return False
+
+
+def test_a_credit_for_no_pe() -> None:
+    assert "cube 9 PE 9, which has no queues" in refused(IN, CreditPacket(9, 9, CREDIT))
+
+
+near = st.sampled_from([0, 1, 2, 3, 99, 2**31 - 1])
+size = st.sampled_from([0, 1, CREDIT_BYTES, 64, 4096, MOST])
+address = st.sampled_from([0, RING, RING + 1, RING_END - 1, ENTRY.peer.rx_base_pa, 2**64 - 1])
+word = st.text(max_size=3)
+credits_ = st.builds(IpcqCreditMetadata, size, address, near, near, near, word)
+shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_size=2).map(tuple)
+data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
+tokens = st.builds(IpcqDmaToken, address, near, near, near, near, word, data, word, shape, size, riders)
+freights = st.builds(Freight, near, near, near, size, size, tokens | credits_)
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), freights | st.builds(CreditPacket, near, near, credits_))
+@example(IN, MESSAGE._replace(dst_sip=2))
+@example(IN, MESSAGE._replace(nbytes=0, load=TOKEN._replace(data=b"")))
+def test_any_packet_is_taken_or_refused_by_name(channel: int, packet: Freight | CreditPacket) -> None:
+    with contextlib.suppress(SimulationError):
+        received(channel, encode(packet))
