@@ -62,6 +62,10 @@ def sip_main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ahbm-sip: {error}", file=sys.stderr)
         return error.exit_code
+    if not 0 <= seat.rank < plan.system.n_sips:
+        said = f"{arguments.ticket} is for rank {seat.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+        print(f"ahbm-sip: {said}; start each rank with the ticket that was written for it", file=sys.stderr)
+        return ConfigError.exit_code
     standing = Standing(seat.rank, plan.system.n_sips, 0, 1, seat.rank, "by-hand", seat.incarnation)
     os.environ.update(rank_environment(standing))
     try:
