@@ -1,4 +1,4 @@
-"""What stands around the ZeroMQ sockets of one process: keys, deadlines, a doorman, a monitor on each.
+"""What stands around the ZeroMQ sockets of one process: keys, heartbeats, a doorman, a monitor on each.
 
 It opens sockets and tells what happens to them; what follows from that is its owner's business. Of use wherever
 processes of a run meet over TCP, not for SIPs' mail alone.
@@ -14,7 +14,7 @@ import zmq
 
 from broker.connections import EVENTS, Connection, Listener
 from broker.doorman import DOMAIN, Doorman, member_of
-from broker.mail import JOIN_TIMEOUT_S, Notice
+from broker.mail import JOIN_TIMEOUT_S, SILENCE_S, Notice
 from broker.security import KeyPair, MemberKeys, check_bind, is_tcp
 from broker.zmq_mail import plain_socket
 
@@ -23,7 +23,6 @@ RECONNECT_TCP_MOST_MS = 1000
 HANDSHAKE_MS = 5000
 CONNECT_MS = 5000
 HEARTBEAT_MS = 250
-SILENCE_MS = 1000
 MOST_NOTICES = 1000
 """Older ones go: strangers cannot fill the memory."""
 _EVENT = struct.Struct("=Hi")
@@ -103,20 +102,21 @@ class Guard:
     """Opens the sockets of one process. ``keys``: its part of the run's; None for none.
 
     ``members``: who may connect to it: public keys and the names by which :func:`member_of` then knows their frames.
-    ``deadlines``: whether silence is death; ``join_timeout_s``: how long another end may take to answer at all.
+    ``silence_s``: after how long a silent connection over TCP is lost, None for never; ``join_timeout_s``: how long
+    another end may take to answer at all, if silence means anything.
     """
 
     def __init__(
         self,
         keys: MemberKeys | None,
         members: Mapping[str, str],
-        deadlines: bool = True,
+        silence_s: float | None = SILENCE_S,
         join_timeout_s: float = JOIN_TIMEOUT_S,
     ) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._keys = keys
         self._members = members
-        self._deadlines = deadlines
+        self._silence_s = silence_s
         self._join_timeout_s = join_timeout_s
         self._doorman: Doorman | None = None
         self._open: list[Way | Door] = []
@@ -128,7 +128,7 @@ class Guard:
         Raises:
             zmq.ZMQError: for what is no endpoint; everything is released then.
         """
-        until_s = time.monotonic() + self._join_timeout_s if self._deadlines else None
+        until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
         way = Way(self.context, kind, Connection(who, endpoint, self._keys is not None, until_s, self._join_timeout_s))
         self._open.append(way)
         with self._all_or_nothing():
@@ -210,10 +210,11 @@ class Guard:
         socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         if "[" in endpoint:
             socket.setsockopt(zmq.IPV6, 1)
-        if self._deadlines:
+        if self._silence_s is not None:
+            silence_ms = int(self._silence_s * 1000)
             socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-            socket.setsockopt(zmq.HEARTBEAT_TTL, SILENCE_MS)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, silence_ms)
+            socket.setsockopt(zmq.HEARTBEAT_TTL, silence_ms)
 
 
 def _show(socket: "zmq.Socket[bytes]", own: KeyPair) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import zmq
 
 from broker.guard import Guard, Way, member_of
-from broker.mail import JOIN_TIMEOUT_S, BrokerMail, Disconnected, LauncherMail, Notice, OnPeerLost, SipMail
+from broker.mail import JOIN_TIMEOUT_S, SILENCE_S, BrokerMail, Disconnected, LauncherMail, Notice, OnPeerLost, SipMail
 from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind, is_tcp
 from broker.terms import BROKER, LAUNCHER, who_is
 from broker.wire import source_of
@@ -31,7 +31,7 @@ def open_sip(
     broker_endpoint: str,
     endpoint: str,
     keys: SipKeys | None = None,
-    deadlines: bool = True,
+    silence_s: float | None = SILENCE_S,
     join_timeout_s: float = JOIN_TIMEOUT_S,
     on_peer_lost: OnPeerLost | None = None,
 ) -> SipMail:
@@ -39,22 +39,24 @@ def open_sip(
     if keys is None and not is_tcp(broker_endpoint) and not is_tcp(endpoint):
         check_bind(endpoint, None)
         return ZmqSipMail(address, broker_endpoint, endpoint)
-    return GuardedSipMail(address, broker_endpoint, endpoint, keys, deadlines, join_timeout_s, on_peer_lost)
+    return GuardedSipMail(address, broker_endpoint, endpoint, keys, silence_s, join_timeout_s, on_peer_lost)
 
 
-def open_broker(endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> BrokerMail:
+def open_broker(endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> BrokerMail:
     """The broker's end, watched where it needs to be."""
     if keys is None and not is_tcp(endpoint):
         check_bind(endpoint, None)
         return ZmqBroker(endpoint)
-    return GuardedBroker(endpoint, keys, deadlines)
+    return GuardedBroker(endpoint, keys, silence_s)
 
 
-def open_launcher(broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> LauncherMail:
+def open_launcher(
+    broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
+) -> LauncherMail:
     """The launcher's end, watched where it needs to be."""
     if keys is None and not is_tcp(broker_endpoint):
         return ZmqEnd(LAUNCHER_NAME, broker_endpoint)
-    return GuardedLauncher(broker_endpoint, keys, deadlines)
+    return GuardedLauncher(broker_endpoint, keys, silence_s)
 
 
 def _own_name(name: bytes) -> bytes:
@@ -65,9 +67,11 @@ def _own_name(name: bytes) -> bytes:
 class GuardedLauncher:
     """The launcher's end."""
 
-    def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
+    def __init__(
+        self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
+    ) -> None:
         # The broker may start as late as it likes: the launcher starts it.
-        self._guard = Guard(keys, {}, deadlines, join_timeout_s=float("inf"))
+        self._guard = Guard(keys, {}, silence_s, join_timeout_s=float("inf"))
         key = keys.broker if keys else None
         self._way = self._guard.connect(zmq.DEALER, BROKER, broker_endpoint, key, _own_name(LAUNCHER_NAME))
         self._told = False
@@ -117,13 +121,13 @@ class GuardedSipMail:
         broker_endpoint: str,
         endpoint: str,
         keys: SipKeys | None = None,
-        deadlines: bool = True,
+        silence_s: float | None = SILENCE_S,
         join_timeout_s: float = JOIN_TIMEOUT_S,
         on_peer_lost: OnPeerLost | None = None,
     ) -> None:
         self._keys = keys
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
-        self._guard = Guard(keys, members, deadlines, join_timeout_s)
+        self._guard = Guard(keys, members, silence_s, join_timeout_s)
         self._on_peer_lost = on_peer_lost
         self._endpoints: tuple[str, ...] = ()
         self._peers: dict[int, Way] = {}
@@ -291,12 +295,12 @@ def _one_line(reason: bytes) -> str:
 class GuardedBroker:
     """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
 
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> None:
         self._has_keys = keys is not None
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
         if keys:
             members[keys.launcher] = str(LAUNCHER)
-        self._guard = Guard(keys, members, deadlines)
+        self._guard = Guard(keys, members, silence_s)
         self._door = self._guard.listen(zmq.ROUTER, endpoint)
         self._router = self._door.socket
         self._names: dict[int, bytes] = {}

@@ -43,6 +43,8 @@ class Disconnected(ConnectionError):
 OnPeerLost = Callable[[int, str], None]
 """Called with the rank of a peer that cannot be reached any more, and why, in one line."""
 JOIN_TIMEOUT_S = 30.0
+SILENCE_S = 1.0
+"""A living host's io threads answer every quarter of a second, whatever its processes compute."""
 
 
 class Letter:

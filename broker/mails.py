@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from broker.guarded_mail import open_broker, open_launcher, open_sip
-from broker.mail import JOIN_TIMEOUT_S, BrokerMail, LauncherMail, OnPeerLost, SipMail
+from broker.mail import JOIN_TIMEOUT_S, SILENCE_S, BrokerMail, LauncherMail, OnPeerLost, SipMail
 from broker.security import BrokerKeys, LauncherKeys, SipKeys
 from broker.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
 
@@ -12,8 +12,9 @@ from broker.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
 class OpenSip(Protocol):
     """Opens the end of one incarnation of a rank, which listens for its peers at ``endpoint``.
 
-    ``keys``: its part of the run's keys; None where the place itself is private. ``deadlines``: whether silence is
-    death: heartbeats over TCP, and ``join_timeout_s`` for the broker and for peers to answer at all.
+    ``keys``: its part of the run's keys; None where the place itself is private. ``silence_s``: after how long a
+    silent connection over TCP is lost, and None for never; then there is no end to ``join_timeout_s`` either, which is
+    how long the broker and peers may take to answer at all.
     ``on_peer_lost``: who wants to know of a peer that cannot be reached any more; nothing is sent to it then until
     ``meet_again``.
     """
@@ -24,7 +25,7 @@ class OpenSip(Protocol):
         broker_endpoint: str,
         endpoint: str,
         keys: SipKeys | None = None,
-        deadlines: bool = True,
+        silence_s: float | None = SILENCE_S,
         join_timeout_s: float = JOIN_TIMEOUT_S,
         on_peer_lost: OnPeerLost | None = None,
     ) -> SipMail:
@@ -32,16 +33,20 @@ class OpenSip(Protocol):
 
 
 class OpenBroker(Protocol):
-    """Opens the broker's end, which listens at ``endpoint``; ``keys`` and ``deadlines`` as at :class:`OpenSip`."""
+    """Opens the broker's end, which listens at ``endpoint``; ``keys`` and ``silence_s`` as at :class:`OpenSip`."""
 
-    def __call__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> BrokerMail:
+    def __call__(
+        self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
+    ) -> BrokerMail:
         """Listen."""
 
 
 class OpenLauncher(Protocol):
-    """Opens the launcher's end; ``keys`` and ``deadlines`` as at :class:`OpenSip`."""
+    """Opens the launcher's end; ``keys`` and ``silence_s`` as at :class:`OpenSip`."""
 
-    def __call__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> LauncherMail:
+    def __call__(
+        self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
+    ) -> LauncherMail:
         """Connect to the broker, which need not listen yet."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from broker.hub import Hub, Out, Phase
-from broker.mail import BrokerMail
+from broker.mail import SILENCE_S, BrokerMail
 from broker.mails import mail_for
 from broker.placement import Placement
 from broker.security import BrokerKeys
@@ -21,7 +21,7 @@ def run_broker(
     reactions_ps: list[int] | None = None,
     meeting: int = 0,
     keys: BrokerKeys | None = None,
-    deadlines: bool = True,
+    silence_s: float | None = SILENCE_S,
     listens: Callable[[str], None] = lambda _endpoint: None,
 ) -> int:
     """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows.
@@ -29,7 +29,7 @@ def run_broker(
     ``listens`` is told where, once others can connect: a port may have been the system's choice.
     """
     hub = Hub(size, channels, reactions_ps)
-    post = _Post(mail_for(endpoint).broker(endpoint, keys, deadlines))
+    post = _Post(mail_for(endpoint).broker(endpoint, keys, silence_s))
     listens(post.mail.endpoint)
     placement = Placement(meeting, at_once=True)
     while hub.phase is not Phase.DONE or post.owes_the_launcher:

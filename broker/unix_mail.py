@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from broker.mail import JOIN_TIMEOUT_S, OnPeerLost, Unwatched
+from broker.mail import JOIN_TIMEOUT_S, SILENCE_S, OnPeerLost, Unwatched
 from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind
 from broker.terms import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 
@@ -258,7 +258,7 @@ class UnixSipMail(Unwatched):
         broker_endpoint: str,
         endpoint: str,
         keys: SipKeys | None = None,
-        deadlines: bool = True,
+        silence_s: float | None = SILENCE_S,
         join_timeout_s: float = JOIN_TIMEOUT_S,
         on_peer_lost: OnPeerLost | None = None,
     ) -> None:
@@ -320,7 +320,7 @@ class UnixSipMail(Unwatched):
 class UnixBroker(Unwatched):
     """The broker's end: one inlet for everybody."""
 
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, deadlines: bool = True) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> None:
         check_bind(endpoint, None)
         self._path = _path(endpoint)
         self._inlet = _Inlet(self._path)
@@ -356,7 +356,9 @@ class UnixBroker(Unwatched):
 class UnixLauncher(Unwatched):
     """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
 
-    def __init__(self, broker_endpoint: str, keys: LauncherKeys | None = None, deadlines: bool = True) -> None:
+    def __init__(
+        self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
+    ) -> None:
         check_bind(broker_endpoint, None)
         self._broker = _path(broker_endpoint)
         self._inlet = _Inlet(f"{self._broker}.{_name(LAUNCHER)}")

@@ -85,7 +85,7 @@ class _Agent:
         self._leavings = Leavings(self._folder)
         self._pids: dict[str, int] = {}
         keys = bootstrap.keys_of(rank)
-        self._guard = Guard(keys, {}, bootstrap.deadlines)
+        self._guard = Guard(keys, {}, bootstrap.silence_s)
         name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
         key = keys.launcher if keys else None
         self._way: Way = self._guard.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)

@@ -79,6 +79,20 @@ def seconds(text: str) -> float:
     return span
 
 
+class Silence:
+    """A span of wall time that is worth at least two signs of life, which come every ``sign_s``."""
+
+    def __init__(self, sign_s: float) -> None:
+        self._sign_s = sign_s
+
+    def __call__(self, text: str) -> float:
+        span = seconds(text)
+        if span < 2 * self._sign_s:
+            told = f"is too short: signs of life come every {self._sign_s:g} s, and one may be late"
+            raise argparse.ArgumentTypeError(f"{text!r} {told}; give at least {2 * self._sign_s:g}")
+        return span
+
+
 def hosts(text: str) -> Hosts:
     """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line; what follows a ``#`` there is not read."""
     words = _words_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from broker.guard import HEARTBEAT_MS
+from broker.mail import SILENCE_S
 from broker.mails import MAIL_KINDS
 from launcher import arguments
 from launcher.engines import ENGINES
@@ -60,6 +62,7 @@ class Options:
     join_timeout_s: float
     progress_timeout_s: float
     deadlines: bool
+    heartbeat_timeout_s: float
     max_restarts: int
     run_dir: Path | None
     resume: Path | None
@@ -277,6 +280,14 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
         dest="progress_timeout_s",
         metavar="S",
         help="a silent SIP is hung then (60)",
+    )
+    group.add_argument(
+        "--heartbeat-timeout",
+        type=arguments.Silence(HEARTBEAT_MS / 1000),
+        default=SILENCE_S,
+        dest="heartbeat_timeout_s",
+        metavar="S",
+        help=f"a host that is silent for so long is lost ({SILENCE_S:g}); more where packets get lost",
     )
     group.add_argument(
         "--no-timeouts", action="store_false", dest="deadlines", help="silence is no failure: for debuggers"

@@ -115,6 +115,7 @@ def _request(
         join_timeout_s=options.join_timeout_s,
         progress_timeout_s=options.progress_timeout_s,
         deadlines=options.deadlines,
+        silence_s=options.heartbeat_timeout_s if options.deadlines else None,
         log_dir=str(options.log_dir.absolute()) if options.log_dir else "",
         tee=options.tee,
         faults=faults,

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from broker.mail import SILENCE_S
 from broker.process import run_broker
 from broker.security import BrokerKeys
 from launcher.names import BROKER_NAME
@@ -25,10 +26,12 @@ def sip_order(seat: Seat, environ: dict[str, str]) -> dict[str, Any]:
     return {"seat": msgspec.to_builtins(seat), "environ": environ}
 
 
-def broker_order(endpoint: str, meeting: int, keys: BrokerKeys | None = None, deadlines: bool = True) -> dict[str, Any]:
+def broker_order(
+    endpoint: str, meeting: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
+) -> dict[str, Any]:
     """What starts the broker; once it listens, it tells where."""
     told_keys = None if keys is None else msgspec.to_builtins(keys)
-    return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "deadlines": deadlines}
+    return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "silence_s": silence_s}
 
 
 class SimTrade:
@@ -60,6 +63,6 @@ class SimTrade:
             plan.reactions_ps,
             order["meeting"],
             keys,
-            order["deadlines"],
+            order["silence_s"],
             tell,
         )

@@ -38,7 +38,7 @@ def run_participant(seat: Seat, make: Make) -> int:
         mail.send(BROKER, encode(CutOff(rank, why)))
 
     mail = mail_for(seat.broker).sip(
-        address, seat.broker, seat.endpoint, seat.keys, seat.deadlines, seat.join_timeout_s, peer_lost
+        address, seat.broker, seat.endpoint, seat.keys, seat.silence_s, seat.join_timeout_s, peer_lost
     )
 
     def abort_has_come() -> bool:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from broker.mail import SILENCE_S
 from broker.security import SipKeys
 
 
@@ -12,7 +13,8 @@ class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     ``keys``: its part of the run's; None where only processes of this user can come.
     ``log_dir``: a folder for the packets that it sends, from which it can be brought back; empty for none.
     ``faults``: what the user wants to happen to it, in the words of ``--fault``.
-    ``deadlines``: whether silence of others is their death; ``join_timeout_s``: how long the broker may take to answer.
+    ``silence_s``: after how long others' silence over TCP is their death, None for never.
+    ``join_timeout_s``: how long the broker may take to answer.
     """
 
     rank: int
@@ -23,5 +25,5 @@ class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     keys: SipKeys | None = None
     log_dir: str = ""
     faults: tuple[str, ...] = ()
-    deadlines: bool = True
+    silence_s: float | None = SILENCE_S
     join_timeout_s: float = 30.0

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.mail import SILENCE_S
 from launcher.attention import Attention
 from launcher.outcome import Outcome
 from launcher.progress import Progress
@@ -18,6 +19,7 @@ class Request(NamedTuple):
     ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
     ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
     ``max_restarts``: deaths of a run that are made good. ``deadlines``: whether silence is a failure at all.
+    ``silence_s``: after how long that of another host is one, None for never.
     ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown, None for all.
     ``faults``: specs of ``sipsim.faults``, none of them random. ``keep_dir``: for packet logs, "" for none;
     with ``resume`` those are read first.
@@ -36,6 +38,7 @@ class Request(NamedTuple):
     join_timeout_s: float = 30.0
     progress_timeout_s: float = 60.0
     deadlines: bool = True
+    silence_s: float | None = SILENCE_S
     log_dir: str = ""
     tee: tuple[int, ...] | None = None
     faults: tuple[str, ...] = ()

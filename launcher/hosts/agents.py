@@ -65,10 +65,10 @@ class Agents:
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
-        self._guard = Guard(self.keys.for_launcher(), members, request.deadlines)
+        self._guard = Guard(self.keys.for_launcher(), members, request.silence_s)
         self._door = self._guard.listen(zmq.ROUTER, tcp(self._address))
         self._door.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._muster = Muster(self.specs, request.deadlines, by_name=bool(starter.rank_names))
+        self._muster = Muster(self.specs, request.silence_s, by_name=bool(starter.rank_names))
         self._folder = Path(request.run_dir)
         self._next_beat_s = 0.0
         self._starter.begin(self._boot)
@@ -82,7 +82,7 @@ class Agents:
             node_rank=node_rank,
             keys=tuple(self.keys.for_agent(host) for host in hosts),
             rank_names=self._starter.rank_names,
-            deadlines=self._request.deadlines,
+            silence_s=self._request.silence_s,
         ).text()
 
     @property
@@ -148,6 +148,8 @@ class Agents:
 
     def close(self, well: bool) -> None:
         """Tell agents to finish, take what they still have, and end the starter."""
+        if well:
+            self._muster.be_patient(LEFT_S)
         asked = [host for host, post in enumerate(self._muster.posts) if post.is_up]
         for host in asked:
             self._tell(host, Finish(FINISH_S if well else 0.0))

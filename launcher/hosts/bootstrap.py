@@ -7,6 +7,7 @@ import struct
 
 import msgspec
 
+from broker.mail import SILENCE_S
 from broker.security import AgentKeys, is_loopback
 from sipsim import VERSION
 from sipsim.errors import ConfigError
@@ -29,7 +30,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     node_rank: int | None = None
     keys: tuple[AgentKeys, ...] = ()
     rank_names: tuple[str, ...] = ()
-    deadlines: bool = True
+    silence_s: float | None = SILENCE_S
 
     def text(self) -> str:
         """As one line of JSON."""

@@ -115,8 +115,8 @@ class _Loop:
         for source in (self._server.fileno(), self._attention.fileno, *self._crew.pollables):
             self._poller.register(source, zmq.POLLIN)
         endpoint = self._crew.broker_endpoint
-        keys, deadlines = self._crew.keys, self._request.deadlines
-        order = broker_order(endpoint, self._meeting, keys.for_broker() if keys else None, deadlines)
+        keys = self._crew.keys
+        order = broker_order(endpoint, self._meeting, keys.for_broker() if keys else None, self._request.silence_s)
         self._server.start(BROKER_NAME, 0, order)
         if not endpoint.startswith("tcp:"):
             self._broker_listens(endpoint)
@@ -125,7 +125,7 @@ class _Loop:
         """A path is known before anybody listens there, a port is not."""
         self._broker_endpoint = endpoint
         keys = self._crew.keys.for_launcher() if self._crew.keys else None
-        self._end = mail_for(endpoint).launcher(endpoint, keys, self._request.deadlines)
+        self._end = mail_for(endpoint).launcher(endpoint, keys, self._request.silence_s)
         self._poller.register(self._end.pollable, zmq.POLLIN)
         self._send(AskStatus())
         self._take(BrokerListens())
@@ -230,7 +230,7 @@ class _Loop:
             keys=self._crew.keys.for_sip(start.rank) if self._crew.keys else None,
             log_dir=self._packets_in(start.host),
             faults=request.faults,
-            deadlines=request.deadlines,
+            silence_s=request.silence_s,
             join_timeout_s=request.join_timeout_s,
         )
         order = sip_order(seat, rank_environment(standing))

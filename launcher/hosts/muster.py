@@ -7,13 +7,16 @@ lives, and another one may be started there. One that falls silent has taken its
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from broker.mail import SILENCE_S
 from launcher.facts import Fact, HostGone, HostSpec
 from launcher.hosts.wire import Hello
 from sipsim import VERSION
 
 BEAT_S = 0.2
-SILENCE_S = 1.3
-FRESH_S = 0.7
+LATER_S = 0.3
+"""Agents are given up after connections, which tell more."""
+FRESH = 0.7
+"""The part of the silence that is allowed within which a sign of life is fresh."""
 WORDS_S = 0.4
 """For whoever started an agent that has ended to say how."""
 LONGEST_GAP_S = 0.7
@@ -55,14 +58,22 @@ class Post:
 
 
 class Muster:
-    """The posts of a run. ``by_name``: others number the hosts, so the names tell which of ours an agent is on."""
+    """The posts of a run. ``silence_s``: after how long silence is death, None for never.
 
-    def __init__(self, specs: Sequence[HostSpec], deadlines: bool, by_name: bool = False) -> None:
+    ``by_name``: others number the hosts, so the names tell which of ours an agent is on.
+    """
+
+    def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
         self._names = [spec.name.partition(".")[0] for spec in specs] if by_name else []
         self.posts = [Post(spec.name or f"node {number}") for number, spec in enumerate(specs)]
-        self._deadlines = deadlines
+        self._silence_s = silence_s
         self._looked_s: float | None = None
         self._lost_s = 0.0
+
+    def be_patient(self, silence_s: float) -> None:
+        """From now on death is what lasts so much longer: what they still have is worth the wait."""
+        if self._silence_s is not None:
+            self._silence_s = max(self._silence_s, silence_s)
 
     def host_of(self, routing_id: bytes) -> int | None:
         """Whose agent that is now."""
@@ -120,11 +131,11 @@ class Muster:
             return None
         silent_s = now_s - post.heard_s
         if post.cut_s is None:
-            if silent_s < SILENCE_S or not self._deadlines:
+            if self._silence_s is None or silent_s < self._silence_s + LATER_S:
                 return None
             why = f"host {post.name} is lost: its agent (pid {post.pid}) has been silent for {silent_s:.1f} s"
             return self._give_up(host, post, "host_lost", why, False)
-        if post.cut_s - post.heard_s > FRESH_S:
+        if post.cut_s - post.heard_s > FRESH * (self._silence_s or SILENCE_S):
             why = f"host {post.name} is lost: the connection to its agent (pid {post.pid}) has ended"
             return self._give_up(host, post, "host_lost", why, False)
         if not post.starter_words and now_s - post.cut_s < WORDS_S:

@@ -160,11 +160,14 @@ def test_a_short_cut_is_survived(site: Site, digest: str):
 
 
 def test_lost_packets_are_survived(site: Site):
-    """Each loss that TCP does not see at once costs it 0.2 s, so a short run: the default one."""
+    """Each loss that TCP does not see at once costs it 0.2 s, so a short run: the default one.
+
+    What is lost three times in a row comes after more than a second, hence the patience that the README names.
+    """
     everywhere = [site.hosts.head, *site.hosts]
     for host in everywhere:
         lose(host, 5)
-    with launching(site.hosts, site.env, *FLAGS["ssh"], *DEFAULT) as launch:
+    with launching(site.hosts, site.env, *FLAGS["ssh"], *DEFAULT, "--heartbeat-timeout", 5) as launch:
         done = launch.end()
     assert done.digest == DIGEST
     for host in everywhere:

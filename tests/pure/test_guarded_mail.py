@@ -477,7 +477,7 @@ waited = threading.Event()
 
 
 def test_without_deadlines_nothing_is_ever_late(over_tcp: Post) -> None:
-    sip = over_tcp.open_sip(0, deadlines=False, join_timeout_s=0.0)
+    sip = over_tcp.open_sip(0, silence_s=None, join_timeout_s=0.0)
     assert sip.control_here() == []
     assert sip.cut_off is None
     assert sip._broker.connection.until_s is None

@@ -7,8 +7,9 @@ asked twice, a file's name with a folder in it.
 
 import pytest
 
+from broker.mail import SILENCE_S
 from launcher.facts import HostGone, HostSpec
-from launcher.hosts.muster import BEAT_S, FRESH_S, SILENCE_S, WORDS_S, Muster
+from launcher.hosts.muster import BEAT_S, FRESH, LATER_S, WORDS_S, Muster
 from launcher.hosts.wire import (
     BadWords,
     Beat,
@@ -36,7 +37,7 @@ def hello(node_rank: int, name: str = "x", version: str = VERSION) -> Hello:
 
 def mustered(**settings: bool) -> Muster:
     """Both agents are there, at time 0."""
-    muster = Muster(SPECS, **{"deadlines": True, **settings})
+    muster = Muster(SPECS, **{"silence_s": SILENCE_S, **settings})
     for host in range(2):
         assert muster.seat(b"id-%d" % host, str(host), hello(host), 0.0) == host
     muster.overdue(0.0, True)
@@ -71,7 +72,7 @@ def test_who_says_hello_has_the_post_of_its_node_rank():
     ],
 )
 def test_who_may_not(member: str, said: Hello, why: str):
-    assert Muster(SPECS, deadlines=True).seat(b"id", member, said, 0.0) == why
+    assert Muster(SPECS, silence_s=SILENCE_S).seat(b"id", member, said, 0.0) == why
 
 
 def test_a_post_is_taken_once():
@@ -79,13 +80,13 @@ def test_a_post_is_taken_once():
 
 
 def test_where_others_number_the_hosts_names_decide():
-    muster = Muster([HostSpec("b.site"), HostSpec("a")], deadlines=True, by_name=True)
+    muster = Muster([HostSpec("b.site"), HostSpec("a")], silence_s=SILENCE_S, by_name=True)
     assert muster.seat(b"id", "0", hello(0, "a"), 0.0) == 1
     assert muster.seat(b"id2", "1", hello(1, "b"), 0.0) == 0
 
 
 def test_a_host_without_a_name_gets_that_of_its_agent():
-    muster = Muster([HostSpec("node 0")], deadlines=True)
+    muster = Muster([HostSpec("node 0")], silence_s=SILENCE_S)
     muster.seat(b"id", "0", hello(0, "n17"), 0.0)
     assert muster.posts[0].name == "n17"
 
@@ -95,19 +96,32 @@ def test_a_host_without_a_name_gets_that_of_its_agent():
 
 def test_silence_is_the_loss_of_the_host():
     muster = mustered()
-    assert gone(muster, SILENCE_S - 0.01, alive=(0,)) == []
-    (fact,) = gone(muster, SILENCE_S + BEAT_S, alive=(0,))
+    assert gone(muster, SILENCE_S + LATER_S - 0.01, alive=(0,)) == []
+    (fact,) = gone(muster, SILENCE_S + LATER_S + BEAT_S, alive=(0,))
     assert (fact.host, fact.kind, fact.can_return) == (1, "host_lost", False)
     assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 1.")
     assert gone(muster, 20.0, alive=(0,)) == []
 
 
+def test_how_much_silence_is_the_users_choice():
+    muster = mustered(silence_s=5.0)
+    assert gone(muster, 5.0 + LATER_S - 0.01, alive=(0,)) == []
+    assert [fact.kind for fact in gone(muster, 5.0 + LATER_S + BEAT_S, alive=(0,))] == ["host_lost"]
+
+
+def test_at_the_end_there_is_more_patience():
+    muster = mustered()
+    muster.be_patient(5.0)
+    assert gone(muster, 5.0, alive=(0,)) == []
+    assert [fact.kind for fact in gone(muster, 5.0 + LATER_S + BEAT_S, alive=(0,))] == ["host_lost"]
+
+
 def test_it_is_told_soon_enough():
-    assert SILENCE_S + BEAT_S <= 1.5
+    assert SILENCE_S + LATER_S + BEAT_S <= 1.5
 
 
 def test_without_deadlines_silence_is_nothing():
-    assert gone(mustered(deadlines=False), 60.0) == []
+    assert gone(mustered(silence_s=None), 60.0) == []
 
 
 def test_who_was_suspended_himself_has_heard_nobody():
@@ -134,8 +148,8 @@ def test_its_starter_may_say_how():
 
 def test_a_connection_that_ends_for_silence_is_the_hosts():
     muster = mustered()
-    muster.posts[1].cut_off(FRESH_S + 0.1)
-    (fact,) = gone(muster, FRESH_S + 0.1, alive=(0,))
+    muster.posts[1].cut_off(FRESH * SILENCE_S + 0.1)
+    (fact,) = gone(muster, FRESH * SILENCE_S + 0.1, alive=(0,))
     assert fact == HostGone(1, "host_lost", "host b is lost: the connection to its agent (pid 7) has ended")
 
 
@@ -147,7 +161,7 @@ def test_who_says_goodbye_says_why():
 
 
 def test_an_agent_that_never_came():
-    muster = Muster(SPECS, deadlines=True)
+    muster = Muster(SPECS, silence_s=SILENCE_S)
     muster.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
     (fact,) = muster.overdue(0.1, True)
     assert fact == HostGone(0, "agent_failed", "a: no agent: ssh: connect to host a port 22: Connection refused")

@@ -70,6 +70,7 @@ class TestValues:
             ("--max-restarts 3", "max_restarts", 3),
             ("--join-timeout 1.5", "join_timeout_s", 1.5),
             ("--progress-timeout 9", "progress_timeout_s", 9.0),
+            ("--heartbeat-timeout 0.5", "heartbeat_timeout_s", 0.5),
             ("--no-timeouts", "deadlines", False),
             ("--run-dir d", "run_dir", Path("d")),
             ("--resume d", "resume", Path("d")),
@@ -178,6 +179,11 @@ class TestRefusals:
             ("--bytes 1K -b 1K -e 2K", "give one of --bytes, --n-elem and -b/-e"),
             ("-b 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
             ("-b 2K -e 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
+            (
+                "--heartbeat-timeout 0.4",
+                "argument --heartbeat-timeout: '0.4' is too short: signs of life come every 0.25 s, and one may be late"
+                "; give at least 0.5",
+            ),
             ("--sip 4", "unknown flag --sip; did you mean --sips?"),
             ("--topolgy ring_1d", "unknown flag --topolgy; did you mean --topology?"),
             ("--zzz", "unknown flag --zzz; see ahbm-launch --help"),
