@@ -56,14 +56,14 @@ def processes_needed(n_sips: int, mail: str) -> int:
 def process_limits() -> Mapping[str, int]:
     """How many more processes there may be by the limits of the user and of the cgroup, by their names."""
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
-    for folder in _cgroups():
+    for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):
             most = int((folder / "pids.max").read_text())
             found[f"{folder}/pids.max"] = most - int((folder / "pids.current").read_text()) + 1
     return found
 
 
-def _cgroups() -> list[Path]:
+def cgroups() -> list[Path]:
     """Ours and those around it that may limit processes, of either version of cgroups."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
