@@ -6,6 +6,7 @@ out: the words are other ones), IPv6 addresses without brackets.
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,8 @@ from time import monotonic
 import pytest
 import services
 from hosts import Hosts, cut_for, heal, lose, namespace_hosts
-from launches import DEFAULT, DIGEST, FLAGS, launched_on, launching, nothing_left, rounds_script
+from launch import CHECKOUT
+from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, launching, nothing_left, rounds_script
 from services import CLUSTERS, login_environment, tool
 
 pytestmark = pytest.mark.cluster("hosts")
@@ -85,7 +87,32 @@ class TestSsh:
         assert any("listening" in line for line in sshd.stderr)
         first = "Host h3\n    Port 2222\n    HostKeyAlias h3\n    PreferredAuthentications password\n"
         (folder / "config").write_text(first + (folder / "config").read_text())
-        assert_no_agent(hosts, reached, "root@h3: Permission denied (password).")
+        said = on_a_terminal(hosts, reached, *FLAGS["ssh"], *DEFAULT, "--join-timeout", 10)
+        assert "ahbm-launch: agent_failed: h3: no agent: root@h3: Permission denied (password)." in said
+        assert "password:" not in said
+        nothing_left(hosts)
+
+
+ON_A_TERMINAL = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+
+
+def on_a_terminal(hosts: Hosts, env: dict[str, str], *argv: object) -> str:
+    """What ``ahbm-launch`` says where ssh finds somebody to ask; it must fail."""
+    words = [sys.executable, "-c", ON_A_TERMINAL, sys.executable, "-m", "launcher", "--hosts", hosts.names, *argv]
+    process = hosts.head.run(
+        words,
+        env={**os.environ, **env, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=END_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 4, said
+    return said
 
 
 def assert_no_agent(hosts: Hosts, env: dict[str, str], words: str) -> None:
