@@ -19,6 +19,7 @@ FILES_OF_A_PEER = 6
 THREADS = {"zmq": 3, "unix": 1}
 """Of a process that takes part, by the kind of mail."""
 CGROUPS = Path("/sys/fs/cgroup")
+OURS = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
 
 
@@ -66,7 +67,7 @@ def process_limits() -> Mapping[str, int]:
 def cgroups() -> list[Path]:
     """Ours and those around it that may limit processes, of either version of cgroups."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in OURS.read_text().splitlines():
             _, names, path = line.split(":", 2)
             if names in ("", "pids"):
                 top = CGROUPS / names

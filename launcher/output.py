@@ -43,8 +43,8 @@ class Lasting:
             if error.errno not in GONE:
                 self.trouble = self.trouble or f"{error.strerror or error}"
             # What Python still holds goes there too, or its last flush would complain.
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self._stream.fileno())
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
 @contextmanager
