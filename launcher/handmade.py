@@ -20,6 +20,7 @@ from launcher import cli  # noqa: E402
 from launcher.engines.hand import TICKETS  # noqa: E402
 from launcher.environment import Standing, rank_environment  # noqa: E402
 from launcher.hosts.bootstrap import sip_address, tcp  # noqa: E402
+from launcher.limits import check_files  # noqa: E402
 from launcher.ticket import Ticket, read_private  # noqa: E402
 from sipsim.errors import ConfigError  # noqa: E402
 from sipsim.process import run_sip  # noqa: E402
@@ -59,6 +60,7 @@ def sip_main(argv: list[str] | None = None) -> int:
         endpoint = ticket.seat.endpoint or tcp(sip_address(ticket.seat.broker, arguments.bind))
         seat = replace(ticket.seat, endpoint=endpoint)
         plan, job = ticket.prepare()
+        check_files(plan, sips=True, broker=False)
     except ConfigError as error:
         print(f"ahbm-sip: {error}", file=sys.stderr)
         return error.exit_code

@@ -32,21 +32,30 @@ def check_limits(options: Options, plan: Plan) -> None:
     if options.engine == "inproc":
         return
     n_sips, here = plan.system.n_sips, options.engine == "local"
-    files = files_needed(plan, here)
-    _suffices(files, _open_files(files), f"{n_sips} SIPs", "open files in one process", "ulimit -n")
+    check_files(plan, sips=here, broker=True)
     if here:
         needed = processes_needed(n_sips, options.mail)
         for limit, known in process_limits().items():
             _suffices(needed, known, f"{n_sips} SIPs", "processes and threads", limit)
 
 
-def files_needed(plan: Plan, sips_are_here: bool) -> int:
-    """By the broker or, if SIPs are here, the one with the most peers."""
+def check_files(plan: Plan, sips: bool, broker: bool) -> None:
+    """:func:`check_limits` for open files alone; whether SIPs and the broker are on this host.
+
+    Raises:
+        ConfigError: as there.
+    """
+    files = files_needed(plan, sips, broker)
+    _suffices(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
+
+
+def files_needed(plan: Plan, sips: bool, broker: bool) -> int:
+    """By the broker, or the SIP with the most peers."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)
-    most = max(map(len, peers.values()), default=0) if sips_are_here else 0
-    return FILES_OF_A_PROCESS + max(plan.system.n_sips, FILES_OF_A_PEER * most)
+    most = max(map(len, peers.values()), default=0)
+    return FILES_OF_A_PROCESS + max(plan.system.n_sips * broker, FILES_OF_A_PEER * most * sips)
 
 
 def processes_needed(n_sips: int, mail: str) -> int:

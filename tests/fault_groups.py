@@ -202,6 +202,7 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{GROUPS_HERE}::TestOpenFiles::test_few_are_enough_for_few",
             f"{GROUPS_HERE}::TestOpenFiles::test_too_few_for_many",
+            f"{GROUPS_RUNS}::test_another_host_that_lets_have_few_files",
             f"{GROUPS_HERE}::TestProcesses::test_too_few",
             f"{GROUPS_HERE}::TestProcesses::test_just_enough",
             "tests/processes/test_server.py::test_a_process_that_cannot_be_started_is_news",

@@ -265,6 +265,7 @@ def test_a_program_that_does_something_else_the_second_time(tmp_path: Path) -> N
 
 SSH = """#!/bin/sh
 while case $1 in -o) shift;; -*) true;; *) false;; esac; do shift; done
+[ $1 = b ] && ulimit -n ${FILES_OF_B:-256}
 shift
 exec sh -c "$*"
 """
@@ -293,3 +294,12 @@ def test_an_address_of_another_machine(ssh: dict[str, str], tmp_path: Path) -> N
     assert (done.exit_code, done.made_files) == (2, False)
     what = "--bind 192.0.2.1: cannot be listened on: Cannot assign requested address; give an address of this machine"
     assert done.stderr == f"ahbm-launch: {what}\n"
+
+
+def test_another_host_that_lets_have_few_files(ssh: dict[str, str], tmp_path: Path) -> None:
+    """It says so when it learns what is to run there, before anything does."""
+    flags = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1", "--json", tmp_path / "o.json")
+    done = launched(*SMALL, *flags, FILES_OF_B="24", **ssh)
+    assert (done.exit_code, done.document["error"]["kind"]) == (2, "refused")
+    what = "b: 3 SIPs need 44 open files in one process, and ulimit -n allows 24; raise it, or use fewer --sips"
+    assert done.stderr.splitlines()[0] == f"ahbm-launch: refused: {what}"

@@ -23,18 +23,20 @@ def plan_of(words: str) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("words", "files", "far"),
+    ("words", "files", "far", "near"),
     [
-        ("--sips 1", 33, 33),
-        ("--sips 4", 44, 36),
-        ("--sips 16 --topology torus_2d", 56, 48),
-        ("--sips 64 --topology torus_2d", 96, 96),
+        ("--sips 1", 33, 33, 32),
+        ("--sips 4", 44, 36, 44),
+        ("--sips 16 --topology torus_2d", 56, 48, 56),
+        ("--sips 64 --topology torus_2d", 96, 96, 56),
     ],
 )
-def test_files(words: str, files: int, far: int) -> None:
+def test_files(words: str, files: int, far: int, near: int) -> None:
     """Of the broker, or of a SIP with two or four peers; where SIPs are elsewhere of the broker alone."""
-    assert limits.files_needed(plan_of(words), True) == files
-    assert limits.files_needed(plan_of(words), False) == far
+    plan = plan_of(words)
+    assert limits.files_needed(plan, sips=True, broker=True) == files
+    assert limits.files_needed(plan, sips=False, broker=True) == far
+    assert limits.files_needed(plan, sips=True, broker=False) == near
 
 
 def test_processes() -> None:
