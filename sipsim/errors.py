@@ -86,7 +86,7 @@ class NondeterministicReplay(AhbmError):
 
 
 class NotKept(AhbmError):
-    """Packets that must be kept for a restart or a later ``--resume`` cannot be written."""
+    """What was asked for cannot be written while a run goes on: packets for a restart, a trace, data to be checked."""
 
     kind = "not_kept"
 

@@ -120,6 +120,8 @@ FAULT_GROUPS: dict[int, Group] = {
             f"{REPORTS}::TestShowing::test_a_log_that_could_not_be_kept",
             f"{GROUPS_HERE}::TestFullDisk::test_packets_that_cannot_be_kept",
             f"{GROUPS_HERE}::TestFullDisk::test_a_trace",
+            f"{GROUPS_HERE}::TestFullDisk::test_a_trace_of_a_rank",
+            f"{GROUPS_HERE}::TestFullDisk::test_data_to_be_checked",
             f"{GROUPS_HERE}::TestFullDisk::test_a_result",
             f"{GROUPS_HERE}::TestFullDisk::test_the_table",
         ),

@@ -30,6 +30,11 @@ def worker(rank, world_size, torch):
     print("stands", flush=True)
     os.read(os.pipe()[0], 1)
 """
+ALL_REDUCE = """
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.distributed.all_reduce(torch.ones(16, 1024))
+"""
 
 
 def under(
@@ -135,6 +140,28 @@ class TestFullDisk:
         assert (done.exit_code, done.document["status"]) == (4, "ok")
         line = "--trace-ccl /dev/full: No space left on device; the trace is not whole"
         assert done.stderr == f"ahbm-launch: {line}\n"
+
+    def test_a_trace_of_a_rank(self, tmp_path: Path) -> None:
+        flags = (*SMALL, "--bytes", "1M", "--trace-ccl", tmp_path / "trace.csv")
+        done = under(("prlimit", "--fsize=16000"), *flags, json_file=tmp_path / "o.json")
+        assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_kept")
+        first = done.stderr.splitlines()[0]
+        assert (
+            ": the trace cannot be written: File too large; make room there, set TMPDIR to another folder, or " in first
+        )
+        assert "Traceback" not in done.stderr
+
+    def test_data_to_be_checked(self, tmp_path: Path) -> None:
+        """The disk is full, the script is not wrong."""
+        (tmp_path / "script.py").write_text(ALL_REDUCE)
+        flags = (*SMALL, tmp_path / "script.py")
+        done = under(("prlimit", "--fsize=16000"), "--json", tmp_path / "o.json", *flags)
+        assert json.loads((tmp_path / "o.json").read_text())["error"]["kind"] == "not_kept"
+        assert done.exit_code == 4
+        first = done.stderr.splitlines()[0]
+        assert ": data for the check cannot be written: " in first
+        assert "; make room there, set TMPDIR to another folder, or give --no-verify-data (rank " in first
+        assert "Traceback" not in done.stderr
 
     def test_a_result(self) -> None:
         done = under((), *SMALL, "--json", "/dev/full")
