@@ -131,6 +131,7 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{GROUPS_RUNS}::test_strangers_are_told_and_the_run_goes_on_without_them",
             "tests/processes/test_handmade.py::test_a_ticket_is_for_one_process",
+            f"{GROUPS_RUNS}::test_a_ticket_of_a_run_that_is_over",
             f"{GROUPS_RUNS}::test_what_other_launchers_left_in_the_environment_is_nothing_to_us",
             f"{AGENTS}::test_an_agent_that_does_not_know_who_it_is",
             "tests/pure/test_environment.py::test_what_is_no_node_rank_is_one_line",

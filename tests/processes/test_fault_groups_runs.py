@@ -115,16 +115,30 @@ def test_a_rank_with_another_model_is_refused_by_name(tmp_path: Path) -> None:
     def slower(ticket: dict[str, Any]) -> None:
         ticket["config"]["components"]["wire"]["ns_per_mm"] = 0.5
 
-    with by_hand(tmp_path, *SMALL) as run:
+    with by_hand(tmp_path, *SMALL, "--join-timeout", "2") as run:
         sips = [run.start(0), run.start(2)]
         sips.append(run.start_with(changed(run, 1, "other", slower)))
         _, said = run.broker.communicate(timeout=END_S)
+        # One of them may come when the broker has left.
         for sip in sips:
             sip.communicate(timeout=END_S)
     first = next(line for line in said.splitlines() if line.startswith("ahbm-launch: refused"))
     assert run.broker.returncode == 2
     assert " have different plans (" in first
     assert "give all SIPs the same config, algorithm and script" in first
+
+
+def test_a_ticket_of_a_run_that_is_over(tmp_path: Path) -> None:
+    """Nobody listens there any more; that is told as soon as nobody would answer any more."""
+    with by_hand(tmp_path, *SMALL, "--join-timeout", "1") as run:
+        late = changed(run, 1, "late", lambda _ticket: None)
+        run.broker.terminate()
+        run.broker.communicate(timeout=END_S)
+        sip = run.start_with(late)
+        _, said = sip.communicate(timeout=END_S)
+    assert (run.broker.returncode, sip.returncode, said.count("\n")) == (143, 4, 1)
+    assert said.startswith("SIP 1: the broker at tcp://127.0.0.1:")
+    assert " within 1 s" in said
 
 
 # --- what comes to a port -------------------------------------------------------------------------------------
