@@ -12,7 +12,9 @@ import sys  # noqa: E402
 import traceback  # noqa: E402
 
 from launcher import options, prepare, report, result, rundir, suits, table  # noqa: E402
+from launcher.limits import check_limits  # noqa: E402
 from launcher.listing import listing  # noqa: E402
+from launcher.output import lasting_output  # noqa: E402
 from launcher.run import run  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
@@ -22,6 +24,16 @@ def main(argv: list[str] | None = None) -> int:
     # A question that comes before or after the run has no answer, and must not end us.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     arguments = sys.argv[1:] if argv is None else argv
+    with lasting_output() as out:
+        code = _main(arguments)
+        out.flush()
+        if out.trouble:
+            print(f"ahbm-launch: standard output cannot be written: {out.trouble}", file=sys.stderr)
+            return code or ERROR_KINDS["internal"]
+        return code
+
+
+def _main(arguments: list[str]) -> int:
     try:
         chosen = options.parse(arguments)
     except options.Usage as usage:
@@ -63,10 +75,11 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.dry_run:
         print(prepare.describe(prepared))
         return 0
+    check_limits(chosen, prepared.plan)
     outcome = run(prepared, chosen, arguments)
     document = result.build(prepared, chosen, arguments, outcome)
     if not chosen.quiet:
-        _print_table(table.render(document, prepared, chosen.verbose))
+        print(table.render(document, prepared, chosen.verbose), end="", flush=True)
     for line in filter(None, [report.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)
     try:
@@ -75,14 +88,6 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
         return outcome.exit_code or ERROR_KINDS["internal"]
     return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
-
-
-def _print_table(text: str) -> None:
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        # The reader of our table has gone; point stdout elsewhere so that Python's last flush does not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from launcher import cli  # noqa: E402
 from launcher.engines.hand import TICKETS  # noqa: E402
 from launcher.environment import Standing, rank_environment  # noqa: E402
 from launcher.hosts.bootstrap import sip_address, tcp  # noqa: E402
+from launcher.limits import check_files  # noqa: E402
 from launcher.ticket import Ticket, read_private  # noqa: E402
 from sipsim.errors import ConfigError  # noqa: E402
 from sipsim.process import run_sip  # noqa: E402
@@ -63,9 +64,14 @@ def sip_main(argv: list[str] | None = None) -> int:
         endpoint = ticket.seat.endpoint or tcp(sip_address(ticket.seat.broker, arguments.bind))
         seat = replace(ticket.seat, endpoint=endpoint)
         plan, job = ticket.prepare()
+        check_files(plan, sips=True, broker=False)
     except ConfigError as error:
         print(f"ahbm-sip: {error}", file=sys.stderr)
         return error.exit_code
+    if not 0 <= seat.rank < plan.system.n_sips:
+        said = f"{arguments.ticket} is for rank {seat.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+        print(f"ahbm-sip: {said}; start each rank with the ticket that was written for it", file=sys.stderr)
+        return ConfigError.exit_code
     standing = Standing(seat.rank, plan.system.n_sips, 0, 1, seat.rank, "by-hand", seat.incarnation)
     os.environ.update(rank_environment(standing))
     try:

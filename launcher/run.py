@@ -84,9 +84,10 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
                 check_evidence(outcome, prepared.plan, request.job.evidence_dir)
         finally:
             progress.close()
-            if options.trace_ccl:
-                write_trace(run_dir, options.trace_ccl)
+            trouble = write_trace(run_dir, options.trace_ccl) if options.trace_ccl else ""
             shutil.rmtree(run_dir, ignore_errors=True)
+    if trouble:
+        outcome.troubles.append(trouble)
     outcome.note_wrong()
     outcome.oom_kills = kills_since(killed, oom_kills())
     outcome.host = socket.gethostname()

@@ -319,7 +319,10 @@ class _Serving:
 
 
 def _why(error: OSError) -> str:
-    hints = {"EAGAIN": "the limit of processes is reached; raise ulimit -u", "EMFILE": "raise ulimit -n"}
+    hints = {
+        "EAGAIN": "the limit of processes is reached; raise ulimit -u, or pids.max of the cgroup",
+        "EMFILE": "raise ulimit -n",
+    }
     hint = hints.get(errno.errorcode.get(error.errno or 0, ""), "")
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
     return f"{what}; {hint}" if hint else what

@@ -12,6 +12,7 @@ import msgspec
 from broker.mail import SILENCE_S
 from broker.process import run_broker
 from broker.security import BrokerKeys
+from launcher.limits import check_files
 from launcher.names import BROKER_NAME
 from launcher.server import Tell
 from launcher.ticket import Ticket
@@ -44,6 +45,7 @@ class SimTrade:
     def set_up(self, ticket: str) -> None:
         """Make the plan; ``ConfigError`` and whatever an algorithm's module raises say why it cannot be."""
         self._plan, self._job = Ticket.from_text(ticket).prepare()
+        check_files(self._plan, sips=True, broker=False)
 
     def run(self, name: str, order: dict[str, Any], tell: Tell) -> int:
         """Be one process of the run."""

@@ -85,6 +85,12 @@ class NondeterministicReplay(AhbmError):
     kind = "nondeterministic"
 
 
+class NotKept(AhbmError):
+    """What was asked for cannot be written while a run goes on: packets for a restart, a trace, data to be checked."""
+
+    kind = "not_kept"
+
+
 ERROR_KINDS: dict[str, int] = {
     **{
         cls.kind: cls.exit_code
@@ -98,6 +104,7 @@ ERROR_KINDS: dict[str, int] = {
             KernelError,
             MemoryAccessError,
             NondeterministicReplay,
+            NotKept,
         )
     },
     "wrong_numbers": 1,

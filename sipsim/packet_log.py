@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker.terms import MAX_PS, MAX_RANK
 from broker.wire import BadFrame, Parcel, decode_for_sip
-from sipsim.errors import ConfigError
+from sipsim.errors import ConfigError, NotKept
 
 MAGIC = b"ahbm packets 1 "
 _RECORD = struct.Struct(">IIi")
@@ -49,6 +49,9 @@ class PacketLog:
         try:
             self._end = self._read_predecessors()
             os.ftruncate(self._fd, self._end)
+        except OSError as error:
+            os.close(self._fd)
+            raise self._not_kept(error) from None
         except BaseException:
             os.close(self._fd)
             raise
@@ -74,7 +77,7 @@ class PacketLog:
         """Write what waits.
 
         Raises:
-            OSError: when the disk is full; what stands in the file is whole even then.
+            NotKept: when the disk is full; what stands in the file is whole even then.
         """
         if not self._waiting:
             return
@@ -82,7 +85,10 @@ class PacketLog:
         self._waiting.clear()
         self._waiting_bytes = 0
         while data:
-            written = os.pwrite(self._fd, data, self._end)
+            try:
+                written = os.pwrite(self._fd, data, self._end)
+            except OSError as error:
+                raise self._not_kept(error) from None
             self._end += written
             data = data[written:]
 
@@ -99,6 +105,10 @@ class PacketLog:
         """Write what waits, and release the file."""
         self.flush()
         os.close(self._fd)
+
+    def _not_kept(self, error: OSError) -> NotKept:
+        where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
+        return NotKept(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
 
     def _read_predecessors(self) -> int:
         """Take in what the file holds; where its last whole record ends."""

@@ -70,6 +70,7 @@ class Participant:
         self._gather = gather
         self._gathered = False
         self._answered = False
+        self._ended_well = False
         self._absent: set[int] = set()
         self._shorter = 1
         self._steps = 0
@@ -168,7 +169,7 @@ class Participant:
             case Bye():
                 self.done = True
         ready = session.is_ready()
-        if ready and self._answered and isinstance(message, Grant) and not self.done:
+        if ready and self._ended_well and isinstance(message, Grant) and not self.done:
             raise NondeterministicReplay(f"SIP {self.rank} had ended when a SIP that was started again sent it more")
         self.lacks_packets = session.is_granted and not ready and not self._answered
         if ready and not self._answered:
@@ -238,6 +239,7 @@ class Participant:
     def _answer(self, partial: bool) -> None:
         if not self._answered:
             self._answered, self.lacks_packets = True, False
+            self._ended_well = not partial
             self._send(Result(self.outcome(), partial))
 
     def _send(self, message: Message) -> None:

@@ -8,7 +8,9 @@ from broker.mail import Disconnected, SipMail
 from broker.mails import mail_for
 from broker.placement import Placement
 from broker.terms import BROKER, address_of
-from broker.wire import Abort, BadFrame, CutOff, decode_for_sip, encode
+from broker.wire import Abort, BadFrame, CutOff, Failed, decode_for_sip, encode
+from sipsim.errors import AhbmError
+from sipsim.failure import describe
 from sipsim.job import Job
 from sipsim.member import Member
 from sipsim.participant import Participant
@@ -44,7 +46,13 @@ def run_participant(seat: Seat, make: Make) -> int:
         letters.extend(new)
         return mail.cut_off is not None or any(_is_abort(frame) for frame in new)
 
-    participant = make(mail, abort_has_come, _gathering(seat.meeting))
+    try:
+        participant = make(mail, abort_has_come, _gathering(seat.meeting))
+    except AhbmError as error:
+        failure = describe(error, seat.rank, 0)
+        mail.send(BROKER, encode(Failed(failure.kind, failure.message, failure.detail, 0, failure.where)))
+        mail.close()
+        return error.exit_code
     try:
         _take_part(participant, mail, letters)
     except Disconnected as lost:

@@ -73,6 +73,10 @@ class Session:
         self.rank = rank
         self.engine = engine
         self._channels = channels
+        self._ways_from: dict[int, set[int]] = {}
+        for number, (src, dst, _, _) in enumerate(channels):
+            if dst == rank:
+                self._ways_from.setdefault(src, set()).add(number)
         self._pair_delay_ps = {dst: delay for (src, dst), delay in pair_delays_ps(channels).items() if src == rank}
         self._post = post
         self._out = OutStreams()
@@ -142,7 +146,11 @@ class Session:
         known = self._in.accept(src, parcel.first, len(packets))
         if self._memory is not None:
             self._memory.note_taken(src, parcel.first, packets)
+        ways = self._ways_from.get(src, ())
         for index, (channel, arrival_ps, body) in enumerate(packets):
+            if channel not in ways:
+                what = f"a packet from SIP {src} on channel {channel}"
+                raise InvariantViolation(f"{what}, which does not lead from there to SIP {self.rank}")
             if index >= known:
                 heapq.heappush(self._held, (arrival_ps, src, channel, parcel.first + index, body))
 

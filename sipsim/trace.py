@@ -4,6 +4,8 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
+from sipsim.errors import NotKept
+
 
 class TraceLine(NamedTuple):
     """A send that left its ring's bookkeeping, or a receive that ended, at ``t_ps``."""
@@ -27,12 +29,28 @@ class TraceFile:
 
     def __init__(self, folder: str, rank: int) -> None:
         self._file = trace_path(folder, rank).open("w", buffering=1)
+        self._is_lost = False
         self._lines = csv.writer(self._file, lineterminator="\n")
 
     def append(self, line: TraceLine) -> None:
-        """Write one line."""
-        self._lines.writerow(line)
+        """Write one line.
+
+        Raises:
+            NotKept: when the disk is full.
+        """
+        try:
+            self._lines.writerow(line)
+        except OSError as error:
+            self._is_lost = True
+            folder = Path(self._file.name).parent
+            hint = "make room there, set TMPDIR to another folder, or leave --trace-ccl out"
+            raise NotKept(f"{folder}: the trace cannot be written: {error.strerror}; {hint}") from None
 
     def close(self) -> None:
         """No more lines."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:
+            # What was lost has been told; Python still holds the line.
+            if not self._is_lost:
+                raise

@@ -42,13 +42,18 @@ def run_by_hand(request: Request, attention: Attention) -> Outcome:
     except OSError as error:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
     patient = request._replace(join_timeout_s=max(request.join_timeout_s, PATIENCE_S))
-    return run_processes(patient, attention, lambda request, _here: ByHand(request, folder))
+    # Who has a ticket has a broker that listens already: only people are waited for.
+    return run_processes(patient, attention, lambda patient, _here: ByHand(patient, folder, request.join_timeout_s))
 
 
 class ByHand:
-    """A crew of nobody that is known here; see ``launcher.hosts.base.Crew``."""
+    """A crew of nobody that is known here; see ``launcher.hosts.base.Crew``.
 
-    def __init__(self, request: Request, folder: Path) -> None:
+    ``answer_s``: how long the broker may take to answer a SIP.
+    """
+
+    def __init__(self, request: Request, folder: Path, answer_s: float) -> None:
+        self._answer_s = answer_s
         self.specs = [HostSpec()]
         self.meeting = None
         self.is_here = False
@@ -79,7 +84,7 @@ class ByHand:
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Write the ticket."""
         path = self._folder.absolute() / f"{name}.ticket"
-        seat = msgspec.convert(order["seat"], Seat)
+        seat = msgspec.structs.replace(msgspec.convert(order["seat"], Seat), join_timeout_s=self._answer_s)
         write_private(path, Ticket.of(self._plan, self._job, seat).text())
         self._written.append(path)
         if len(self._written) == self._plan.system.n_sips:

@@ -14,6 +14,7 @@ import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.ccl.install import PePlace
+from sipsim.errors import NotKept
 from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
 from sipsim.job import RunRecord
 from sipsim.pe.task import Task
@@ -241,4 +242,9 @@ class Distributed:
 
     def _leave_evidence(self, when: str, tensor: Tensor) -> None:
         path = Path(self._evidence_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
-        np.save(path, tensor.numpy().reshape(self._plan.system.n_cubes, -1))
+        rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1)
+        try:
+            np.save(path, rows)
+        except OSError as error:
+            what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
+            raise NotKept(f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data") from None

@@ -204,14 +204,16 @@ class Hosts(list[Host]):
 
 
 @contextlib.contextmanager
-def namespace_hosts(count: int = 4, own_name: str = "") -> Iterator[Hosts]:
+def namespace_hosts(count: int = 4, own_name: str = "", ipv6: bool = False) -> Iterator[Hosts]:
     """``count`` hosts and a head, cabled to one switch.
 
-    With ``own_name`` (an address, such as Debian's ``127.0.1.1``) a host finds its own name there.
+    With ``own_name`` (an address, such as Debian's ``127.0.1.1``) a host finds its own name there. With ``ipv6`` there
+    is no IPv4 between them.
     """
     # Nobody outside can see the network; the number is for whoever reads two sessions' logs side by side.
-    network = f"10.77.{os.getpid() % 250 + 1}"
-    addresses = {f"h{i}": f"{network}.{i}" for i in range(1, count + 1)} | {HEAD: f"{network}.254"}
+    network = f"fd77:{os.getpid() % 9999}:" if ipv6 else f"10.77.{os.getpid() % 250 + 1}"
+    dot = ":" if ipv6 else "."
+    addresses = {f"h{i}": f"{network}{dot}{i}" for i in range(1, count + 1)} | {HEAD: f"{network}{dot}254"}
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="hosts-"))
         stack.callback(shutil.rmtree, folder)
@@ -242,7 +244,9 @@ def _cable(switch: Host, hosts: Sequence[Host]) -> None:
         host.cable = port, switch.pid
         pair = f"ip link add {port} type veth peer name eth0 netns {host.pid}"
         _in_network(switch.pid, f"{pair} && ip link set {port} master br0 up")
-        _in_network(host.pid, f"ip addr add {host.address}/24 dev eth0 && ip link set eth0 up")
+        # Nobody else can have taken an address here: it need not be asked for.
+        width = "/64 nodad" if ":" in host.address else "/24"
+        _in_network(host.pid, f"ip addr add {host.address}{width} dev eth0 && ip link set eth0 up")
 
 
 def _in_network(pid: int, script: str) -> None:

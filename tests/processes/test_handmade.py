@@ -51,7 +51,10 @@ class ByHand:
         return self.folder / f"sip-{rank}.ticket"
 
     def start(self, rank: int) -> Process:
-        return self._run("sip_main", self.ticket(rank))
+        return self.start_with(self.ticket(rank))
+
+    def start_with(self, ticket: Path) -> Process:
+        return self._run("sip_main", ticket)
 
     def close(self) -> None:
         for process in self._started:

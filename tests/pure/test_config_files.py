@@ -101,6 +101,7 @@ def test_paths_are_shown_from_the_working_directory(line_of: LineOf, write: Writ
         ("null", None),
         ("yes", "yes"),
         ("off", "off"),
+        ("on", "on"),
         ("N", "N"),
         ("True", True),
         ("12", 12),

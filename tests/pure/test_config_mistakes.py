@@ -48,6 +48,7 @@ ONE_SET = [
     ("system.sips.topology=3", "system.sips.topology = 3: must be text"),
     ("defaults.strict_validation=1", "defaults.strict_validation = 1: must be true or false"),
     ("defaults.strict_validation=yes", "defaults.strict_validation = 'yes': must be true or false"),
+    ("defaults.strict_validation=on", "defaults.strict_validation = 'on': must be true or false"),
     ("defaults.buffer_kind=tmc", "defaults.buffer_kind = 'tmc': must be one of: hbm, sram, tcm"),
     ("defaults.buffer_kind=3", "defaults.buffer_kind = 3: must be one of: hbm, sram, tcm"),
     ("defaults.backpressure=spin", "defaults.backpressure = 'spin': must be one of: poll, sleep"),

@@ -38,6 +38,9 @@ WALL_CLOCKS = re.compile(
     r"|uuid\.uuid[14]|os\.urandom|random\.(?!(Random|getstate|setstate)$)\w+"
     r"|numpy\.random\.(?!(default_rng|Generator|PCG64|SeedSequence|RandomState|get_state|set_state)$)\w+"
 )
+JUMPING_CLOCKS = re.compile(
+    r"time\.(time|time_ns|localtime|gmtime|CLOCK_REALTIME)|datetime\.(datetime|date)\.(now|utcnow|today)"
+)
 SEEDED = {"random.Random"} | {
     f"numpy.random.{name}" for name in ("default_rng", "PCG64", "RandomState", "SeedSequence")
 }
@@ -226,6 +229,16 @@ def nothing_depends_on_clock_or_chance(root: Path) -> list[str]:
     return found
 
 
+def no_deadline_is_of_wall_time(root: Path) -> list[str]:
+    """A jump of the wall clock ends nobody: what the launcher counts time by is monotonic."""
+    return [
+        f"{where}:{node.lineno} uses {name}"
+        for where, tree, _ in sources(root, *LAYERS)
+        for node, name in names_used(tree)
+        if JUMPING_CLOCKS.fullmatch(name)
+    ]
+
+
 def _hash_calls(tree: ast.AST) -> Iterator[int]:
     """Calls of the built-in, whose value for text differs from run to run. ``__hash__`` has a right to it."""
     for node in ast.iter_child_nodes(tree):
@@ -273,7 +286,7 @@ SOUND = {
     "sipsim/__init__.py": DOC + 'VERSION = "1.2"\n',
     "sipsim/a.py": DOC + "import simpy\nfrom broker.wire import Packet\nfrom broker import peer_mail, streams\n",
     "sipsim/host/api.py": DOC + "from .. import a\nfrom time import perf_counter\nS = perf_counter()\n",
-    "launcher/cli.py": DOC + "import time\nfrom broker import hub\nfrom sipsim import a\nNOW = time.time()\n",
+    "launcher/cli.py": DOC + "import time\nfrom broker import hub\nfrom sipsim import a\nNOW = time.monotonic()\n",
     "tests/pure/test_a.py": "import time\nNOW = time.monotonic()\n",
 }
 
@@ -322,6 +335,9 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "def _f(x):\n    return hash(x)\n"),
     (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import time\nX = time.monotonic()\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from time import perf_counter_ns as t\nX = t()\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time\nEND_S = time.time() + 1\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "from time import time as now\nEND_S = now() + 1\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time as t\nX = t.clock_gettime(t.CLOCK_REALTIME)\n"),
     (architecture_names_every_file, "sipsim/new.py", DOC),
     (architecture_names_every_file, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
     (architecture_names_every_file, "ARCHITECTURE.md", ""),
