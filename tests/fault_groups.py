@@ -62,7 +62,12 @@ FAULT_GROUPS: dict[int, Group] = {
     ),
     5: Group(
         "no memory: the kernel's victim, ulimit -v",
-        (KILLS, "tests/pure/test_oom.py::test_the_kernels_own", "tests/pure/test_oom.py::test_a_control_groups"),
+        (
+            f"{GROUPS_HERE}::TestMemory::test_the_kernels_victim",
+            f"{GROUPS_HERE}::TestMemory::test_no_more_addresses",
+            "tests/pure/test_oom.py::test_the_kernels_own",
+            "tests/pure/test_oom.py::test_a_control_groups",
+        ),
     ),
     6: Group(
         "a link that is down for 0.5 s, for 3 s, for ever",

@@ -36,6 +36,10 @@ def worker(rank, world_size, torch):
     torch.distributed.all_reduce(torch.ones(16, 1024))
 """
 
+EATS = """    eaten = b"x" * (1 << 30) if rank == 1 else b""
+"""
+MEMORY_LIMITS = ("memory.limit_in_bytes", "memory.max")
+
 
 def under(
     words: tuple[object, ...], *argv: object, json_file: Path | None = None, stdout: int = subprocess.PIPE
@@ -120,6 +124,54 @@ class TestProcesses:
         assert under(enter, *SMALL).digest == digest
 
 
+class TestMemory:
+    """A rank that eats 1 GiB: the kernel ends it, or does not give it as much."""
+
+    def script(self, folder: Path) -> Path:
+        path = folder / "eats.py"
+        path.write_text(ALL_REDUCE.replace("    torch.distributed.all", EATS + "    torch.distributed.all"))
+        return path
+
+    @pytest.fixture
+    def cgroup(self) -> Iterator[Path]:
+        """One of our own, in which there may be little memory."""
+        mounts = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
+        if os.geteuid():
+            pytest.skip("no cgroup of our own can be made here")
+        folder = next(each for each in mounts if each.is_dir()) / f"ahbm-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+        except OSError as error:
+            pytest.skip(f"no cgroup of our own can be made here: {error}")
+        try:
+            limit = next((folder / name for name in MEMORY_LIMITS if (folder / name).exists()), None)
+            if limit is None:
+                pytest.skip("cgroups here do not limit memory")
+            limit.write_text(str(400 << 20))
+            yield folder
+        finally:
+            folder.rmdir()
+
+    def test_the_kernels_victim(self, cgroup: Path, tmp_path: Path) -> None:
+        enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
+        done = under(enter, *SMALL, "--json", tmp_path / "o.json", self.script(tmp_path))
+        error = json.loads((tmp_path / "o.json").read_text())["error"]
+        assert (done.exit_code, error["kind"], error["rank"]) == (4, "process_died", 1)
+        first, second, *_ = done.stderr.splitlines()
+        assert first.endswith(" was killed by SIGKILL")
+        assert (
+            second
+            == "  perhaps by the kernel's out-of-memory killer, which killed a process on this host during the run"
+        )
+
+    def test_no_more_addresses(self, tmp_path: Path) -> None:
+        done = under(("prlimit", "--as=1000000000"), *SMALL, self.script(tmp_path))
+        assert (done.exit_code, done.stderr.splitlines()[0]) == (
+            5,
+            "ahbm-launch: exception: MemoryError (rank 1, host script, at 0 ps)",
+        )
+
+
 class TestFullDisk:
     """``/dev/full``, or a limit to the size of files, after which writing fails as on a full disk."""
 
@@ -144,6 +196,7 @@ class TestFullDisk:
     def test_a_trace_of_a_rank(self, tmp_path: Path) -> None:
         flags = (*SMALL, "--bytes", "1M", "--trace-ccl", tmp_path / "trace.csv")
         done = under(("prlimit", "--fsize=16000"), *flags, json_file=tmp_path / "o.json")
+        assert done.document is not None, done
         assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_kept")
         first = done.stderr.splitlines()[0]
         assert (
