@@ -43,8 +43,9 @@ class Disconnected(ConnectionError):
 OnPeerLost = Callable[[int, str], None]
 """Called with the rank of a peer that cannot be reached any more, and why, in one line."""
 JOIN_TIMEOUT_S = 30.0
-SILENCE_S = 1.0
-"""A living host's io threads answer every quarter of a second, whatever its processes compute."""
+SILENCE_S = 2.0
+"""A living host's io threads answer every quarter of a second, whatever its processes compute. But what TCP sends again
+it sends after 0.2 s, then 0.4 s and 0.8 s, more on a busy host: a cut of half a second may silence it for over one."""
 
 
 class Letter:

@@ -14,19 +14,22 @@ from launcher.processes import Look, look_at
 from launcher.stall import Stall
 
 EVERY_S = 1.0
+LOOKS = 4
+"""Within the shortest deadline, so that one is not kept by far more than it is long."""
 
 
 class Watch:
-    """One run's. ``at_the_end``: tell the last state too, however the run ends."""
+    """One run's. ``at_the_end``: tell the last state too, however the run ends. ``deadline_s``: the shortest one."""
 
-    def __init__(self, at_the_end: bool) -> None:
+    def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * LOOKS) -> None:
+        self._every_s = min(EVERY_S, deadline_s / LOOKS)
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
         self._far: set[str] = set()
         self._looks: dict[str, Look] = {}
         self._stall = Stall(time.monotonic())
         self._sync: Sync | None = None
-        self._next_s = time.monotonic() + EVERY_S
+        self._next_s = time.monotonic() + self._every_s
         self._wanted = False
         self._last = ""
 
@@ -55,7 +58,7 @@ class Watch:
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
-        self._next_s = now_s + EVERY_S
+        self._next_s = now_s + self._every_s
         here = {name: look_at(pid) for name, pid in self._pids.items() if name not in self._far}
         there = {name: far.get(name) for name in self._far if name in self._pids}
         self._looks = {name: look for name, look in {**here, **there}.items() if look is not None}

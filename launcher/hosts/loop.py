@@ -78,7 +78,7 @@ class _Loop:
         self._meeting = os.getpid()
         self._end: LauncherMail | None = None
         self._poller = zmq.Poller()
-        self._watch = Watch(request.explain)
+        self._watch = Watch(request.explain, min(request.join_timeout_s, request.progress_timeout_s))
         self._disturbance = Disturbance(request.faults, crew.disturb)
         self._output = Logs(request, [spec.name for spec in crew.specs])
         rules = Rules(

@@ -22,6 +22,11 @@ END_S = 20
 """Nobody needs as long; only for a test not to hang."""
 
 
+ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
+STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
+"""Lines for :func:`script`; who stands waits for ever and has told its pid."""
+
+
 class Done(NamedTuple):
     """A launch that is over. ``made_files``: whether anything was ever made in its temporary folder."""
 
@@ -154,3 +159,11 @@ def descendants(pid: int) -> dict[int, list[int]]:
             ]
             todo += tree[here]
     return tree
+
+
+def script(folder: Path, body: str) -> Path:
+    """A worker that is in the process group and does ``body``."""
+    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
+    path = folder / "script.py"
+    path.write_text("import os, signal, sys\n" + "\n    ".join(["def worker(rank, world_size, torch):", *lines]) + "\n")
+    return path

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launch import CHECKOUT, END_S, Done, Launch, environment, launched, launching
+from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Done, Launch, environment, launched, launching, script
 
 from launcher.hosts.bootstrap import Bootstrap
 
@@ -29,8 +29,6 @@ exec sh -c "$*"
 """
 SMALL = ("--sips", "4", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 HOSTS = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1")
-ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
-STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
 
 
 @pytest.fixture
@@ -44,13 +42,6 @@ def ssh(tmp_path: Path) -> Callable[[str], dict[str, str]]:
         return {"AHBM_SSH": str(path)}
 
     return make
-
-
-def script(folder: Path, body: str) -> Path:
-    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
-    path = folder / "script.py"
-    path.write_text("import os, signal, sys\n" + "\n    ".join(["def worker(rank, world_size, torch):", *lines]) + "\n")
-    return path
 
 
 class Standing:

@@ -14,21 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import END_S, Done, Launch, environment, launched, launching, temporary_folder
+from launch import ALL_REDUCE, END_S, STAND, Done, Launch, environment, launched, launching, script, temporary_folder
 
 pytestmark = pytest.mark.processes
 
 RING = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
-STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
-
-
-def script(folder: Path, body: str) -> Path:
-    """A worker that is in the process group and does ``body``."""
-    lines = ["dist = torch.distributed", "dist.init_process_group()", *body.strip().splitlines()]
-    path = folder / "script.py"
-    path.write_text("import os, signal, sys\n" + "\n    ".join(["def worker(rank, world_size, torch):", *lines]) + "\n")
-    return path
 
 
 class Standing:

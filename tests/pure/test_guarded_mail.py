@@ -486,7 +486,7 @@ def test_without_deadlines_nothing_is_ever_late(over_tcp: Post) -> None:
 
 
 @pytest.mark.parametrize("end", ["sip", "broker", "launcher", "peer"])
-def test_silence_over_tcp_is_death_within_a_second(over_tcp: Post, end: str) -> None:
+def test_silence_over_tcp_is_death_within_two_seconds(over_tcp: Post, end: str) -> None:
     two_who_met(over_tcp)[0].send(1, parcel(0))
     sockets = {
         "sip": over_tcp.sips[0]._broker.socket,
@@ -494,7 +494,7 @@ def test_silence_over_tcp_is_death_within_a_second(over_tcp: Post, end: str) -> 
         "launcher": over_tcp.open_launcher()._way.socket,
         "peer": over_tcp.sips[0]._peers[1].socket,
     }
-    options = {zmq.HEARTBEAT_IVL: 250, zmq.HEARTBEAT_TIMEOUT: 1000, zmq.HEARTBEAT_TTL: 1000, zmq.HANDSHAKE_IVL: 5000}
+    options = {zmq.HEARTBEAT_IVL: 250, zmq.HEARTBEAT_TIMEOUT: 2000, zmq.HEARTBEAT_TTL: 2000, zmq.HANDSHAKE_IVL: 5000}
     options |= {zmq.RECONNECT_IVL: 100, zmq.RECONNECT_IVL_MAX: 1000, zmq.MAXMSGSIZE: 64 * 2**20}
     assert {option: sockets[end].getsockopt(option) for option in options} == options
 

@@ -103,7 +103,7 @@ def test_silence_is_the_loss_of_the_host():
     assert gone(muster, SILENCE_S + LATER_S - 0.01, alive=(0,)) == []
     (fact,) = gone(muster, SILENCE_S + LATER_S + BEAT_S, alive=(0,))
     assert (fact.host, fact.kind, fact.can_return) == (1, "host_lost", False)
-    assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 1.")
+    assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 2.")
     assert gone(muster, 20.0, alive=(0,)) == []
 
 
@@ -129,7 +129,7 @@ def test_whoever_was_killed_before_it_could_start_an_agent_may_be_started_again(
 
 
 def test_it_is_told_soon_enough():
-    assert SILENCE_S + LATER_S + BEAT_S <= 1.5
+    assert SILENCE_S + LATER_S + BEAT_S <= 2.5
 
 
 def test_without_deadlines_silence_is_nothing():
@@ -188,11 +188,11 @@ def test_one_starter_for_all():
 
 def test_who_was_given_up_is_not_let_back_in_but_its_successor_is():
     muster = mustered()
-    gone(muster, 2.0, alive=(0,))
+    gone(muster, 3.0, alive=(0,))
     assert muster.host_of(b"id-1") is None
-    assert isinstance(muster.seat(b"id-1", "1", hello(1), 2.0), str)
+    assert isinstance(muster.seat(b"id-1", "1", hello(1), 3.0), str)
     muster.expect_again(1)
-    assert muster.seat(b"new", "1", hello(1), 3.0) == 1
+    assert muster.seat(b"new", "1", hello(1), 4.0) == 1
 
 
 # --- words ----------------------------------------------------------------------------------------------------

@@ -131,6 +131,7 @@ class TestKinds:
                 "lost_packet",
                 "nondeterministic",
                 "not_joined",
+                "not_kept",
                 "peer_lost",
                 "process_died",
             ],
