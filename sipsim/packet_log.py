@@ -2,7 +2,8 @@
 
 A file of records, each whole or not there: a parcel to a peer, or a mark. A mark at ``t`` says that everything which
 the SIP sends before ``t`` stands above it. What a kill left half written is cut off by the next who opens the file.
-It survives the death of its process, not that of its machine: nothing waits for the disk.
+It survives the death of its process, not that of its machine: nothing waits for the disk. The last fifth of a second
+may be missing, which a successor then makes again without having it compared.
 """
 
 import os
@@ -11,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic
 
 from broker.terms import MAX_PS, MAX_RANK
 from broker.wire import BadFrame, Parcel, decode_for_sip
@@ -23,6 +25,8 @@ _KEY = struct.Struct(">IQ")
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
+FLUSH_S = 0.2
+"""To write at every mark would take more time than all else that is done here."""
 
 
 class PacketLog:
@@ -41,7 +45,9 @@ class PacketLog:
         self.logged_ps = 0
         self._earliest: dict[int, int] = {}
         self._waiting: list[bytes] = []
+        self._mark_ps: int | None = None
         self._waiting_bytes = 0
+        self._flushed_s = monotonic()
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -62,16 +68,17 @@ class PacketLog:
 
     def append(self, dst: int, frame: bytes) -> None:
         """A parcel is being sent."""
+        self._put_mark()
         self._waiting += (_RECORD.pack(len(frame), zlib.crc32(frame), dst), frame)
         self._waiting_bytes += len(frame)
         if self._waiting_bytes >= FLUSH_BYTES:
             self.flush()
 
     def mark(self, time_ps: int) -> None:
-        """Everything that is sent before ``time_ps`` has been appended; writes it all."""
-        body = _TIME.pack(time_ps)
-        self._waiting += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
-        self.flush()
+        """Everything that is sent before ``time_ps`` has been appended."""
+        self._mark_ps = time_ps
+        if monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits.
@@ -79,8 +86,10 @@ class PacketLog:
         Raises:
             NotKept: when the disk is full; what stands in the file is whole even then.
         """
+        self._put_mark()
         if not self._waiting:
             return
+        self._flushed_s = monotonic()
         data = memoryview(b"".join(self._waiting))
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -91,6 +100,13 @@ class PacketLog:
                 raise self._not_kept(error) from None
             self._end += written
             data = data[written:]
+
+    def _put_mark(self) -> None:
+        """Of marks with nothing between them the last says it all."""
+        if self._mark_ps is not None:
+            body = _TIME.pack(self._mark_ps)
+            self._waiting += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
+            self._mark_ps = None
 
     def parcels(self, dst: int, first: int = 0) -> Iterator[bytes]:
         """The frames of all parcels to ``dst`` that hold packet ``first`` or a later one, in order."""

@@ -262,6 +262,7 @@ class FaultyRun:
     def _lose_log(self, player: Player, entirely: bool) -> None:
         log: Any = player.log
         log._waiting.clear()
+        log._mark_ps = None
         log.close()
         if entirely and not self._faults.keep_logs:
             log._path.unlink()
