@@ -46,9 +46,9 @@ SEEDED = {"random.Random"} | {
 }
 """Chance with a seed. Without an argument they take one from the machine."""
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
-# guard: by when whoever should answer must have. inject: to be slower than one is.
+# guard: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
 MAY_READ_HOST_CLOCK = re.compile(
-    r"(.*/)?(process|participant|member|resources|guard|inject|\w*_mail)\.py|sipsim/host/.*|launcher/.*"
+    r"(.*/)?(process|participant|member|resources|guard|inject|packet_log|\w*_mail)\.py|sipsim/host/.*|launcher/.*"
 )
 
 Rule = Callable[[Path], list[str]]
