@@ -239,7 +239,7 @@ class GuardedSipMail:
                 self._cut_off_from.add(rank)
                 self._guard.tell(gone)
                 if self._on_peer_lost is not None:
-                    self._on_peer_lost(rank, gone.text)
+                    self._on_peer_lost(rank, gone)
         return self.cut_off is not None
 
     def _drop_peer(self, rank: int) -> None:

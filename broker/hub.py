@@ -96,9 +96,10 @@ class Hub:
 
     def _of_another_time(self, sender: int, is_early: bool, message: ToBroker) -> Out:
         """From a process that another one has replaced, or that will be told of: the launcher's word may come later."""
+        if not is_early:
+            # It may be well and only cut off from the launcher: it must not go on, nor write on in its log.
+            return [(sender, Refused(f"rank {who_is(sender)[0]} is simulated by another process now"))]
         if isinstance(message, Join):
-            if not is_early:
-                return [(sender, Refused(f"rank {message.rank} is simulated by another process now"))]
             self._early[sender] = message
         return []
 
@@ -118,6 +119,8 @@ class Hub:
                 return self._fail(sender, message)
             case CutOff():
                 return self._cut_off(sender, message)
+            case _ if sender != LAUNCHER:
+                raise ProtocolError(f"SIP {sender} said {type(message).__name__}, which is for the launcher to say")
             case _:
                 return self._told_by_launcher(message)
 
@@ -181,7 +184,11 @@ class Hub:
     def _cut_off(self, sender: int, news: CutOff) -> Out:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
             raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
-        return [(LAUNCHER, PeerLost(sender, news.peer, news.why))]
+        if news.endpoint != self._membership.endpoints()[news.peer]:
+            # Of a predecessor: who computes for long tells of it late.
+            return []
+        now = self._membership.incarnation
+        return [(LAUNCHER, PeerLost(sender, news.peer, news.why, now(sender), now(news.peer)))]
 
     def _progress(self, sender: int) -> Out:
         if not 0 <= sender < self._size:

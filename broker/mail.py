@@ -40,8 +40,8 @@ class Disconnected(ConnectionError):
         self.notice = notice
 
 
-OnPeerLost = Callable[[int, str], None]
-"""Called with the rank of a peer that cannot be reached any more, and why, in one line."""
+OnPeerLost = Callable[[int, Notice], None]
+"""Called with the rank of a peer that cannot be reached any more, and what happened to the connection."""
 JOIN_TIMEOUT_S = 30.0
 SILENCE_S = 2.0
 """A living host's io threads answer every quarter of a second, whatever its processes compute. But what TCP sends again

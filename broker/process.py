@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
+from broker.gazette import Gazette
 from broker.hub import Hub, Out, Phase
 from broker.mail import SILENCE_S, BrokerMail
 from broker.mails import mail_for
@@ -12,6 +13,9 @@ from broker.terms import LAUNCHER, Channel
 from broker.wire import BadFrame, Failed, decode_for_broker, encode
 
 Letter = tuple[int | None, bytes]
+
+THE_BROKER = "broker"
+"""Begins the lines of its log that are for whoever watches the run."""
 
 
 def run_broker(
@@ -32,12 +36,14 @@ def run_broker(
     post = _Post(mail_for(endpoint).broker(endpoint, keys, silence_s))
     listens(post.mail.endpoint)
     placement = Placement(meeting, at_once=True)
+    gazette = Gazette(THE_BROKER)
     while hub.phase is not Phase.DONE or post.owes_the_launcher:
         letter: Letter | None = post.mail.receive()
         while letter is not None:
             post.send_all(_take(hub, post, *letter))
             letter = post.mail.receive_now() if hub.expects_reports else None
         post.send_all(hub.decide())
+        gazette.tell(post.mail.notices())
         placement.gather(hub.timesync.gather)
     post.mail.close()
     return 0

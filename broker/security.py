@@ -2,7 +2,8 @@
 
 Plain data and rules; the sockets that keep them are ``guarded_mail``'s. A run has a fresh pair of CURVE keys for each
 member. A member is told its own pair and the public keys of those it deals with, never another's secret: whoever has
-the ticket of a SIP can be that SIP and nobody else.
+the ticket of a SIP can be that SIP and nobody else. Only where one bootstrap goes to all hosts (Slurm, mpiexec,
+Kubernetes) does it hold the pairs of all agents; agents' keys are of no use to a SIP or to the broker.
 
 Keys are Z85 text, so that they travel inside tickets as JSON. No secret is ever in a ``repr``.
 """

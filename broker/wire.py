@@ -177,9 +177,10 @@ class Progress(Message, tag="progress", frozen=True):
 
 
 class CutOff(Message, tag="cut_off", frozen=True):
-    """A SIP has lost its connection to a peer."""
+    """A SIP has lost its connection to a peer, who listened at ``endpoint`` then."""
 
     peer: Rank
+    endpoint: Text
     why: Text
 
 
@@ -266,6 +267,8 @@ class PeerLost(Message, tag="peer_lost", frozen=True):
     rank: Rank
     peer: Rank
     why: Text
+    incarnation: Incarnation = 0
+    peer_incarnation: Incarnation = 0
 
 
 class Started(Message, tag="started", frozen=True):

@@ -84,6 +84,7 @@ class _Agent:
         self._rank = rank
         self._watch_stdin = watch_stdin
         self._folder = tempfile.mkdtemp(prefix="ahbm-agent-")
+        os.rmdir(self._folder)
         self._server = Server(SimTrade(), self._folder)
         self._leavings = Leavings(self._folder)
         self._pids: dict[str, int] = {}
@@ -187,7 +188,8 @@ class _Agent:
         self._guard.close(0 if self._way.look() is not None else LINGER_MS)
 
     def _send(self, message: FromAgent) -> None:
-        self._way.socket.send(encode(message))
+        # To a launcher that is gone, or that does not know our key, nothing can be sent; a look tells so.
+        self._way.send(encode(message))
 
 
 def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:

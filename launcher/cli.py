@@ -14,6 +14,7 @@ import traceback  # noqa: E402
 from launcher import options, prepare, report, result, rundir, suits, table  # noqa: E402
 from launcher.limits import check_limits  # noqa: E402
 from launcher.listing import listing  # noqa: E402
+from launcher.outcome import Outcome  # noqa: E402
 from launcher.output import lasting_output  # noqa: E402
 from launcher.run import run  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
@@ -76,7 +77,11 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(prepare.describe(prepared))
         return 0
     check_limits(chosen, prepared.plan)
-    outcome = run(prepared, chosen, arguments)
+    return run(prepared, chosen, arguments, lambda outcome: _tell(outcome, prepared, chosen, arguments))
+
+
+def _tell(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Options, arguments: list[str]) -> int:
+    """Everything that the user is told at the end; the exit code."""
     document = result.build(prepared, chosen, arguments, outcome)
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="", flush=True)

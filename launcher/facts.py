@@ -31,6 +31,10 @@ class HostGone(NamedTuple):
     can_return: bool = False
 
 
+HERE = -1
+"""Where the broker is, whatever the hosts of the SIPs are."""
+
+
 class At(NamedTuple):
     """News of the server on a host."""
 

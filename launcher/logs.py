@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from broker.process import THE_BROKER
 from launcher.engines.base import Request
 from launcher.names import BROKER_NAME, rank_of, sip_name
 from launcher.outcome import Outcome
@@ -145,7 +146,11 @@ class Logs:
         return known
 
     def _show(self, name: str, log: _Log, lines: list[str]) -> None:
-        """With its rank, on standard error."""
+        """With its rank, on standard error; of the broker's only what it has to tell of strangers."""
+        if name == BROKER_NAME:
+            for line in lines:
+                if line.startswith(f"{THE_BROKER}: "):
+                    print(f"ahbm-launch: {line}", file=self._out or sys.stderr)
         if name in self._shown:
             host = f" {log.host}" if self._several_hosts and log.host else ""
             for line in lines:

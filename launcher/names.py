@@ -1,11 +1,18 @@
 """The names under which servers know the processes of a run."""
 
+import re
+
 BROKER_NAME = "broker"
 
 
 def sip_name(rank: int) -> str:
     """The process of a rank."""
     return f"sip-{rank}"
+
+
+def is_sip_name(name: str) -> bool:
+    """Whether a rank could be called so."""
+    return re.fullmatch(r"sip-[0-9]{1,6}", name, re.ASCII) is not None
 
 
 def rank_of(name: str) -> int | None:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from broker.guard import HEARTBEAT_MS
 from broker.mail import SILENCE_S
 from broker.mails import MAIL_KINDS
+from broker.terms import MAX_INCARNATION
 from launcher import arguments
 from launcher.engines import ENGINES
 from launcher.listing import LISTS
@@ -293,7 +294,11 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
         "--no-timeouts", action="store_false", dest="deadlines", help="silence is no failure: for debuggers"
     )
     group.add_argument(
-        "--max-restarts", type=arguments.Whole(0, 10**6), default=0, metavar="N", help="start the dead again (0)"
+        "--max-restarts",
+        type=arguments.Whole(0, MAX_INCARNATION),
+        default=0,
+        metavar="N",
+        help="start the dead again (0)",
     )
     group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep there what --resume needs")
     group.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run that was kept there")

@@ -1,8 +1,19 @@
-"""What a supervisor knows of each rank and each host. Plain books; decide nothing."""
+"""What a supervisor knows of the rules, of each rank and each host. Plain books; decide nothing."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.wire import SipSync, Sync
+
+
+class Rules(NamedTuple):
+    """What the user chose. ``deadlines``: whether anybody's silence means anything."""
+
+    n_sips: int
+    max_restarts: int = 0
+    join_timeout_s: float = 30.0
+    progress_timeout_s: float = 60.0
+    deadlines: bool = True
 
 
 @dataclass
@@ -34,15 +45,15 @@ class Rank:
     ordered: bool = False
     answered: bool = False
     returning: bool = False
+    is_dead: bool = False
     since_s: float = 0.0
-    died_s: float | None = None
     doom: tuple[str, str] | None = None
     last: SipSync | None = None
 
     def started(self, incarnation: int, pid: int) -> None:
         """Its process runs."""
         if incarnation == self.incarnation:
-            self.pid = pid
+            self.is_dead, self.pid = False, pid
 
     def is_now(self, incarnation: int, pid: int) -> bool:
         """Whether that process is the one that counts."""

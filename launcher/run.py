@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -32,8 +33,11 @@ OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """Python's own 700 make the collector look for garbage in 15 % of a run's time; what it finds is a few MiB."""
 
 
-def run(prepared: Prepared, options: Options, argv: list[str]) -> Outcome:
+def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[Outcome], int]) -> int:
     """Run it; whatever happens is in the outcome, and nothing is left behind but what was asked for.
+
+    ``tell`` tells the user and answers with the exit code. A kept run is over only then: who was killed before has told
+    nobody, and the run can be gone on with.
 
     Raises:
         ConfigError: before anything has started, when a folder that was asked for cannot be used.
@@ -55,14 +59,15 @@ def run(prepared: Prepared, options: Options, argv: list[str]) -> Outcome:
     status = "failed"
     try:
         outcome = _run(prepared, options, faults, started_s)
+        outcome.total_s = time.monotonic() - started_s
+        folders = [options.log_dir, kept.folder if kept is not None else None]
+        write_error_files(outcome, [folder for folder in folders if folder is not None])
+        code = tell(outcome)
         status = outcome.status
     finally:
         if kept is not None:
             kept.close(status)
-    outcome.total_s = time.monotonic() - started_s
-    folders = [options.log_dir, kept.folder if kept is not None else None]
-    write_error_files(outcome, [folder for folder in folders if folder is not None])
-    return outcome
+    return code
 
 
 def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunDir | None:
@@ -77,6 +82,9 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     killed = oom_kills()
     with Attention(options.timeout_s) as attention:
         run_dir = _private_folder()
+        if prepared.engine == "inproc":
+            # There is no server that would make it, and remove it when we are killed.
+            os.mkdir(run_dir, 0o700)
         try:
             request = _request(prepared, options, faults, started_s, run_dir, progress)
             outcome = ENGINES.get(prepared.engine)(request, attention)
@@ -138,9 +146,9 @@ def process_start_s() -> float:
 def _private_folder() -> str:
     try:
         folder = tempfile.mkdtemp(prefix="ahbm-")
+        os.rmdir(folder)
     except OSError as error:
         raise ConfigError(f"no temporary folder can be made: {error}; set TMPDIR to one that can") from None
     if len(folder) > LONGEST_SOCKET_PATH - len(LONGEST_SOCKET_NAME):
-        os.rmdir(folder)
         raise ConfigError(f"{folder}: too long for socket names; set TMPDIR to a shorter path")
     return folder

@@ -161,6 +161,8 @@ def read(folder: Path) -> Kept:
     path = folder / RUN_FILE
     try:
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
+                raise ConfigError(f"--resume {path}: belongs to another user, whose command line would run as you")
             data = file.read(LONGEST_FILE)
         version = msgspec.json.decode(data, type=dict[str, Any])
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:

@@ -103,7 +103,13 @@ def news_from(fields: list[Any]) -> News:
 
 
 class Server:
-    """The end of whom it serves. Processes write to ``log_dir/NAME.log``. Orders never block."""
+    """The end of whom it serves. Processes write to ``log_dir/NAME.log``. Orders never block.
+
+    ``log_dir`` need not be there. Who is killed leaves nothing: the server makes the folder that it will remove.
+
+    Raises:
+        OSError: when it cannot be made.
+    """
 
     def __init__(self, trade: Trade, log_dir: str) -> None:
         ours, theirs = socket.socketpair()
@@ -119,6 +125,7 @@ class Server:
             as_child(lambda: _serve(theirs, trade, log_dir, served))
         gc.unfreeze()
         theirs.close()
+        _await_folder(ours, self.pid)
         ours.setblocking(False)
         self._socket = ours
         self._buffer = b""
@@ -216,10 +223,26 @@ class Server:
         _ = self.status
 
 
+def _await_folder(server: socket.socket, pid: int) -> None:
+    said = server.recv(1)
+    number = said[0] if said else errno.ECHILD
+    if number:
+        server.close()
+        os.waitpid(pid, 0)
+        raise OSError(number, os.strerror(number))
+
+
 def _serve(control: socket.socket, trade: Trade, log_dir: str, served: int) -> int:
     die_with(served, signal.SIGCONT)
     call_it("server")
     os.setsid()
+    try:
+        if not os.path.isdir(log_dir) or os.stat(log_dir).st_uid != os.geteuid():
+            os.mkdir(log_dir, 0o700)
+    except OSError as error:
+        control.send(bytes([min(error.errno or errno.EIO, 255)]))
+        return 1
+    control.send(b"\0")
     server = _Serving(control, trade, log_dir)
     while not server.done:
         server.turn()

@@ -8,11 +8,11 @@ or in getting on, counts as dead and is named. What simulations do wrong is the 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.facts import (
+    HERE,
     At,
     BrokerListens,
     Command,
@@ -35,7 +35,7 @@ from launcher.facts import (
 from launcher.names import BROKER_NAME, rank_of, sip_name
 from launcher.outcome import RunError
 from launcher.placing import next_host, place_blockwise
-from launcher.ranks import Rank, Site, missing
+from launcher.ranks import Rank, Rules, Site, missing
 from launcher.server import Ended, NotStarted, Started
 from sipsim.units import format_time_ps
 
@@ -45,16 +45,6 @@ EXPLAIN_S = 3.0
 """For a lost connection to be explained by a dead process or host."""
 LONGEST_STEP_S = 1.0
 """The most by which time goes on from one fact to the next: a launcher that was suspended has missed nothing."""
-
-
-class Rules(NamedTuple):
-    """What the user chose. ``deadlines``: whether anybody's silence means anything."""
-
-    n_sips: int
-    max_restarts: int = 0
-    join_timeout_s: float = 30.0
-    progress_timeout_s: float = 60.0
-    deadlines: bool = True
 
 
 class Supervisor:
@@ -75,7 +65,7 @@ class Supervisor:
         self._failing = False
         self._give_up_s: float | None = None
         self._silent: dict[str, tuple[float, Ended]] = {}
-        self._unexplained: dict[tuple[int, int], tuple[float, str]] = {}
+        self._unexplained: dict[PeerLost, float] = {}
         self._sync: Sync | None = None
         self._sync_s = 0.0
         self._quiet: set[int] = set()
@@ -143,6 +133,8 @@ class Supervisor:
 
     def _news(self, at: At) -> list[Command]:
         news = at.news
+        if not self._may_tell(at.host, news.name if isinstance(news, Started | Ended | NotStarted) else BROKER_NAME):
+            return []
         match news:
             case Started():
                 return self._started(news)
@@ -154,6 +146,12 @@ class Supervisor:
                 where = self.ranks[rank].site.on if rank is not None else ""
                 return self._fail("process_died", rank, f"{what} cannot be started{where}: {news.why}")
         return []
+
+    def _may_tell(self, host: int, name: str) -> bool:
+        """A host's agent tells of the ranks that run there now, and of nobody else."""
+        if host == HERE:
+            return True
+        return any(sip_name(rank.number) == name for rank in self.ranks if rank.site.index == host)
 
     def _started(self, news: Started) -> list[Command]:
         number = rank_of(news.name)
@@ -181,7 +179,7 @@ class Supervisor:
             return self._fail("process_died", None, told, facts, BROKER_NAME)
         rank = self.ranks[number]
         why = how(news.status)
-        rank.died_s, rank.pid = self._clock_s, None
+        rank.is_dead, rank.pid = True, None
         facts |= {"host": rank.site.name, "incarnation": rank.incarnation}
         kind, told = rank.doom or ("process_died", f"rank {number} (pid {news.pid}{rank.site.on}) {why}")
         if self._may_restart():
@@ -203,6 +201,8 @@ class Supervisor:
 
     def _again(self, ranks: list[Rank]) -> list[Command]:
         """The next incarnation of each, the broker told of all of them first."""
+        # It has the time that it takes, and then to answer.
+        self._ending_s = None
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
             self._silent.pop(sip_name(rank.number), None)
@@ -231,7 +231,7 @@ class Supervisor:
         site.joined, site.awaited = False, False
         hit = [rank for rank in self.ranks if rank.site is site and not (rank.answered and self.finished)]
         for rank in hit:
-            rank.died_s, rank.pid = self._clock_s, None
+            rank.is_dead, rank.pid = True, None
         if not was_joined and not was_awaited:
             if fact.can_return and self._may_restart():
                 self.restarts += 1
@@ -285,11 +285,11 @@ class Supervisor:
 
     def _overdue(self) -> list[Command]:
         found = self._not_joined()
-        for (rank, peer), (until_s, why) in list(self._unexplained.items()):
-            explained = any(self.ranks[r].died_s is not None and self._recent(self.ranks[r]) for r in (rank, peer))
+        for lost, until_s in list(self._unexplained.items()):
+            explained = self._is_explained(lost)
             if explained or self._clock_s >= until_s:
-                del self._unexplained[rank, peer]
-                found = found or ([] if explained else self._peer_is_lost(rank, peer, why))
+                del self._unexplained[lost]
+                found = found or ([] if explained else self._peer_is_lost(lost.rank, lost.peer, lost.why))
         return found or self._stuck()
 
     def _not_joined(self) -> list[Command]:
@@ -299,6 +299,8 @@ class Supervisor:
         late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s]
         if not late or not (self._began or self._clock_s >= limit_s):
             return []
+        if self._broker_listens and self._sync is None:
+            return self._broker_is_silent(limit_s)
         here = [str(rank.number) for rank in self.ranks if rank not in waiting]
         told = (
             f"joined {', '.join(here) or 'none'} of {len(self.ranks)}; "
@@ -310,13 +312,15 @@ class Supervisor:
         return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
 
     def _peer_lost(self, lost: PeerLost) -> list[Command]:
-        known = any(self._recent(self.ranks[rank]) for rank in (lost.rank, lost.peer))
-        if not known and not self._failing:
-            self._unexplained.setdefault((lost.rank, lost.peer), (self._clock_s + EXPLAIN_S, lost.why))
+        if not self._is_explained(lost) and not self._failing:
+            self._unexplained.setdefault(lost, self._clock_s + EXPLAIN_S)
         return []
 
-    def _recent(self, rank: Rank) -> bool:
-        return rank.died_s is not None and self._clock_s - rank.died_s < EXPLAIN_S
+    def _is_explained(self, lost: PeerLost) -> bool:
+        """Whether one of the two processes whose connection it was is known to be gone."""
+        rank, peer = self.ranks[lost.rank], self.ranks[lost.peer]
+        ends = ((rank, lost.incarnation), (peer, lost.peer_incarnation))
+        return any(end.incarnation != incarnation or end.is_dead for end, incarnation in ends)
 
     def _peer_is_lost(self, rank: int, peer: int, why: str) -> list[Command]:
         mine, other = self.ranks[rank], self.ranks[peer]
@@ -326,7 +330,7 @@ class Supervisor:
 
     def _note_sync(self, sync: Sync) -> list[Command]:
         self._sync, self._sync_s = sync, self._clock_s
-        if sync.last and self._ending_s is None:
+        if (sync.last or sync.phase == "ending") and self._ending_s is None:
             self._ending_s = self._clock_s
         for sip in sync.sips:
             self.ranks[sip.rank].note(sip)
@@ -361,8 +365,7 @@ class Supervisor:
         """The broker answers somebody else's questions every second; and to the last question a SIP answers soon."""
         limit_s = self._rules.progress_timeout_s
         if self._broker_listens and self._clock_s - max(self._sync_s, 0.0) >= limit_s + GRACE_S and self._began:
-            told = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
-            return self._fail("hung", None, told, {"pid": self._broker_pid}, BROKER_NAME)
+            return self._broker_is_silent(limit_s)
         if self._ending_s is not None and self._clock_s - self._ending_s >= limit_s:
             owing = [rank for rank in self.ranks if not rank.answered]
             if owing:
@@ -371,6 +374,10 @@ class Supervisor:
                 told = f"{who} has not answered at the end for {limit_s:g} s"
                 return self._fail("hung", rank.number, told, {"host": rank.site.name, "pid": rank.pid})
         return []
+
+    def _broker_is_silent(self, limit_s: float) -> list[Command]:
+        told = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
+        return self._fail("hung", None, told, {"pid": self._broker_pid}, BROKER_NAME)
 
     # --- the end ---
 

@@ -9,7 +9,8 @@ A cell is a victim and what the run may do about it:
     pause    SIGSTOP, and SIGCONT half a second later: the digest of an undisturbed run
 
 Moments are drawn evenly over the time that an undisturbed run takes, from the launcher's first breath; a victim that
-does not exist yet is killed when it does. After every run nothing may be left of it. ``agent`` runs have two hosts that
+does not exist yet is killed when it does. After every run nothing may be left of it, no
+process and no file. ``agent`` runs have two hosts that
 are this one, reached by what takes the place of ssh.
 """
 
@@ -68,7 +69,9 @@ class Run:
     def __init__(self, folder: Path, argv: list[str], over_agents: bool) -> None:
         self._mark = uuid.uuid4().hex
         self.json = folder / f"{self._mark}.json"
-        env = {**os.environ, MARK: self._mark, "TMPDIR": str(folder), "AHBM_SSH": str(folder / "ssh")}
+        self._temp = folder / self._mark
+        self._temp.mkdir()
+        env = {**os.environ, MARK: self._mark, "TMPDIR": str(self._temp), "AHBM_SSH": str(folder / "ssh")}
         hosts = ["--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1"] if over_agents else ["--engine", "local"]
         command = [sys.executable, "-m", "launcher", *argv, *hosts, "--json", str(self.json)]
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -106,6 +109,10 @@ class Run:
         """Processes that carry the mark of this run, whoever their parent is now."""
         mark = f"{MARK}={self._mark}".encode()
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environ(pid)]
+
+    def left_files(self) -> list[str]:
+        """What stands in its temporary folder."""
+        return os.listdir(self._temp)
 
     def close(self) -> None:
         """Whatever went wrong."""
@@ -189,8 +196,8 @@ class Matrix:
                 code, out, err, ended_s = run.end()
             except subprocess.TimeoutExpired:
                 return f"the launcher has not ended {END_S:g} s later"
-            if run.left():
-                return f"processes {run.left()} are left"
+            if run.left() or run.left_files():
+                return f"processes {run.left()} and files {run.left_files()} are left"
         cell.worst_s = max(cell.worst_s, ended_s - struck_s) if cell.may == "die" else cell.worst_s
         if code == 0:
             cell.late += cell.may in ("die", "resume") or (cell.may != "pause" and "started again" not in err)

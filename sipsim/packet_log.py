@@ -2,10 +2,14 @@
 
 A file of records, each whole or not there: a parcel to a peer, or a mark. A mark at ``t`` says that everything which
 the SIP sends before ``t`` stands above it. What a kill left half written is cut off by the next who opens the file.
-It survives the death of its process, not that of its machine: nothing waits for the disk. The last fifth of a second
-may be missing, which a successor then makes again without having it compared.
+It survives the death of its process, not that of its machine: nothing waits for the disk. What was
+sent since it was last written may be missing, which a successor makes again without having it compared.
+
+A successor writes a file of its own, which begins with what its predecessor left and takes its place: a predecessor
+that lives on somewhere, unheard, writes where nobody reads.
 """
 
+import errno
 import os
 import struct
 import zlib
@@ -25,6 +29,7 @@ _KEY = struct.Struct(">IQ")
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 FLUSH_S = 0.2
 """To write at every mark would take more time than all else that is done here."""
 
@@ -49,12 +54,14 @@ class PacketLog:
         self._waiting_bytes = 0
         self._flushed_s = monotonic()
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_first = not self._path.exists()
+            self._fd = os.open(self._path, FLAGS, 0o600)
         except OSError as error:
             raise ConfigError(f"{self._path}: the packet log cannot be opened: {error.strerror}") from None
         try:
             self._end = self._read_predecessors()
-            os.ftruncate(self._fd, self._end)
+            if not is_first:
+                self._take_the_place()
         except OSError as error:
             os.close(self._fd)
             raise self._not_kept(error) from None
@@ -142,6 +149,22 @@ class PacketLog:
                 break
             end = record_end
         return end
+
+    def _take_the_place(self) -> None:
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        ours = os.open(beside, FLAGS | os.O_TRUNC, 0o600)
+        try:
+            for at in range(0, self._end, FLUSH_BYTES):
+                os.pwrite(ours, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            if os.fstat(ours).st_size != self._end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.replace(beside, self._path)
+        except OSError:
+            os.close(ours)
+            beside.unlink(missing_ok=True)
+            raise
+        os.close(self._fd)
+        self._fd = ours
 
     def _take_in(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:

@@ -14,6 +14,7 @@ from broker.terms import BROKER
 from broker.wire import (
     Abort,
     AskDump,
+    BadFrame,
     Bye,
     Dump,
     End,
@@ -120,6 +121,17 @@ class Participant:
             self._send(self.failure(error))
             self._answer(partial=True)
 
+    def heed(self, frame: bytes) -> bool:
+        """Whether this is a letter that can be obeyed within a window, and was: a peer must be fed while we compute."""
+        try:
+            message = decode_for_sip(frame)
+        except BadFrame:
+            return False
+        if not isinstance(message, Rejoined):
+            return False
+        self._rejoined(message)
+        return True
+
     def post_parcel(self, dst: int, parcel: Parcel) -> None:
         """Send packets to a peer; what a session posts with. One that is being started again is fed from the log."""
         frame = encode(parcel)
@@ -129,12 +141,15 @@ class Participant:
             self._post(dst, frame)
 
     def note_step(self) -> None:
-        """Something has been got done: some events, or a call of host code. Tells the broker once a second."""
+        """Something has been got done: some events, or a call of host code. Tells the broker once a second, and looks
+        for letters then: nobody is to wait for us who need not.
+        """
         self._steps += 1
         now_ns = perf_counter_ns()
         if now_ns - max(self._told_ns, self._window_ns) >= PROGRESS_NS:
             self._told_ns = now_ns
             self._send(Progress(self.session.engine.now_ps, self._steps))
+            self._interrupted()
 
     def _obey(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -154,9 +169,7 @@ class Participant:
                 self._take_part(message)
                 return
             case Rejoined():
-                self._mail.meet_again(message.rank, message.incarnation, message.endpoint)
-                self._absent.discard(message.rank)
-                self._feed(message.rank, 0)
+                self._rejoined(message)
             case AskDump():
                 self._send(Dump(self.dump_waiting()))
             case End():
@@ -186,6 +199,11 @@ class Participant:
                 self._feed(rank, start.taken[rank])
         self.start_program()
         self._report(self.session.report())
+
+    def _rejoined(self, news: Rejoined) -> None:
+        self._mail.meet_again(news.rank, news.incarnation, news.endpoint)
+        self._absent.discard(news.rank)
+        self._feed(news.rank, 0)
 
     def _feed(self, rank: int, first: int) -> None:
         """Send a peer what it may lack; what it has it drops."""

@@ -4,7 +4,8 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
-from broker.mail import Disconnected, SipMail
+from broker.gazette import Gazette
+from broker.mail import Disconnected, Notice, SipMail
 from broker.mails import mail_for
 from broker.placement import Placement
 from broker.terms import BROKER, address_of
@@ -33,18 +34,22 @@ def run_participant(seat: Seat, make: Make) -> int:
     """Run what ``make(mail, interrupted, gather)`` makes to the end of the run; returns the process's exit code."""
     address = address_of(seat.rank, seat.incarnation)
     letters: deque[bytes] = deque()
+    has_come = is_torn = False
 
-    def peer_lost(rank: int, why: str) -> None:
-        mail.send(BROKER, encode(CutOff(rank, why)))
+    def peer_lost(rank: int, notice: Notice) -> None:
+        mail.send(BROKER, encode(CutOff(rank, notice.endpoint, notice.text)))
 
     mail = mail_for(seat.broker).sip(
         address, seat.broker, seat.endpoint, seat.keys, seat.silence_s, seat.join_timeout_s, peer_lost
     )
 
     def abort_has_come() -> bool:
-        new = mail.control_here()
+        nonlocal has_come, is_torn
+        new = [frame for frame in mail.control_here() if not participant.heed(frame)]
         letters.extend(new)
-        return mail.cut_off is not None or any(_is_abort(frame) for frame in new)
+        has_come = has_come or any(_is_abort(frame) for frame in new)
+        is_torn = mail.cut_off is not None
+        return is_torn or has_come
 
     try:
         participant = make(mail, abort_has_come, _gathering(seat.meeting))
@@ -53,8 +58,10 @@ def run_participant(seat: Seat, make: Make) -> int:
         mail.send(BROKER, encode(Failed(failure.kind, failure.message, failure.detail, 0, failure.where)))
         mail.close()
         return error.exit_code
+    gazette = Gazette(f"SIP {seat.rank}")
     try:
-        _take_part(participant, mail, letters)
+        _take_part(participant, mail, letters, lambda: is_torn)
+        gazette.tell(mail.notices())
     except Disconnected as lost:
         # Whoever is still there goes on without us, or starts us again: we must not speak any more.
         print(f"SIP {seat.rank}: {lost}", file=sys.stderr)
@@ -65,9 +72,12 @@ def run_participant(seat: Seat, make: Make) -> int:
     return 0
 
 
-def _take_part(participant: Participant, mail: SipMail, letters: deque[bytes]) -> None:
+def _take_part(participant: Participant, mail: SipMail, letters: deque[bytes], is_torn: Callable[[], bool]) -> None:
+    """``is_torn``: a window was left in its middle because the broker is lost; no letter can be obeyed after that."""
     participant.join()
     while not participant.done:
+        if is_torn() and mail.cut_off is not None:
+            raise Disconnected(mail.cut_off)
         if letters:
             participant.handle(letters.popleft())
         elif participant.lacks_packets:

@@ -57,6 +57,7 @@ class ByHand:
         self.specs = [HostSpec()]
         self.meeting = None
         self.is_here = False
+        self.trouble = ""
         self.looks: dict[str, Look] = {}
         self.pollables: list[Any] = []
         self.unsent = False

@@ -40,7 +40,7 @@ class MpiStarter:
         self._run_dir = Path(request.run_dir)
         shared = os.environ.get(SHARED)
         self._bootstrap = Path(shared or request.run_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
-        if not self._bootstrap.parent.is_dir():
+        if shared and not self._bootstrap.parent.is_dir():
             raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
         self._running: list[Running] = []
         self._told = False

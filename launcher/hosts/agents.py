@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import zmq
 
+from broker.gazette import Gazette
 from broker.guard import Guard, member_of
 from broker.security import JobKeys
 from launcher.attention import Attention
@@ -20,7 +21,7 @@ from launcher.engines.base import Request
 from launcher.facts import At, Fact, HostGone, HostJoined, HostSpec
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.loop import run_processes
-from launcher.hosts.muster import BEAT_S, Muster, Post
+from launcher.hosts.muster import BEAT_S, Muster, Post, TurnedAway
 from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
     BadWords,
@@ -43,6 +44,7 @@ from launcher.placing import place_blockwise
 from launcher.processes import Look
 from launcher.server import Fit, Unfit
 from launcher.ticket import Ticket
+from launcher.watch import say
 from sipsim.errors import ConfigError
 
 FINISH_S = 1.0
@@ -71,6 +73,8 @@ class Agents:
         self._muster = Muster(self.specs, request.silence_s, by_name=bool(starter.rank_names))
         self._folder = Path(request.run_dir)
         self._next_beat_s = 0.0
+        self.trouble = ""
+        self._gazette = Gazette("ahbm-launch")
         self._starter.begin(self._boot)
 
     def _boot(self, node_rank: int | None) -> str:
@@ -136,7 +140,9 @@ class Agents:
         """From agents, from their connections, and from the starter."""
         now_s = time.monotonic()
         found = self._take_all(now_s)
-        if any(notice.kind == "lost" for notice in self._door.look()):
+        notices = self._door.look()
+        self._gazette.tell([*notices, *self._guard.notices()])
+        if any(notice.kind == "lost" for notice in notices):
             # Whose connection it was, it does not tell.
             found += self._probe(now_s)
         if now_s >= self._next_beat_s:
@@ -161,8 +167,10 @@ class Agents:
             self._take_all(now_s)
             self._probe(now_s)
             self._muster.overdue(now_s, False)
-        self._starter.close()
-        self._guard.close(0)
+        try:
+            self._starter.close()
+        finally:
+            self._guard.close(0)
 
     # --- what agents say ---
 
@@ -193,9 +201,12 @@ class Agents:
 
     def _hello(self, name: bytes, member: str | None, hello: Hello, now_s: float) -> list[Fact]:
         host = self._muster.seat(name, member, hello, now_s)
-        if isinstance(host, str):
+        if isinstance(host, TurnedAway):
             self._send(name, Finish(0.0))
-            return [HostGone(hello.node_rank, "agent_failed", host)] if hello.node_rank < len(self.specs) else []
+            if host.host is None:
+                say(f"{host.why}; it was turned away")
+                return []
+            return [HostGone(host.host, "agent_failed", host.why)]
         plan, job = self._request.plan, self._request.job
         theirs = {name: hello.folder for name in ("evidence_dir", "trace_dir") if getattr(job, name)}
         ticket = Ticket.of(plan, msgspec.structs.replace(job, **theirs))
@@ -231,8 +242,15 @@ class Agents:
         return [At(host, news)]
 
     def _append(self, name: str, data: bytes) -> None:
-        with (self._folder / name).open("ab") as file:
-            file.write(data)
+        if self.trouble:
+            return
+        path = self._folder / name
+        try:
+            with path.open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            hint = "make room there, or set TMPDIR to another folder"
+            self.trouble = f"{path}: what came from other hosts cannot be kept: {error.strerror}; {hint}"
 
     # --- what is said to them ---
 

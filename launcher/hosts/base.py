@@ -45,6 +45,10 @@ class Crew(Protocol):
     def unsent(self) -> bool:
         """Whether something could not be sent yet and should be tried again soon."""
 
+    @property
+    def trouble(self) -> str:
+        """What could not be kept of what came from other hosts, in one line; "" for nothing."""
+
     def facts(self) -> list[Fact]:
         """What has happened on the hosts since the last call, joining and leaving included."""
 

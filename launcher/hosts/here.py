@@ -19,6 +19,7 @@ class Here:
         self._local = MAIL_KINDS[request.mail].local
         self._run_dir = request.run_dir
         self.is_here = True
+        self.trouble = ""
         self.looks: dict[str, Look] = {}
         self.keys = None
         self.meeting = os.getpid()

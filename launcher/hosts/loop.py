@@ -4,6 +4,7 @@ A thin shell. It reads clocks, sockets and logs; what follows from them is decid
 the run is ``Outcome``'s.
 """
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -19,6 +20,7 @@ from launcher.disturb import Disturbance
 from launcher.engines.base import Request
 from launcher.environment import Standing, rank_environment
 from launcher.facts import (
+    HERE,
     At,
     BrokerListens,
     Command,
@@ -37,17 +39,16 @@ from launcher.hosts.base import Crew, Muster
 from launcher.logs import Logs
 from launcher.names import BROKER_NAME, sip_name
 from launcher.outcome import Outcome, RunError
+from launcher.ranks import Rules
 from launcher.server import Ended, News, Server, Told
 from launcher.server import Started as ProcessStarted
-from launcher.supervise import Rules, Supervisor
+from launcher.supervise import Supervisor
 from launcher.trade import SimTrade, broker_order, sip_order
 from launcher.watch import Watch, say
 from sipsim.seat import Seat
 
 LOOK_S = 0.2
 SOON_S = 0.001
-HERE = -1
-"""Where the broker is, whatever the hosts of the SIPs are."""
 
 
 def run_processes(request: Request, attention: Attention, muster: Muster) -> Outcome:
@@ -97,18 +98,20 @@ class _Loop:
             while not self._supervisor.over:
                 self._turn()
         finally:
-            self._crew.close(well=self.outcome.finished and self.outcome.error is None)
-            self._server.close()
-            self._disturbance.close()
-            if self._end is not None:
-                self._end.close_now()
+            with contextlib.ExitStack() as at_last:
+                if self._end is not None:
+                    at_last.callback(self._end.close_now)
+                at_last.callback(self._disturbance.close)
+                at_last.callback(self._server.close)
+                self._crew.close(well=self.outcome.finished and self.outcome.error is None)
         self._output.pass_on(to_the_end=True)
         self._watch.close()
+        if self.outcome.cut_short and self.outcome.error is None:
+            self.outcome.fail(RunError("internal", None, "the run was stopped, and nobody has said why"))
         if not self.outcome.finished and self.outcome.error is None:
             facts = {"process": BROKER_NAME, **self._output.end_of(BROKER_NAME)}
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
-        if self._output.trouble:
-            self.outcome.troubles.append(self._output.trouble)
+        self.outcome.troubles += filter(None, [self._output.trouble, self._crew.trouble])
         return self.outcome
 
     def _begin(self) -> None:

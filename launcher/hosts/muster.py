@@ -6,6 +6,7 @@ lives, and another one may be started there. One that falls silent has taken its
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.mail import SILENCE_S
 from launcher.facts import Fact, HostGone, HostSpec
@@ -58,6 +59,13 @@ class Post:
             self.cut_s = now_s
 
 
+class TurnedAway(NamedTuple):
+    """Why an agent can have no post. ``host``: whose only agent it was, so that none comes there; None for nobody's."""
+
+    host: int | None
+    why: str
+
+
 class Muster:
     """The posts of a run. ``silence_s``: after how long silence is death, None for never.
 
@@ -80,19 +88,22 @@ class Muster:
         """Whose agent that is now."""
         return next((host for host, post in enumerate(self.posts) if post.routing_id == routing_id), None)
 
-    def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | str:
-        """The post of an agent that says hello, or why it can have none."""
+    def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | TurnedAway:
+        """The post of an agent that says hello, or why it can have none. Whoever says a wrong number is only that."""
         number = hello.node_rank
         if number >= len(self.posts):
-            return f"an agent on {hello.name} says that it is node {number} of {len(self.posts)}"
+            return TurnedAway(None, f"an agent on {hello.name} says that it is node {number} of {len(self.posts)}")
         host = self._names.index(hello.name) if self._names.count(hello.name) == 1 else number
         post = self.posts[host]
-        if hello.version != VERSION:
-            return f"{post.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
         if member is not None and member != str(number):
-            return f"{post.name}: an agent with the key of node {member} says that it is node {number}"
+            why = f"{post.name}: an agent with the key of node {member} says that it is node {number}"
+            return TurnedAway(None, why)
         if post.is_up or post.given_up:
-            return f"{post.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
+            why = f"{post.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
+            return TurnedAway(None, why)
+        if hello.version != VERSION:
+            why = f"{post.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
+            return TurnedAway(host, why)
         name = post.name if not post.name.startswith("node ") else hello.name
         self.posts[host] = Post(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from broker.terms import MAX_FRAME_BYTES
-from launcher.server import News, news_from
+from launcher.names import is_sip_name
+from launcher.server import Fit, News, Unfit, news_from
 
 PIECE_BYTES = 2**20
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
@@ -56,9 +57,12 @@ class Passed(_Message, tag="news", frozen=True):
             BadWords: when it is no news.
         """
         try:
-            return news_from(json.loads(self.line))
+            found = news_from(json.loads(self.line))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise BadWords(f"no news: {error}") from None
+        if not isinstance(found, Fit | Unfit) and not is_sip_name(found.name):
+            raise BadWords("no news: an agent starts nothing but SIPs")
+        return found
 
 
 class Log(_Message, tag="log", frozen=True):

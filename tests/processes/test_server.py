@@ -103,6 +103,20 @@ def test_it_tells_how_each_process_ends(tmp_path):
     assert (server.gone, server.status) == (True, 0)
 
 
+def test_the_folder_is_made_by_who_removes_it(tmp_path):
+    """Planted: made before the fork; a launcher that was killed between them left it."""
+    folder = tmp_path / "new"
+    server = Server(Programs(), str(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    server.abandon()
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Server(Programs(), str(tmp_path / "no" / "such"))
+
+
 def test_processes_have_names_that_ps_shows(tmp_path):
     server = served(tmp_path, **{"sip-2": lambda: say(Path("/proc/self/comm").read_text())})
     news_until(server, all_ended(1))

@@ -248,7 +248,7 @@ def _arrays() -> tuple[bytes, ...]:
 
 
 NEWS = [["started", "sip-0", 0, 5], ["ended", "sip-0", 0, 5, -9], ["not_started", "sip-1", 2, "why"], ["fit"]]
-NEWS += [["told", "broker", 0, "tcp://a:1"], ["unfit", "why"]]
+NEWS += [["told", "sip-1", 0, "tcp://a:1"], ["unfit", "why"]]
 PARCEL = wire.encode(wire.Parcel(0, 0, ((0, 1, b"a"),)))
 DUMP = SipDump(
     0, 5,

@@ -12,7 +12,25 @@ from test_hub import join, report, running
 from test_participant import CHANNELS, START, Clock, Dummy
 
 from broker.terms import BROKER, LAUNCHER, address_of
-from broker.wire import Failed, Grant, Parcel, Refused, Rejoined, Report, Restart, Result, Start
+from broker.wire import (
+    AskStatus,
+    AskSync,
+    CutOff,
+    Failed,
+    Grant,
+    Lost,
+    Parcel,
+    PeerLost,
+    RankFailed,
+    Refused,
+    Rejoined,
+    Report,
+    Restart,
+    Result,
+    Start,
+    Stop,
+    ToBroker,
+)
 from broker.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
 from sipsim.failure import describe
 
@@ -80,13 +98,28 @@ def test_who_was_replaced_is_heard_no_more() -> None:
     hub = running()
     hub.handle(LAUNCHER, Restart(1, 1))
     old, new = 1, address_of(1, 1)
-    for message in (report(next_ps=1), Result(b"late", False), Failed("exception", "late", "", 0)):
-        assert hub.handle(old, message) == []
-    ((to, refused),) = hub.handle(old, join(1))
-    assert (to, refused) == (old, Refused("rank 1 is simulated by another process now"))
+    # It may be well, and only cut off from the launcher: then it must leave.
+    for message in (report(next_ps=1), Result(b"late", False), Failed("exception", "late", "", 0), join(1)):
+        assert hub.handle(old, message) == [(old, Refused("rank 1 is simulated by another process now"))]
     out = hub.handle(new, join(1))
     assert [to for to, message in out if isinstance(message, Start)] == [new]
     assert {to for to, message in out if isinstance(message, Rejoined)} == {0, 2}
+
+
+@pytest.mark.parametrize("word", [Restart(0, 1), Stop("x"), Lost(0, "x"), AskStatus(), AskSync()])
+def test_a_sip_may_not_speak_for_the_launcher(word: ToBroker) -> None:
+    """Planted: whoever sends it is obeyed; a SIP's key could restart or stop others."""
+    hub = running()
+    failures = [message for to, message in hub.handle(1, word) if to == LAUNCHER]
+    said = f"SIP 1 said {type(word).__name__}, which is for the launcher to say"
+    assert failures == [RankFailed(1, "internal", said, "", 0)]
+
+
+@pytest.mark.parametrize("endpoint", ["", "tcp://elsewhere:1"])
+def test_a_connection_that_is_not_to_the_peer_of_now_is_lost_to_nobody(endpoint: str) -> None:
+    hub = running()
+    assert hub.handle(0, CutOff(1, endpoint, "why")) == []
+    assert hub.handle(0, CutOff(1, join(1).endpoint, "why")) == [(LAUNCHER, PeerLost(0, 1, "why"))]
 
 
 # --- files that a dead run left -------------------------------------------------------------------------------

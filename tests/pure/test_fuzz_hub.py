@@ -31,7 +31,13 @@ def facts(rank: int, dice: random.Random) -> list[ToBroker]:
     now_ps = dice.randrange(100)
     idle = wire.Report(now_ps, None, None, (), (), dice.randrange(2))
     busy = wire.Report(now_ps, now_ps + 5, None, ((other, 1, now_ps + 20),), ((other, 1),), 1, now_ps)
-    told: list[ToBroker] = [join(rank, incarnation), idle, busy, wire.Progress(5, 1), wire.CutOff(other, "why")]
+    told: list[ToBroker] = [
+        join(rank, incarnation),
+        idle,
+        busy,
+        wire.Progress(5, 1),
+        wire.CutOff(other, "tcp://a:1", "why"),
+    ]
     told += [wire.Dump(b"d"), wire.Result(b"r", False), wire.Failed("exception", "m", "", 5), wire.Lost(other, "why")]
     return [*told, wire.Restart(other, incarnation), wire.Stop("why"), wire.AskStatus(), wire.AskSync(), idle, busy]
 

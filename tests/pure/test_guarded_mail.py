@@ -406,7 +406,7 @@ def test_in_a_long_window_it_is_seen_without_waiting(post: Post) -> None:
 def test_a_peer_that_is_lost_is_told_of_once_and_written_to_no_more(post: Post) -> None:
     lost: list[tuple[int, str]] = []
     post.open_broker()
-    sip = post.open_sip(0, on_peer_lost=lambda rank, why: lost.append((rank, why)))
+    sip = post.open_sip(0, on_peer_lost=lambda rank, notice: lost.append((rank, notice.text)))
     sip.meet(tuple(post.at(f"sip-{rank}") for rank in range(3)))
     peer = joins(post, 1)
     sip.send(1, parcel(0))
@@ -427,7 +427,7 @@ def test_a_peer_that_is_lost_is_told_of_once_and_written_to_no_more(post: Post) 
 
 def test_the_loss_of_a_peer_wakes_who_waits_for_the_broker(post: Post) -> None:
     post.open_broker()
-    sip = post.open_sip(0, on_peer_lost=lambda rank, why: sip.send(BROKER, b"lost"))
+    sip = post.open_sip(0, on_peer_lost=lambda rank, _: sip.send(BROKER, b"lost"))
     sip.meet(tuple(post.at(f"sip-{rank}") for rank in range(3)))
     peer = joins(post, 1)
     sip.send(1, parcel(0))

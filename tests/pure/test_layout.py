@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS = ("launcher", "sipsim", "broker")
 """Top to bottom: a package imports itself and those to its right."""
-SIPSIM_TAKES = re.compile(r"broker\.(terms|wire|security|streams|placement|\w*mail\w*)(\.|$)")
+SIPSIM_TAKES = re.compile(r"broker\.(terms|wire|security|streams|placement|gazette|\w*mail\w*)(\.|$)")
 IMPORTERS = {"importlib.import_module", "import_module", "__import__"}
 BROKER_NEVER = {"simpy", "greenlet", "numpy"}
 

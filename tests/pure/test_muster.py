@@ -13,7 +13,7 @@ import pytest
 from broker.mail import SILENCE_S
 from launcher.agent import _Agent
 from launcher.facts import HostGone, HostSpec
-from launcher.hosts.muster import BEAT_S, FRESH, LATER_S, WORDS_S, Muster
+from launcher.hosts.muster import BEAT_S, FRESH, LATER_S, WORDS_S, Muster, TurnedAway
 from launcher.hosts.wire import (
     BadWords,
     Beat,
@@ -68,19 +68,23 @@ def test_who_says_hello_has_the_post_of_its_node_rank():
 
 
 @pytest.mark.parametrize(
-    ("member", "said", "why"),
+    ("member", "said", "host", "why"),
     [
-        ("1", hello(0), "a: an agent with the key of node 1 says that it is node 0"),
-        ("0", hello(0, version="0.0"), f"a: its agent is of version 0.0, this is {VERSION}; install one version"),
-        ("2", hello(2), "an agent on x says that it is node 2 of 2"),
+        ("1", hello(0), None, "a: an agent with the key of node 1 says that it is node 0"),
+        ("0", hello(0, version="0.0"), 0, f"a: its agent is of version 0.0, this is {VERSION}; install one version"),
+        ("2", hello(2), None, "an agent on x says that it is node 2 of 2"),
     ],
 )
-def test_who_may_not(member: str, said: Hello, why: str):
-    assert Muster(SPECS, silence_s=SILENCE_S).seat(b"id", member, said, 0.0) == why
+def test_who_may_not(member: str, said: Hello, host: int | None, why: str):
+    assert Muster(SPECS, silence_s=SILENCE_S).seat(b"id", member, said, 0.0) == TurnedAway(host, why)
 
 
 def test_a_post_is_taken_once():
-    assert mustered().seat(b"other", "0", hello(0), 1.0) == "a: a second agent says that it is node 0 (pid 7 on x)"
+    """Planted: the host of the first counted as gone, so that one key could end another's host."""
+    muster = mustered()
+    why = "a: a second agent says that it is node 0 (pid 7 on x)"
+    assert muster.seat(b"other", "0", hello(0), 1.0) == TurnedAway(None, why)
+    assert muster.host_of(b"id-0") == 0
 
 
 def test_where_others_number_the_hosts_names_decide():
@@ -190,7 +194,7 @@ def test_who_was_given_up_is_not_let_back_in_but_its_successor_is():
     muster = mustered()
     gone(muster, 3.0, alive=(0,))
     assert muster.host_of(b"id-1") is None
-    assert isinstance(muster.seat(b"id-1", "1", hello(1), 3.0), str)
+    assert isinstance(muster.seat(b"id-1", "1", hello(1), 3.0), TurnedAway)
     muster.expect_again(1)
     assert muster.seat(b"new", "1", hello(1), 4.0) == 1
 
@@ -232,9 +236,10 @@ def test_other_bytes_are_refused(frame: bytes):
 
 
 def test_news_are_checked_too():
-    assert Passed.of(["started", "a", 0, 1]).news() == Started("a", 0, 1)
-    assert Passed.of(["ended", "a", 1, 1, -9]).news() == Ended("a", 1, 1, -9)
-    for line in ("", "[]", '["started"]', '["started", 1, 0, 1]', '["nothing"]', "5", '["ended", "a", 1, 1, "x"]'):
+    assert Passed.of(["started", "sip-4", 0, 1]).news() == Started("sip-4", 0, 1)
+    assert Passed.of(["ended", "sip-4", 1, 1, -9]).news() == Ended("sip-4", 1, 1, -9)
+    lines = ['["ended", "broker", 0, 1, -9]', '["started", "sip-x", 0, 1]', '["ended", "sip-0", 1, 1, "x"]']
+    for line in (*lines, "", "[]", '["started"]', '["started", 1, 0, 1]', '["nothing"]', "5"):
         with pytest.raises(BadWords):
             Passed(line).news()
 

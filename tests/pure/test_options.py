@@ -133,15 +133,15 @@ class TestRefusals:
             ("--sips --4", "argument --sips: expected one argument"),
             (
                 "--max-restarts -1",
-                "argument --max-restarts: '-1' must be a whole number of at least 0 and at most 1000000",
+                "argument --max-restarts: '-1' must be a whole number of at least 0 and at most 1023",
             ),
             (
                 "--max-restarts abc",
-                "argument --max-restarts: 'abc' must be a whole number of at least 0 and at most 1000000",
+                "argument --max-restarts: 'abc' must be a whole number of at least 0 and at most 1023",
             ),
             (
                 "--max-restarts 9999999",
-                "argument --max-restarts: '9999999' must be a whole number of at least 0 and at most 1000000",
+                "argument --max-restarts: '9999999' must be a whole number of at least 0 and at most 1023",
             ),
             ("--join-timeout 0", "argument --join-timeout: '0' must be a number of seconds above 0"),
             ("--progress-timeout -5", "argument --progress-timeout: '-5' must be a number of seconds above 0"),

@@ -102,6 +102,23 @@ def test_any_end_is_cut_back_to_whole_records_and_continued(
     again.close()
 
 
+def test_a_predecessor_that_lives_on_writes_where_nobody_reads(tmp_path: Path) -> None:
+    """Planted: both write one file; of what the successor wrote a few packets were left, and nobody was told."""
+    old = PacketLog(str(tmp_path), 0, DIGEST)
+    old.append(1, parcel(0, 2))
+    old.flush()
+    new = PacketLog(str(tmp_path), 0, DIGEST)
+    new.append(1, parcel(2, 5))
+    new.flush()
+    old.append(1, parcel(2, 1))
+    old.close()
+    new.append(1, parcel(7, 3))
+    assert numbers(list(new.parcels(1))) == list(range(10))
+    new.close()
+    assert PacketLog(str(tmp_path), 0, DIGEST).told_logged()[0][:2] == (1, 10)
+    assert [path.name for path in tmp_path.iterdir()] == ["sip-0.packets"]
+
+
 def test_a_log_of_another_plan(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(ConfigError, match="of another plan"):

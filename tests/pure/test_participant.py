@@ -6,6 +6,7 @@ packets when it has no grant, or after its end; a second result.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from broker.wire import (
     Message,
     Parcel,
     Refused,
+    Rejoined,
     Report,
     Result,
     Start,
@@ -32,6 +34,7 @@ from broker.wire import (
 )
 from sipsim import session as session_module
 from sipsim.engine import Engine
+from sipsim.packet_log import PacketLog
 from sipsim.participant import Participant
 from sipsim.session import Session
 
@@ -295,3 +298,26 @@ def test_a_long_window_leaves_a_gathering(monkeypatch: pytest.MonkeyPatch) -> No
     assert member.moves == [True, False]
     member.gets(Grant(60, (), True))
     assert member.moves == [True, False, True]
+
+
+def test_a_peer_that_was_started_again_is_fed_within_a_window(tmp_path: Path, clock: Clock) -> None:
+    """Planted: only after it; whoever waits for a SIP that computes for long was taken for hung."""
+    fed: list[list[Message]] = []
+
+    def interrupted() -> bool:
+        if not fed:
+            before = len(sip.mail.to_peers)
+            assert sip.heed(encode(Rejoined(1, "c", 1)))
+            fed.append([message for _, message in sip.mail.to_peers[before:]])
+        return False
+
+    sip = Dummy(clock, interrupted)
+    sip.mail.meet_again = lambda *_: None
+    sip.log = PacketLog(str(tmp_path), 0, "d")
+    sip.program = [(5, 2), *((time_ps, 0) for time_ps in range(20, 9000))]
+    sip.gets(START, Grant(10, ()))
+    sip.gets(Grant(None, ()))
+    assert fed == [[Parcel(0, 0, ((0, 15, b"x"), (0, 15, b"x")))]]
+    assert not sip.heed(encode(Grant(None, ())))
+    assert not sip.heed(b"no letter")
+    sip.log.close()

@@ -74,7 +74,8 @@ class Run:
         assert self.take(At(start.host, Started(f"sip-{start.rank}", start.incarnation, pid))) == []
 
     def ends(self, rank: int, status: int, incarnation: int = 0) -> list[Command]:
-        return self.take(At(0, Ended(f"sip-{rank}", incarnation, 1000 * (incarnation + 1) + rank, status)))
+        host = self.supervisor.ranks[rank].site.index
+        return self.take(At(host, Ended(f"sip-{rank}", incarnation, 1000 * (incarnation + 1) + rank, status)))
 
     def after(self, seconds: float, step_s: float = 0.2) -> list[Command]:
         """Time passes as the loop sees it; everything that comes of it."""
@@ -379,6 +380,54 @@ def test_a_lost_connection_that_nothing_explains_is_told_with_both_ends():
         "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains "
         "it: no answer"
     )
+
+
+def test_a_lost_connection_of_a_process_that_has_been_replaced_is_nothing():
+    """Who computes for long tells of it late. Planted: a death that explains for three seconds, and no longer."""
+    run = Run(hosts=TWO, max_restarts=1).begin()
+    *_, start = run.ends(3, -9)
+    run.started(start)
+    run.sync(standing(3, "running", incarnation=1))
+    run.after(2 * EXPLAIN_S)
+    run.note(PeerLost(0, 3, "no answer"))
+    assert run.after(10) == []
+
+
+def test_a_connection_to_the_new_process_that_is_lost_soon_after_is_told():
+    """Planted: a death that explains whatever comes within three seconds."""
+    run = Run(hosts=TWO, max_restarts=1).begin()
+    *_, start = run.ends(3, -9)
+    run.started(start)
+    run.sync(standing(3, "running", incarnation=1))
+    run.note(PeerLost(0, 3, "no answer", peer_incarnation=1))
+    assert the_failure(run.after(EXPLAIN_S + 0.2)).kind == "peer_lost"
+
+
+def test_a_broker_that_never_answers_while_they_join_is_why_nobody_has():
+    run = Run(join_timeout_s=5.0).begin(joined=False)
+    error = the_failure(run.after(5.5))
+    assert (error.kind, error.message) == ("hung", "the broker (pid 1) has not answered for 5 s")
+
+
+def test_who_dies_at_the_end_has_the_time_of_its_replay():
+    """Planted: the time since the first answer counts on."""
+    run = Run(max_restarts=1, progress_timeout_s=10.0).begin()
+    run.sync(last=True)
+    run.note(RankResult(0, b"", False))
+    *_, start = run.ends(1, -9)
+    run.started(start)
+    for _ in range(30):
+        assert run.after(1.0) + run.sync(standing(1, "running", incarnation=1)) == []
+
+
+@pytest.mark.parametrize(
+    "news",
+    [Started("sip-0", 0, 7), Ended("sip-0", 0, 1000, -9), Ended("broker", 0, 1, -9), Ended("sip-99", 0, 1, 0)],
+)
+def test_an_agent_tells_of_nobody_but_its_own(news: Started | Ended):
+    run = Run(hosts=TWO).begin()
+    assert run.take(At(1, news)) == []
+    assert run.ends(0, -9) != [], "the rank still has the process that it had"
 
 
 @pytest.mark.parametrize("first", ["death", "connection"])

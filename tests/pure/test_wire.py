@@ -21,7 +21,7 @@ SAMPLES: dict[type[Message], list[Message]] = {
         wire.Join(1, 0, 2, "1", "d", 4, "h", "e", 1023, MOST, ((1, 2, 3), (4095, MOST, MOST))),
     ],
     wire.Progress: [wire.Progress(0, 0), wire.Progress(MOST, MOST)],
-    wire.CutOff: [wire.CutOff(4095, "no answer")],
+    wire.CutOff: [wire.CutOff(4095, "tcp://a:1", "no answer")],
     wire.Restart: [wire.Restart(4095, 1023)],
     wire.Rejoined: [wire.Rejoined(1, "tcp://b:2", 3)],
     wire.Bye: [wire.Bye()],
