@@ -14,8 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zmq
 from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Done, Launch, environment, launched, launching, script
 
+from broker.guard import Guard
+from broker.security import AgentKeys, JobKeys
 from launcher.hosts.bootstrap import Bootstrap
 
 pytestmark = pytest.mark.processes
@@ -268,3 +271,23 @@ def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
     assert done.returncode == 4
     assert done.stderr.startswith("ahbm-agent: the standard input, on which the launcher holds on to this agent, has")
     assert json.loads(BOOT.text())["launcher"] == "tcp://127.0.0.1:1"
+
+
+def test_an_agent_whose_key_the_launcher_does_not_know_leaves(tmp_path):
+    """As with the bootstrap of an earlier run. Planted: it waits for ever to say why it leaves."""
+    keys, theirs = JobKeys.fresh(1, 1), JobKeys.fresh(1, 1)
+    guard = Guard(theirs.for_launcher(), {pair.public: "0" for pair in theirs.agents})
+    door = guard.listen(zmq.ROUTER, "tcp://127.0.0.1:*")
+    stale = AgentKeys(own=keys.agents[0], launcher=theirs.for_agent(0).launcher)
+    boot = Bootstrap(launcher=door.endpoint, n_hosts=1, node_rank=0, keys=(stale,))
+    (tmp_path / "boot").write_text(boot.text())
+    (tmp_path / "boot").chmod(0o600)
+    (tmp_path / "t").mkdir()
+    command = [sys.executable, "-m", "launcher.agent", "--bootstrap", tmp_path / "boot"]
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=environment(tmp_path / "t"), capture_output=True, text=True, timeout=END_S
+    )
+    guard.close(0)
+    assert (done.returncode, os.listdir(tmp_path / "t")) == (4, [])
+    assert "refused this process's key" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -246,6 +246,49 @@ class TestGoingOn:
             assert launch.end().exit_code == 143
 
 
+class TestABusyPeer:
+    def test_who_waits_for_one_is_not_hung(self, tmp_path: Path) -> None:
+        """Rank 0 calls host code for five seconds and tells that it gets on; rank 1 dies, and needs what 0 sent it.
+
+        Planted: rank 0 feeds it only at the end of its window; rank 1 was taken for hung, twice, and the run failed.
+        """
+        path = tmp_path / "busy.py"
+        path.write_text(BUSY)
+        flags = (
+            "--sips",
+            "2",
+            "--set",
+            "sip.cube_mesh.w=2",
+            "--set",
+            "sip.cube_mesh.h=2",
+            "--progress-timeout",
+            "2",
+            "--json",
+            tmp_path / "out.json",
+        )
+        hurt = launched(*flags, "--max-restarts", "1", path, "die")
+        assert hurt.exit_code == 0, hurt.stderr
+        assert [rank["restarts"] for rank in hurt.document["ranks"]] == [0, 1]
+        assert hurt.digest == launched(*flags, path, "live").digest
+
+
+BUSY = """
+import os, signal, sys, time
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group()
+    mine = torch.ones(4, 8)
+    dist.all_reduce(mine)
+    if rank == 1 and sys.argv[1] == "die" and os.environ.get("AHBM_INCARNATION") == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0 and sys.argv[1] == "die":
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            mine.numpy()
+    dist.all_reduce(torch.ones(4, 8))
+"""
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "words",

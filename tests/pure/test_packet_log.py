@@ -115,7 +115,9 @@ def test_a_predecessor_that_lives_on_writes_where_nobody_reads(tmp_path: Path) -
     new.append(1, parcel(7, 3))
     assert numbers(list(new.parcels(1))) == list(range(10))
     new.close()
-    assert PacketLog(str(tmp_path), 0, DIGEST).told_logged()[0][:2] == (1, 10)
+    third = PacketLog(str(tmp_path), 0, DIGEST)
+    assert third.told_logged()[0][:2] == (1, 10)
+    third.close()
     assert [path.name for path in tmp_path.iterdir()] == ["sip-0.packets"]
 
 
