@@ -173,6 +173,9 @@ class Participant:
             case AskDump():
                 self._send(Dump(self.dump_waiting()))
             case End():
+                if self.log is not None:
+                    # What cannot be kept is told while there is somebody to tell.
+                    self.log.flush()
                 self._answer(partial=False)
             case Abort():
                 self._answer(partial=True)
