@@ -80,7 +80,10 @@ class Connection:
     def look(self, now_s: float) -> None:
         """Note that it is too late, if it is."""
         if self.until_s is not None and now_s >= self.until_s:
-            after = f"did not answer within {self._patience_s:g} s: start it, or see why this host cannot reach it"
+            after = (
+                f"did not answer within {self._patience_s:g} s: it has not been started, has ended, "
+                "or cannot be reached from this host"
+            )
             self._end("not_joined", f"{self._there} {after}")
 
     def refuse(self, text: str) -> None:

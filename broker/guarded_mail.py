@@ -365,7 +365,7 @@ class GuardedBroker:
             if member != str(owner):
                 return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"
         if self._names.setdefault(sender, name) != name:
-            return "sits where another process sits already; each ticket is for one process"
+            return "uses a ticket that another process uses already; each is for one process"
         return None
 
     def _tell(self, what: str) -> None:

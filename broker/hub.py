@@ -190,6 +190,17 @@ class Hub:
         now = self._membership.incarnation
         return [(LAUNCHER, PeerLost(sender, news.peer, news.why, now(sender), now(news.peer)))]
 
+    def who_may_be_knocked_at(self) -> list[tuple[int, int]]:
+        """(rank, address) of all that have joined and must still be there."""
+        if self.phase is Phase.DONE:
+            return []
+        return [(rank, self._membership.addresses[rank]) for rank in sorted(self._membership.joined)]
+
+    def cannot_reach(self, rank: int) -> Out:
+        """The process of a rank is not connected to the broker any more; whether it lives is the launcher's to know."""
+        now = self._membership.incarnation(rank)
+        return [(LAUNCHER, PeerLost(rank, rank, "its connection to the broker is lost", now, now))]
+
     def _progress(self, sender: int) -> Out:
         if not 0 <= sender < self._size:
             raise ProtocolError(f"SIP {sender} has got on; SIPs are 0 to {self._size - 1}")

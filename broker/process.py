@@ -1,6 +1,6 @@
 """The broker's process: a ``Hub`` behind mail. It decides nothing itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic_ns
 
 from broker.gazette import Gazette
@@ -10,7 +10,7 @@ from broker.mails import mail_for
 from broker.placement import Placement
 from broker.security import BrokerKeys
 from broker.terms import LAUNCHER, Channel
-from broker.wire import BadFrame, Failed, decode_for_broker, encode
+from broker.wire import BadFrame, Failed, Knock, Message, decode_for_broker, encode
 
 Letter = tuple[int | None, bytes]
 
@@ -43,10 +43,19 @@ def run_broker(
             post.send_all(_take(hub, post, *letter))
             letter = post.mail.receive_now() if hub.expects_reports else None
         post.send_all(hub.decide())
-        gazette.tell(post.mail.notices())
+        notices = post.mail.notices()
+        gazette.tell(notices)
+        if any(notice.kind == "lost" for notice in notices):
+            # Whose connection it was, it does not tell.
+            post.send_all(answer for rank in _gone(hub, post.mail) for answer in hub.cannot_reach(rank))
         placement.gather(hub.timesync.gather)
     post.mail.close()
     return 0
+
+
+def _gone(hub: Hub, mail: BrokerMail) -> list[int]:
+    knock = encode(Knock())
+    return [rank for rank, address in hub.who_may_be_knocked_at() if not mail.send(address, knock)]
 
 
 def _take(hub: Hub, post: "_Post", sender: int | None, frame: bytes) -> Out:
@@ -76,7 +85,7 @@ class _Post:
     def meet_launcher(self) -> None:
         self._launcher_is_here = True
 
-    def send_all(self, answers: Out) -> None:
+    def send_all(self, answers: Iterable[tuple[int, Message]]) -> None:
         for to, answer in answers:
             if to == LAUNCHER:
                 self._for_launcher.append(encode(answer))

@@ -3,9 +3,7 @@
 A message is a MessagePack array that starts with its kind. It is decoded against its schema, field by field, so
 every length is bounded before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``)
 go up to the broker, commands (``Grant``, ``Abort``, ``End``) come down. Host times (``_ns``) are for people and for
-placement; nothing that is simulated may depend on them.
-
-Times are integer picoseconds; ``None`` stands for "never".
+placement; nothing that is simulated may depend on them. Times are integer picoseconds; None stands for "never".
 """
 
 from collections.abc import Callable
@@ -117,6 +115,10 @@ class End(Message, tag="end", frozen=True):
 
 class Bye(Message, tag="bye", frozen=True):
     """Every SIP has answered, nobody needs you any more: leave."""
+
+
+class Knock(Message, tag="knock", frozen=True):
+    """Nothing: whether it can be sent tells whether you are still connected."""
 
 
 class AskDump(Message, tag="ask_dump", frozen=True):
@@ -262,7 +264,7 @@ class Sync(Message, tag="sync", frozen=True):
 
 
 class PeerLost(Message, tag="peer_lost", frozen=True):
-    """To the launcher: ``rank`` has lost its connection to ``peer``."""
+    """To the launcher: ``rank`` has lost its connection to ``peer``; with itself for a peer, the broker has lost it."""
 
     rank: Rank
     peer: Rank
@@ -321,10 +323,9 @@ class Parcel(Message, tag="parcel", frozen=True):
 
 
 ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | Restart | Stop | AskStatus | AskSync
-ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | AskDump | Abort | Refused | Parcel
+ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | Knock | AskDump | Abort | Refused | Parcel
 ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
-
 
 _PARCEL = b"\x94\xa6parcel"
 _UINTS = {0xCC: 1, 0xCD: 2}

@@ -75,7 +75,12 @@ class Rank:
 
     def runs_as_known(self, sync: Sync) -> bool:
         """Whether the broker speaks of the process that runs now."""
-        return self.pid is not None and self.last is not None and sync.sips[self.number] is self.last
+        return not self.is_dead and self.last is not None and sync.sips[self.number] is self.last
+
+    @property
+    def who(self) -> str:
+        """The rank and its process, as far as it is known here."""
+        return f"rank {self.number}" + (f" (pid {self.pid}{self.site.on})" if self.pid is not None else "")
 
     @property
     def absence(self) -> str:

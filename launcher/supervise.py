@@ -325,6 +325,9 @@ class Supervisor:
     def _peer_is_lost(self, rank: int, peer: int, why: str) -> list[Command]:
         mine, other = self.ranks[rank], self.ranks[peer]
         what = f"rank {rank}{mine.site.on} has lost its connection to rank {peer}{other.site.on}"
+        if rank == peer:
+            told = f"{mine.who} is gone: {why}, and no end of its process or host is known"
+            return self._fail("peer_lost", rank, told, {"host": mine.site.name}, sip_name(rank))
         told = f"{what}, and no end of a process or host is known that explains it: {why}"
         return self._fail("peer_lost", rank, told, {"peer": peer, "host": mine.site.name})
 
@@ -351,7 +354,7 @@ class Supervisor:
         granted = "never" if sip.horizon_ps is None else format_time_ps(sip.horizon_ps)
         doing = self._words.get(rank.number)
         told = (
-            f"rank {rank.number} (pid {rank.pid}{rank.site.on}) has not got on for {sip.quiet_ns / 1e9:.1f} s at "
+            f"{rank.who} has not got on for {sip.quiet_ns / 1e9:.1f} s at "
             f"{format_time_ps(sip.now_ps)}, granted to {granted}" + (f"; its process {doing}" if doing else "")
         )
         facts = {"host": rank.site.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
@@ -370,8 +373,7 @@ class Supervisor:
             owing = [rank for rank in self.ranks if not rank.answered]
             if owing:
                 rank = owing[0]
-                who = f"rank {rank.number} (pid {rank.pid}{rank.site.on})"
-                told = f"{who} has not answered at the end for {limit_s:g} s"
+                told = f"{rank.who} has not answered at the end for {limit_s:g} s"
                 return self._fail("hung", rank.number, told, {"host": rank.site.name, "pid": rank.pid})
         return []
 

@@ -21,6 +21,7 @@ from broker.wire import (
     Failed,
     Grant,
     Join,
+    Knock,
     Message,
     Parcel,
     Progress,
@@ -184,6 +185,8 @@ class Participant:
                 self.done = True
             case Bye():
                 self.done = True
+            case Knock():
+                return
         ready = session.is_ready()
         if ready and self._ended_well and isinstance(message, Grant) and not self.done:
             raise NondeterministicReplay(f"SIP {self.rank} had ended when a SIP that was started again sent it more")

@@ -67,6 +67,7 @@ class ByHand:
         self._plan = request.plan
         self._folder = folder
         self._told = False
+        self._missing = set(range(request.plan.system.n_sips))
         self._written: list[Path] = []
 
     def facts(self) -> list[Fact]:
@@ -103,7 +104,18 @@ class ByHand:
         """There is no agent."""
         return False
 
+    def waits_for(self, ranks: list[int]) -> None:
+        """People like to know whom they have started."""
+        joined = sorted(self._missing - set(ranks))
+        self._missing &= set(ranks)
+        if joined and self._missing:
+            say(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
+
     def close(self, well: bool) -> None:
         """Tickets are of no use any more."""
         for path in self._written:
             path.unlink(missing_ok=True)
+
+
+def _list(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -136,6 +136,9 @@ class Agents:
         self._muster.posts[names.index(host)].muted = True
         return True
 
+    def waits_for(self, ranks: list[int]) -> None:
+        """They will come."""
+
     def facts(self) -> list[Fact]:
         """From agents, from their connections, and from the starter."""
         now_s = time.monotonic()

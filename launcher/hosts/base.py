@@ -70,6 +70,9 @@ class Crew(Protocol):
     def disturb(self, kind: str, host: str) -> bool:
         """A fault that the user asked for, such as ``agent``, which kills that host's agent; whether it could."""
 
+    def waits_for(self, ranks: list[int]) -> None:
+        """Those have not joined yet, for whoever could do something about it."""
+
     def close(self, well: bool) -> None:
         """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
 

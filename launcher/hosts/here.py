@@ -65,5 +65,8 @@ class Here:
         """There is no agent here."""
         return False
 
+    def waits_for(self, ranks: list[int]) -> None:
+        """They will come."""
+
     def close(self, well: bool) -> None:
         """The loop closes the server."""

@@ -178,6 +178,8 @@ class _Loop:
             self.outcome.startup_s = now - self._request.started_s
         if isinstance(message, Sync):
             self._watch.note(message)
+            if self._began_s is None:
+                self._crew.waits_for([sip.rank for sip in message.sips if sip.state == "joining"])
         if isinstance(message, Status):
             self._request.progress.show(message.now_ps, message.grants)
             if self._disturbance.broker_dies(message.now_ps):

@@ -127,6 +127,7 @@ class Running:
     def ending(self, host: int | None) -> StarterEnded:
         """The last line that it said, or how it ended."""
         lines = [line for line in self._words.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in lines if any(map(str.isalnum, line))] or lines
         if lines:
             return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()

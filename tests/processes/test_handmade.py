@@ -92,7 +92,7 @@ def test_a_ticket_is_for_one_process(tmp_path):
         for sip in (*twins, *sips):
             sip.communicate(timeout=END_S)
     assert done.returncode == 4
-    assert "another process sits already; each ticket is for one process" in said
+    assert "it uses a ticket that another process uses already; each is for one process" in said
     assert run.broker.returncode == 0
 
 
@@ -126,7 +126,42 @@ def test_a_sip_that_dies_is_missed_by_its_peers(tmp_path):
             sip.communicate(timeout=END_S)
     assert (run.broker.returncode, sips[1].returncode) == (4, -signal.SIGKILL)
     assert "peer_lost: rank " in said
-    assert " has lost its connection to rank 1, " in said
+    assert " has lost its connection to rank 1, " in said or "rank 1 is gone: " in said
+
+
+def script(folder: Path, does: str) -> Path:
+    """Before SIPs have had to do with each other, rank 1 ``does`` something."""
+    path = folder / "script.py"
+    lines = ("import os, signal", "def worker(rank, world_size, torch):", f"    if rank == 1: {does}")
+    path.write_text("\n".join([*lines, "    torch.distributed.init_process_group()", ALL_REDUCE]))
+    return path
+
+
+ALL_REDUCE = "    torch.distributed.all_reduce(torch.ones(4, 8))\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "flags", "says"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", (), "peer_lost: rank 1 is gone: its connection to the broker is lost"),
+        ("exec('while True: pass')", ("--progress-timeout", "1"), "hung: rank 1 has not got on for "),
+    ],
+    ids=["dies", "hangs"],
+)
+def test_one_whom_nobody_has_spoken_to(tmp_path: Path, does: str, flags: tuple[str, ...], says: str):
+    """Nobody here knows its process. Planted: only who is known by a pid can be hung; only peers miss the dead."""
+    with by_hand(tmp_path, *SMALL, *flags, "--no-verify-data", script(tmp_path, does)) as run:
+        for rank in range(3):
+            run.start(rank)
+        _, said = run.broker.communicate(timeout=END_S)
+    assert (run.broker.returncode, says in said) == (4, True), said
+
+
+def test_who_is_missing_is_told(tmp_path: Path):
+    with by_hand(tmp_path, *SMALL) as run:
+        run.start(1)
+        line = run.broker.stderr.readline()
+        assert line == "ahbm-launch: joined: 1; missing: 0, 2\n"
 
 
 @pytest.mark.parametrize("words", [["--sips", "2"], ["--sips", "2", "--tickets"], ["--tickets=", "--sips", "2"]])

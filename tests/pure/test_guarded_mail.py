@@ -206,8 +206,8 @@ def test_who_comes_first_in_a_seat_keeps_it(over_tcp: Post, plain: Post, keys: b
     second = intruder(post, 0, KEYS.for_sip(0) if keys else None)
     with beside(lambda: post_drops(post)):
         notice = turned_away(second)
-    assert "it sits where another process sits already" in notice.text
-    assert "says it is SIP 0 sits where another" in texts(post.broker)
+    assert "it uses a ticket that another process uses already" in notice.text
+    assert "says it is SIP 0 uses a ticket that another" in texts(post.broker)
     assert post.broker.send(0, b"still you") is True
     assert first.control() == b"still you"
     first.send(BROKER, b"still I")
@@ -226,7 +226,7 @@ def test_a_second_launcher_is_told(post: Post) -> None:
         while not told:
             assert list(second.receive_waiting()) == []
             told = second.notices()
-        assert "sits where another process sits already" in told[0].text
+        assert "uses a ticket that another process uses already" in told[0].text
         assert second.notices() == [], "once"
     finally:
         first.close_now()

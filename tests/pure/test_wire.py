@@ -25,6 +25,7 @@ SAMPLES: dict[type[Message], list[Message]] = {
     wire.Restart: [wire.Restart(4095, 1023)],
     wire.Rejoined: [wire.Rejoined(1, "tcp://b:2", 3)],
     wire.Bye: [wire.Bye()],
+    wire.Knock: [wire.Knock()],
     wire.Withdraw: [wire.Withdraw()],
     wire.PeerLost: [wire.PeerLost(1, 2, "no answer")],
     wire.Report: [
