@@ -85,6 +85,9 @@ def _tell(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Options,
     document = result.build(prepared, chosen, arguments, outcome)
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="", flush=True)
+    ends_ps = {rank: told.sim_end_ps for rank, told in outcome.ranks.items()} if outcome.status == "ok" else {}
+    for line in suits.unstruck(chosen, ends_ps):
+        print(f"ahbm-launch: {line}", file=sys.stderr)
     for line in filter(None, [report.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)
     try:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Mapping
 
 from launcher.disturb import CUT_PROGRAM
 from launcher.options import Options
@@ -10,6 +11,7 @@ from sipsim.errors import ConfigError
 from sipsim.faults import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
 from sipsim.job import Job
 from sipsim.plan import Plan
+from sipsim.units import format_time_ps
 
 PS_PER_BYTE = 17
 PS_PER_SIP = 300_000
@@ -35,13 +37,14 @@ def check_flags(options: Options) -> None:
         if is_chosen and options.engine == "inproc":
             raise ConfigError(f"{flag}: --engine inproc has no processes of SIPs; use another engine, such as local")
         if is_chosen and options.engine == "local" and flag in ("--hosts", "--bind"):
-            raise ConfigError(f"{flag}: --engine local has this host only; use an engine with hosts, such as ssh")
+            raise ConfigError(
+                f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            )
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
-            raise ConfigError(
-                f"--fault {spec}: --engine local has this host only; use an engine with hosts, such as ssh"
-            )
+            one_host = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            raise ConfigError(f"--fault {spec}: {one_host}")
         if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
             raise ConfigError(
                 f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
@@ -111,3 +114,15 @@ def _check_address(address: str) -> None:
     except OSError as error:
         why = f"{error.strerror or error}; give an address of this machine"
         raise ConfigError(f"--bind {address}: cannot be listened on: {why}") from None
+
+
+def unstruck(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
+    """A line for each fault that came too late. ``ends_ps``: when each rank ended, of a run that ended well."""
+    found = []
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, Fault) and fault.at_ps >= ends_ps.get(fault.rank, fault.at_ps + 1):
+            found.append(
+                f"fault {spec} did not strike: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
+            )
+    return found

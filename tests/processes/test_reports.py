@@ -246,6 +246,12 @@ class TestGoingOn:
             assert launch.end().exit_code == 143
 
 
+def test_a_fault_that_comes_too_late_is_told() -> None:
+    done = launched("--sips", "2", "--fault", "kill:1@10s")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("ahbm-launch: fault kill:1@10s did not strike: rank 1 ended at ")
+
+
 class TestABusyPeer:
     def test_who_waits_for_one_is_not_hung(self, tmp_path: Path) -> None:
         """Rank 0 calls host code for five seconds and tells that it gets on; rank 1 dies, and needs what 0 sent it.

@@ -50,7 +50,9 @@ class TestEngines:
         monkeypatch.setenv("AHBM_CUT", "cut")
         line = refused(check_flags, options(words))
         assert line.startswith(words.split()[0])
-        assert line.endswith(": --engine local has this host only; use an engine with hosts, such as ssh")
+        assert line.endswith(
+            ": --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+        )
         check_flags(options(words, "ssh"))
 
     @pytest.mark.parametrize(
