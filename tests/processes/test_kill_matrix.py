@@ -18,7 +18,7 @@ sys.path.insert(0, str(SCRIPT.parent))
 from kill_matrix import CELLS  # noqa: E402
 
 END_S = 300
-MOMENTS = 2
+MOMENTS = 1
 
 
 @pytest.fixture(scope="module")
