@@ -5,6 +5,7 @@ processes of a run meet over TCP, not for SIPs' mail alone.
 """
 
 import contextlib
+import itertools
 import struct
 import time
 from collections import deque
@@ -26,6 +27,7 @@ HEARTBEAT_MS = 250
 MOST_NOTICES = 1000
 """Older ones go: strangers cannot fill the memory."""
 _EVENT = struct.Struct("=Hi")
+_NUMBERS = itertools.count()
 
 
 class _Monitored:
@@ -39,7 +41,8 @@ class _Monitored:
         self.socket = plain_socket(context, kind)
         self.monitor = context.socket(zmq.PAIR)
         self.monitor.set_hwm(0)
-        address = f"inproc://monitor-{id(self.socket)}"
+        # Never one of before: libzmq lets go of an address some time after its socket is closed.
+        address = f"inproc://monitor-{next(_NUMBERS)}"
         self.socket.monitor(address, EVENTS)
         self.monitor.connect(address)
 

@@ -828,3 +828,10 @@ def test_a_listener_tells_of_who_was_in_and_left_and_of_who_never_got_in(events:
     listener = Listener(lambda: "tcp://x:1")
     found = [listener.note(event) for event in events]
     assert [notice.kind for notice in found if notice is not None] == told
+
+
+def test_a_way_that_is_dropped_can_be_made_again_at_once() -> None:
+    """Planted: monitors named by where a socket stands in memory, which the next one takes before the name is free."""
+    with contextlib.closing(Guard(None, {})) as guard:
+        for _ in range(100):
+            guard.drop(guard.connect(zmq.PUSH, 1, "tcp://127.0.0.1:9", None))
