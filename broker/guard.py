@@ -43,8 +43,13 @@ class _Monitored:
         self.monitor.set_hwm(0)
         # Never one of before: libzmq lets go of an address some time after its socket is closed.
         address = f"inproc://monitor-{next(_NUMBERS)}"
-        self.socket.monitor(address, EVENTS)
-        self.monitor.connect(address)
+        try:
+            self.socket.monitor(address, EVENTS)
+            self.monitor.connect(address)
+        except zmq.ZMQError:
+            self.monitor.close(0)
+            self.socket.close(0)
+            raise
 
     def events(self) -> list[tuple[int, int]]:
         """New events, and the number that each came with."""
