@@ -1,7 +1,7 @@
 """Letters that are well formed and wrong: told to the broker in one line, once, and the member answers what it has.
 
 Seen to fail with these bugs planted: a gap that is counted on, a packet of the past that is injected, a channel that is
-not looked at, an earlier incarnation that is heard, a stale file that keeps a broker from listening.
+not looked at, an earlier incarnation that is heard, the words of the launcher taken from a SIP.
 """
 
 import socket
