@@ -24,7 +24,8 @@ END_S = 20
 
 ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
 STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
-"""Lines for :func:`script`; who stands waits for ever and has told its pid."""
+"""Lines for :func:`script`; who stands waits for ever and has told its pid. To be the first line: SIPs do not end a
+collective at the same time, and one that stands in the middle of a window may keep another from ending it at all."""
 
 
 class Done(NamedTuple):

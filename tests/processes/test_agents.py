@@ -109,7 +109,7 @@ def test_a_sip_that_is_killed_is_named_with_its_host_and_its_last_words(tmp_path
 
 def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
     again = "if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(os.getpid(), signal.SIGKILL)"
-    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}")
+    path = script(tmp_path, f"{ALL_REDUCE}\n{KILL_IT_ONCE}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
     path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
     assert (done.exit_code, done.digest) == (0, digest_here(path))
@@ -119,7 +119,7 @@ def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
 @pytest.mark.parametrize("who", ["agent", "server", "launcher"])
 def test_whoever_is_killed_nothing_is_left(who, tmp_path, ssh):
     """Every process there was is waited for, and the temporary folders are looked at."""
-    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
     with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
         run = Standing(launch)
         os.kill({"agent": run.agents[1], "server": run.servers[1], "launcher": launch.pid}[who], signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_whoever_is_killed_nothing_is_left(who, tmp_path, ssh):
 
 
 def test_an_agent_that_is_stopped_is_a_host_that_is_lost(tmp_path, ssh):
-    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
     with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
         run = Standing(launch)
         os.kill(run.agents[1], signal.SIGSTOP)
@@ -145,11 +145,14 @@ def test_an_agent_that_is_stopped_is_a_host_that_is_lost(tmp_path, ssh):
     assert told(done)[0].startswith("ahbm-launch: host_lost: host b is lost: ")
 
 
+KILL_MY_AGENT = "os.kill(int(open(f'/proc/{os.getppid()}/stat').read().split()[3]), signal.SIGKILL)"
+KILL_IT_ONCE = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': {KILL_MY_AGENT} or signal.pause()"
+"""A run that could end before that is noticed would not need the agent."""
+
+
 def test_an_agent_that_is_killed_comes_again_and_so_do_its_ranks(tmp_path, ssh):
-    """It is killed by its own rank, in whose first incarnation alone."""
-    agent = "open(f'/proc/{os.getppid()}/stat').read().split()[3]"
-    again = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(int({agent}), signal.SIGKILL)"
-    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}")
+    """It is killed by its own rank, in whose first incarnation alone, and without which the run cannot end."""
+    path = script(tmp_path, f"{ALL_REDUCE}\n{KILL_IT_ONCE}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
     path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
     assert (done.exit_code, done.digest) == (0, digest_here(path)), done.stderr
@@ -158,9 +161,7 @@ def test_an_agent_that_is_killed_comes_again_and_so_do_its_ranks(tmp_path, ssh):
 
 def test_an_agent_that_cannot_come_again_leaves_its_ranks_to_the_other(tmp_path, ssh):
     once = f"case $host in b) [ -e {tmp_path}/b ] && {{ echo 'no way to b' >&2; exit 255; }}; touch {tmp_path}/b;; esac"
-    agent = "open(f'/proc/{os.getppid()}/stat').read().split()[3]"
-    again = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(int({agent}), signal.SIGKILL)"
-    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}\nprint('at the end')")
+    path = script(tmp_path, f"{ALL_REDUCE}\n{KILL_IT_ONCE}\n{ALL_REDUCE}\nprint('at the end')")
     done = launched(*SMALL, *HOSTS, "--max-restarts", "1", path, **ssh(once))
     path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
     assert (done.exit_code, done.digest) == (0, digest_here(path)), done.stderr
@@ -168,7 +169,7 @@ def test_an_agent_that_cannot_come_again_leaves_its_ranks_to_the_other(tmp_path,
 
 
 def test_ctrl_c(tmp_path, ssh):
-    path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+    path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
     with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
         Standing(launch)
         launch.process.send_signal(signal.SIGINT)

@@ -35,7 +35,7 @@ class Standing:
 
 def kill_standing(folder: Path, who: str, signum: int = signal.SIGKILL, *flags: str) -> Done:
     """Kill one process of a run that stands; ``who`` is ``sip-1``, ``broker``, ``server`` or ``launcher``."""
-    path = script(folder, f"{ALL_REDUCE}\n{STAND}\n{ALL_REDUCE}")
+    path = script(folder, f"{STAND}\n{ALL_REDUCE}")
     with launching(*RING, "--json", folder / "out.json", *flags, path) as launch:
         run = Standing(launch)
         pids = {"broker": run.broker, "server": run.server, "launcher": launch.pid}
@@ -141,7 +141,7 @@ class TestAStop:
 
     def test_a_signal_to_everybody(self, tmp_path):
         """What a terminal does on Ctrl-C: the whole group of the launcher gets it. The processes leave it to him."""
-        path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+        path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
         with launching(*RING, "--json", tmp_path / "out.json", path) as launch:
             run = Standing(launch)
             for pid in (run.broker, *run.sips.values(), run.server, launch.pid):
@@ -152,7 +152,7 @@ class TestAStop:
         assert_partial(done, "interrupted", "interrupted")
 
     def test_a_second_ctrl_c_does_not_wait(self, tmp_path):
-        path = script(tmp_path, f"{ALL_REDUCE}\n{STAND}")
+        path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
         with launching(*RING, path) as launch:
             Standing(launch)
             launch.process.send_signal(signal.SIGINT)
