@@ -109,7 +109,7 @@ def test_a_sip_that_is_killed_is_named_with_its_host_and_its_last_words(tmp_path
 
 def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
     again = "if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': os.kill(os.getpid(), signal.SIGKILL)"
-    path = script(tmp_path, f"{ALL_REDUCE}\n{KILL_IT_ONCE}\n{ALL_REDUCE}")
+    path = script(tmp_path, f"{ALL_REDUCE}\n{again}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
     path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
     assert (done.exit_code, done.digest) == (0, digest_here(path))
