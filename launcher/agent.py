@@ -12,6 +12,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import argparse  # noqa: E402
+import select  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
@@ -43,7 +44,7 @@ from launcher.hosts.wire import (  # noqa: E402
     encode,
 )
 from launcher.processes import look_at  # noqa: E402
-from launcher.server import Server  # noqa: E402
+from launcher.server import CLOSE_S, Server  # noqa: E402
 from launcher.ticket import read_private  # noqa: E402
 from launcher.trade import SimTrade  # noqa: E402
 from sipsim import VERSION  # noqa: E402
@@ -177,15 +178,29 @@ class _Agent:
         self._beats += 1
 
     def _end(self, why: str) -> None:
-        self._server.close()
+        # The server stays to the last: it removes the folder, also when this process is killed now.
+        is_well = self._end_processes()
         if self._finish_by_s is not None:
             for log in self._leavings.logs():
                 self._send(log)
             for file in self._leavings.files():
                 self._send(file)
         self._send(Left(why))
-        self._leavings.remove()
+        if is_well:
+            self._server.abandon()
+        else:
+            self._server.close()
+            self._leavings.remove()
         self._guard.close(0 if self._way.look() is not None else LINGER_MS)
+
+    def _end_processes(self) -> bool:
+        """Kill all; whether the server has told of all their ends in time."""
+        self._server.kill_all()
+        until_s = time.monotonic() + CLOSE_S
+        while self._pids and not self._server.gone and time.monotonic() < until_s:
+            select.select([self._server], [], [], BEAT_S)
+            self._pass_on()
+        return not self._pids and not self._server.gone
 
     def _send(self, message: FromAgent) -> None:
         # To a launcher that is gone, or that does not know our key, nothing can be sent; a look tells so.
