@@ -326,7 +326,6 @@ ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | R
 ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | Knock | AskDump | Abort | Refused | Parcel
 ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
-
 _PARCEL = b"\x94\xa6parcel"
 _UINTS = {0xCC: 1, 0xCD: 2}
 
@@ -363,13 +362,14 @@ def encode(message: Message) -> bytes:
     return frame
 
 
-def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
+def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a message of protocol {PROTOCOL}") -> Kind:
+    """Bytes by a decoder with a schema, or ``BadFrame``."""
     if len(frame) > MAX_FRAME_BYTES:
         raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     try:
         return decode(frame)
     except (ValueError, RecursionError) as error:
-        raise BadFrame(f"not a message of protocol {PROTOCOL}: {str(error) or type(error).__name__}") from None
+        raise BadFrame(f"not {what}: {str(error) or type(error).__name__}") from None
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
@@ -378,7 +378,7 @@ def decode_for_broker(frame: bytes) -> ToBroker:
     Raises:
         BadFrame: when they are anything else.
     """
-    return _checked(_FOR_BROKER.decode, frame)
+    return checked(_FOR_BROKER.decode, frame)
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
@@ -387,7 +387,7 @@ def decode_for_sip(frame: bytes) -> ToSip:
     Raises:
         BadFrame: when they are anything else.
     """
-    return _checked(_FOR_SIP.decode, frame)
+    return checked(_FOR_SIP.decode, frame)
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
@@ -396,4 +396,4 @@ def decode_for_launcher(frame: bytes) -> ToLauncher:
     Raises:
         BadFrame: when they are anything else.
     """
-    return _checked(_FOR_LAUNCHER.decode, frame)
+    return checked(_FOR_LAUNCHER.decode, frame)

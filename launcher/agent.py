@@ -16,7 +16,6 @@ import select  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
-import tempfile  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -44,7 +43,7 @@ from launcher.hosts.wire import (  # noqa: E402
     encode,
 )
 from launcher.processes import look_at  # noqa: E402
-from launcher.server import CLOSE_S, Server  # noqa: E402
+from launcher.server import CLOSE_S, Server, free_folder  # noqa: E402
 from launcher.ticket import read_private  # noqa: E402
 from launcher.trade import SimTrade  # noqa: E402
 from sipsim import VERSION  # noqa: E402
@@ -84,8 +83,7 @@ class _Agent:
     def __init__(self, bootstrap: Bootstrap, rank: int, address: str, watch_stdin: bool) -> None:
         self._rank = rank
         self._watch_stdin = watch_stdin
-        self._folder = tempfile.mkdtemp(prefix="ahbm-agent-")
-        os.rmdir(self._folder)
+        self._folder = free_folder("ahbm-agent-")
         self._server = Server(SimTrade(), self._folder)
         self._leavings = Leavings(self._folder)
         self._pids: dict[str, int] = {}

@@ -9,10 +9,14 @@ from launcher.server import News
 
 
 class HostSpec(NamedTuple):
-    """A host of a run as it was asked for. ``name`` is for people; empty when all run on this one."""
+    """A host of a run as it was asked for. ``name`` is for people; empty when all run on this one.
+
+    ``is_named``: whether others know it by that name; else its agent tells what it is called.
+    """
 
     name: str = ""
     slots: int | None = None
+    is_named: bool = True
 
 
 class HostJoined(NamedTuple):

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ from launcher.outcome import Outcome
 from launcher.prepare import Prepared
 from launcher.progress import Progress
 from launcher.rundir import RunDir
+from launcher.server import free_folder
 from launcher.suits import faults_of
 from launcher.trace import write_trace
 from sipsim.errors import ConfigError
@@ -145,8 +145,7 @@ def process_start_s() -> float:
 
 def _private_folder() -> str:
     try:
-        folder = tempfile.mkdtemp(prefix="ahbm-")
-        os.rmdir(folder)
+        folder = free_folder("ahbm-")
     except OSError as error:
         raise ConfigError(f"no temporary folder can be made: {error}; set TMPDIR to one that can") from None
     if len(folder) > LONGEST_SOCKET_PATH - len(LONGEST_SOCKET_NAME):

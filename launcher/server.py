@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -221,6 +222,17 @@ class Server:
         """What becomes of who is killed: only the connection ends. Waits until the server has cleaned up."""
         self._socket.close()
         _ = self.status
+
+
+def free_folder(prefix: str) -> str:
+    """The name of a temporary folder that a server can make for its own.
+
+    Raises:
+        OSError: when none can be made.
+    """
+    folder = tempfile.mkdtemp(prefix=prefix)
+    os.rmdir(folder)
+    return folder
 
 
 def _await_folder(server: socket.socket, pid: int) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from broker import wire
+from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.facts import (
     HERE,
@@ -90,8 +91,7 @@ class Supervisor:
 
     def handle(self, fact: Fact, now_s: float) -> list[Command]:
         """Take one fact that is known at ``now_s``, on any clock that does not go back."""
-        self._clock_s += min(max(now_s - self._last_s, 0.0), LONGEST_STEP_S)
-        self._last_s = max(now_s, self._last_s)
+        self._advance(now_s)
         match fact:
             case At():
                 return self._news(fact)
@@ -112,9 +112,13 @@ class Supervisor:
             case Tick():
                 return self._tick()
 
+    def _advance(self, now_s: float) -> None:
+        self._clock_s += min(max(now_s - self._last_s, 0.0), LONGEST_STEP_S)
+        self._last_s = max(now_s, self._last_s)
+
     def note(self, message: ToLauncher, now_s: float) -> list[Command]:
         """Take one message of the broker; ``Outcome`` takes it too."""
-        self.handle(Looks(self._words), now_s)
+        self._advance(now_s)
         match message:
             case wire.Started():
                 self._began = True
@@ -149,9 +153,7 @@ class Supervisor:
 
     def _may_tell(self, host: int, name: str) -> bool:
         """A host's agent tells of the ranks that run there now, and of nobody else."""
-        if host == HERE:
-            return True
-        return any(sip_name(rank.number) == name for rank in self.ranks if rank.site.index == host)
+        return host == HERE or any(sip_name(r.number) == name for r in self.ranks if r.site.index == host)
 
     def _started(self, news: Started) -> list[Command]:
         number = rank_of(news.name)
@@ -333,7 +335,7 @@ class Supervisor:
 
     def _note_sync(self, sync: Sync) -> list[Command]:
         self._sync, self._sync_s = sync, self._clock_s
-        if (sync.last or sync.phase == "ending") and self._ending_s is None:
+        if (sync.last or sync.phase == Phase.ENDING.value) and self._ending_s is None:
             self._ending_s = self._clock_s
         for sip in sync.sips:
             self.ranks[sip.rank].note(sip)

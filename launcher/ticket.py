@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from sipsim.host.script import find_script
 from sipsim.job import Job
 from sipsim.plan import Plan
 from sipsim.seat import Seat
+
+Kind = TypeVar("Kind")
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,13 +51,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Raises:
             ConfigError: when it is no ticket, or one of another version.
         """
-        try:
-            version = msgspec.json.decode(text, type=_Version).version
-            if version != VERSION:
-                raise ConfigError(f"{where} was written by version {version}, this is {VERSION}; install one version")
-            return msgspec.json.decode(text, type=Ticket)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise ConfigError(f"{where} is no ticket of ahbm-launch: {error}") from None
+        return of_this_version(text, Ticket, where, "is no ticket")
 
     def prepare(self) -> tuple[Plan, Job]:
         """Change to its folder and make the plan.
@@ -72,6 +69,21 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class _Version(msgspec.Struct):
     version: str
+
+
+def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> Kind:
+    """A struct with a ``version`` from its JSON, which must be of this one: that is looked at first.
+
+    Raises:
+        ConfigError: when it is of another version, or the text at ``where`` is something else.
+    """
+    try:
+        version = msgspec.json.decode(text, type=_Version).version
+        if version != VERSION:
+            raise ConfigError(f"{where} was written by version {version}, this is {VERSION}; install one version")
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} {otherwise} of ahbm-launch: {error}") from None
 
 
 def write_private(path: Path, text: str) -> None:

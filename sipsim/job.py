@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from broker.wire import BadFrame
+from broker.wire import checked
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +69,9 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunRecord, ...]
 
 
+_OUTCOME = msgspec.json.Decoder(RankOutcome)
+
+
 def to_bytes(thing: msgspec.Struct) -> bytes:
     """A struct of this module as JSON."""
     return msgspec.json.encode(thing)
@@ -80,10 +83,7 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
     Raises:
         BadFrame: for all other bytes.
     """
-    try:
-        return msgspec.json.decode(blob, type=RankOutcome)
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"not the outcome of a rank: {str(error) or type(error).__name__}") from None
+    return checked(_OUTCOME.decode, blob, "the outcome of a rank")
 
 
 def builtins(thing: msgspec.Struct) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 A file of records, each whole or not there: a parcel to a peer, or a mark. A mark at ``t`` says that everything which
 the SIP sends before ``t`` stands above it. What a kill left half written is cut off by the next who opens the file.
-It survives the death of its process, not that of its machine: nothing waits for the disk. What was
-sent since it was last written may be missing, which a successor makes again without having it compared.
+It survives the death of its process, not that of its machine: nothing waits for the disk. What was sent since it
+was last written may be missing, which a successor makes again without having it compared.
 
 A successor writes a file of its own, which begins with what its predecessor left and takes its place: a predecessor
 that lives on somewhere, unheard, writes where nobody reads.
@@ -169,8 +169,10 @@ class PacketLog:
     def _take_in(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
             (time_ps,) = _TIME.unpack(body)
-            self.logged_ps = time_ps if time_ps <= MAX_PS else self.logged_ps
-            return bool(time_ps <= MAX_PS)
+            if time_ps > MAX_PS:
+                return False
+            self.logged_ps = time_ps
+            return True
         parcel = _parcel(body)
         if parcel is None or parcel.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
             return False

@@ -7,7 +7,7 @@ from pathlib import Path
 from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
 from launcher.outcome import Outcome
 from launcher.ticket import write_private
 from sipsim.errors import ConfigError
@@ -23,16 +23,15 @@ def run_by_mpi(request: Request, attention: Attention) -> Outcome:
     return run_on_agents(request, attention, MpiStarter(request))
 
 
-class MpiStarter:
+class MpiStarter(OneForAll):
     """One mpiexec for all; see ``launcher.hosts.starters.Starter``.
 
     It hands its standard input to one process at most, so the bootstrap is a file for its owner alone, in the run's
-    folder or in AHBM_SHARED_DIR, where all hosts must see it.
+    folder or in AHBM_SHARED_DIR, where all hosts must see it. An MPI job that has lost a process is over.
     """
 
-    can_revive = False
-
     def __init__(self, request: Request) -> None:
+        super().__init__()
         self.specs = specs_of(request.hosts, WHY)
         self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
@@ -42,8 +41,6 @@ class MpiStarter:
         self._bootstrap = Path(shared or request.run_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
         if shared and not self._bootstrap.parent.is_dir():
             raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
-        self._running: list[Running] = []
-        self._told = False
 
     def begin(self, boot: Boot) -> None:
         """All by one mpiexec."""
@@ -57,16 +54,6 @@ class MpiStarter:
             argv += ["-ppn", "1", "-hosts", ",".join(names)]
         argv += ["sh", "-c", agent_command("--bootstrap", str(self._bootstrap))]
         self._running.append(Running(argv, self._run_dir / "mpiexec.words"))
-
-    def revive(self, host: int) -> None:
-        """An MPI job that has lost a process is over."""
-
-    def ended(self) -> list[StarterEnded]:
-        """All at once."""
-        if self._told or not self._running[0].has_ended:
-            return []
-        self._told = True
-        return [self._running[0].ending(None)]
 
     def close(self) -> None:
         """SIGTERM once, and no file is left."""

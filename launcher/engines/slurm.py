@@ -11,7 +11,7 @@ from launcher.engines.base import ENGINES, Request
 from launcher.environment import MOST_DIGITS
 from launcher.facts import HostSpec
 from launcher.hosts.agents import run_on_agents
-from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
 from launcher.outcome import Outcome
 from sipsim.errors import ConfigError
 
@@ -28,25 +28,24 @@ def run_by_slurm(request: Request, attention: Attention) -> Outcome:
     return run_on_agents(request, attention, SlurmStarter(request))
 
 
-class SlurmStarter:
+class SlurmStarter(OneForAll):
     """One srun for all; see ``launcher.hosts.starters.Starter``.
 
     Slurm keeps a step's standard input for its tasks, so the bootstrap needs no file, and its end is the agents' end.
+    It gives a node that has failed back to nobody.
     """
 
     rank_names = (NODE_RANK,)
 
     def __init__(self, request: Request) -> None:
+        super().__init__()
         self._srun = program("srun", WHY)
         self._inside = JOB in os.environ
         self.specs = specs_of(request.hosts, WHY) if request.hosts else of_the_allocation(os.environ)
         # With a budget for restarts the loss of one host must not be that of all.
         self._kill_all = request.max_restarts == 0
-        self.can_revive = False
         self._folder = Path(request.run_dir)
         self._name = f"ahbm-{self._folder.name}"
-        self._running: list[Running] = []
-        self._told = False
 
     def begin(self, boot: Boot) -> None:
         """All by one srun, which must neither wait for cores nor end a run because one task is done."""
@@ -54,20 +53,10 @@ class SlurmStarter:
         argv = [self._srun, f"-K{int(self._kill_all)}", "--wait=0", "-O", "-N", str(n_hosts), "-n", str(n_hosts)]
         argv += ["--ntasks-per-node=1", "--export=ALL", "--mpi=none", "-J", self._name]
         argv += ["--overlap"] if self._inside else []
-        names = [spec.name for spec in self.specs if spec.name]
+        names = [spec.name for spec in self.specs if spec.is_named]
         argv += ["-w", ",".join(names)] if names else []
         argv += ["sh", "-c", agent_command("--stdin")]
         self._running.append(Running(argv, self._folder / "srun.words", boot(None)))
-
-    def revive(self, host: int) -> None:
-        """Slurm gives a node that has failed back to nobody."""
-
-    def ended(self) -> list[StarterEnded]:
-        """All at once."""
-        if self._told or not self._running[0].has_ended:
-            return []
-        self._told = True
-        return [self._running[0].ending(None)]
 
     def close(self) -> None:
         """SIGTERM once; a step that does not mind it is cancelled by its number."""
@@ -101,4 +90,4 @@ def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
     told = next((environ[name] for name in NODES if name in environ), "")
     if not (told.isascii() and told.isdigit()) or len(told) > MOST_DIGITS or not 1 <= int(told) <= MAX_RANK + 1:
         raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} tells the number of nodes; give --hosts")
-    return [HostSpec(f"node {number}") for number in range(int(told))]
+    return [HostSpec(f"node {number}", is_named=False) for number in range(int(told))]

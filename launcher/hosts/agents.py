@@ -63,7 +63,7 @@ class Agents:
         self.meeting = None
         self.is_here = False
         self._looks: list[dict[str, Look]] = [{} for _ in self.specs]
-        self._address = launcher_address([spec.name for spec in starter.specs if " " not in spec.name], request.bind)
+        self._address = launcher_address([spec.name for spec in starter.specs if spec.is_named], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
@@ -127,14 +127,9 @@ class Agents:
         self._starter.revive(host)
 
     def disturb(self, kind: str, host: str) -> bool:
-        """An agent can be told to kill itself; one that is cut off is not heard any more, and hears nothing."""
+        """An agent can be told to kill itself. Who is to cut a host off is another program."""
         names = [post.name for post in self._muster.posts]
-        if host not in names or not self._muster.posts[names.index(host)].is_up:
-            return False
-        if kind == "agent":
-            return self._tell(names.index(host), Die())
-        self._muster.posts[names.index(host)].muted = True
-        return True
+        return kind == "agent" and host in names and self._tell(names.index(host), Die())
 
     def waits_for(self, ranks: list[int]) -> None:
         """They will come."""
@@ -218,8 +213,6 @@ class Agents:
 
     def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
         post = self._muster.posts[host]
-        if post.muted:
-            return []
         post.heard_s = now_s
         match message:
             case Passed():
@@ -266,7 +259,7 @@ class Agents:
 
     def _tell(self, host: int, message: ToAgent) -> bool:
         post = self._muster.posts[host]
-        return post.routing_id is not None and (post.muted or self._send(post.routing_id, message))
+        return post.routing_id is not None and self._send(post.routing_id, message)
 
     def _send(self, name: bytes, message: ToAgent) -> bool:
         try:

@@ -9,6 +9,7 @@ import msgspec
 
 from broker.mail import SILENCE_S
 from broker.security import AgentKeys, is_loopback
+from launcher.ticket import of_this_version
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 
@@ -47,23 +48,13 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Raises:
             ConfigError: when it is something else.
         """
-        try:
-            version = msgspec.json.decode(text, type=_Version).version
-            if version != VERSION:
-                raise ConfigError(f"{where} was written by version {version}, this is {VERSION}; install one version")
-            return msgspec.json.decode(text, type=Bootstrap)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{where} holds no bootstrap of ahbm-launch: {error}") from None
+        return of_this_version(text, Bootstrap, where, "holds no bootstrap")
 
     def keys_of(self, node_rank: int) -> AgentKeys | None:
         """The keys of the agent of that host."""
         if not self.keys:
             return None
         return self.keys[0] if self.node_rank is not None else self.keys[node_rank]
-
-
-class _Version(msgspec.Struct):
-    version: str
 
 
 def host_of(endpoint: str) -> str:

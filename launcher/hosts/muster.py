@@ -26,10 +26,7 @@ LONGEST_GAP_S = 0.7
 
 @dataclass
 class Post:
-    """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone.
-
-    ``muted``: the user wants it to be as if cut off.
-    """
+    """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone."""
 
     name: str
     routing_id: bytes | None = None
@@ -42,7 +39,6 @@ class Post:
     starter_words: str = ""
     is_reachable: bool = True
     given_up: bool = False
-    muted: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -74,7 +70,8 @@ class Muster:
 
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
         self._names = [spec.name.partition(".")[0] for spec in specs] if by_name else []
-        self.posts = [Post(spec.name or f"node {number}") for number, spec in enumerate(specs)]
+        self._specs = specs
+        self.posts = [Post(spec.name) for spec in specs]
         self._silence_s = silence_s
         self._looked_s: float | None = None
         self._lost_s = 0.0
@@ -104,7 +101,7 @@ class Muster:
         if hello.version != VERSION:
             why = f"{post.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
             return TurnedAway(host, why)
-        name = post.name if not post.name.startswith("node ") else hello.name
+        name = post.name if self._specs[host].is_named else hello.name
         self.posts[host] = Post(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host
 

@@ -100,9 +100,7 @@ def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
 class Running:
     """One process of ours that starts agents: in a group of its own, with what it says in a file."""
 
-    def __init__(
-        self, argv: Sequence[str], words: Path, stdin: str | None = None, env: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, argv: Sequence[str], words: Path, stdin: str | None = None) -> None:
         self._words = words
         with words.open("ab") as out:
             self.process = subprocess.Popen(
@@ -111,7 +109,6 @@ class Running:
                 stdout=out,
                 stderr=out,
                 process_group=0,
-                env=None if env is None else {**os.environ, **env},
             )
         if stdin is not None and self.process.stdin is not None:
             # It stays open: its end would be the agent's.
@@ -152,6 +149,26 @@ class Running:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+class OneForAll:
+    """What starters share that get all agents onto their hosts by one process: nobody of them is started again."""
+
+    can_revive = False
+
+    def __init__(self) -> None:
+        self._running: list[Running] = []
+        self._told = False
+
+    def revive(self, host: int) -> None:
+        """Its end is that of them all."""
+
+    def ended(self) -> list[StarterEnded]:
+        """All at once, told once."""
+        if self._told or not all(running.has_ended for running in self._running):
+            return []
+        self._told = True
+        return [running.ending(None) for running in self._running]
 
 
 def end_all(running: Sequence[Running], before_the_end: Callable[[], None] = lambda: None) -> None:

@@ -4,12 +4,13 @@ Up: facts of an agent and of the server that it passes on. Down: orders for that
 """
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta
 
-from broker.terms import MAX_FRAME_BYTES
+from broker.wire import BadFrame, Kind, checked
 from launcher.names import is_sip_name
 from launcher.server import Fit, News, Unfit, news_from
 
@@ -40,15 +41,19 @@ class Hello(_Message, tag="hello", frozen=True):
     folder: Text
 
 
-class Passed(_Message, tag="news", frozen=True):
-    """News of the agent's server, as JSON."""
+class _OfServers(_Message, frozen=True):
+    """What servers say or take, passed on as the JSON that it is."""
 
     line: Text
 
-    @staticmethod
-    def of(fields: list[Any]) -> "Passed":
-        """From what the server said."""
-        return Passed(json.dumps(fields))
+    @classmethod
+    def of(cls, fields: list[Any]) -> Self:
+        """From its fields."""
+        return cls(json.dumps(fields))
+
+
+class Passed(_OfServers, tag="news", frozen=True):
+    """News of the agent's server."""
 
     def news(self) -> News:
         """What it is.
@@ -95,15 +100,8 @@ class Left(_Message, tag="left", frozen=True):
     why: Text
 
 
-class Order(_Message, tag="order", frozen=True):
-    """An order for the agent's server, as JSON."""
-
-    line: Text
-
-    @staticmethod
-    def of(fields: list[Any]) -> "Order":
-        """From what the server takes."""
-        return Order(json.dumps(fields))
+class Order(_OfServers, tag="order", frozen=True):
+    """An order for the agent's server."""
 
     @property
     def fields(self) -> list[Any]:
@@ -149,12 +147,7 @@ def decode_from_agent(frame: bytes) -> FromAgent:
     Raises:
         BadWords: when they are anything else.
     """
-    try:
-        if len(frame) > MAX_FRAME_BYTES:
-            raise BadWords(f"a frame of {len(frame)} bytes")
-        return _UP.decode(frame)
-    except (ValueError, RecursionError) as error:
-        raise BadWords(str(error)) from None
+    return _checked(_UP.decode, frame)
 
 
 def decode_to_agent(frame: bytes) -> ToAgent:
@@ -163,7 +156,11 @@ def decode_to_agent(frame: bytes) -> ToAgent:
     Raises:
         BadWords: when they are anything else.
     """
+    return _checked(_DOWN.decode, frame)
+
+
+def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
     try:
-        return _DOWN.decode(frame)
-    except (ValueError, RecursionError) as error:
+        return checked(decode, frame, "what agents and launchers say")
+    except BadFrame as error:
         raise BadWords(str(error)) from None

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.wire import BadFrame
+from broker.wire import BadFrame, checked
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, place_name, pointers
 from sipsim.pe.ipcq_messages import Place
 from sipsim.units import format_time_ps
+
+_DUMP = msgspec.json.Decoder(SipDump)
 
 
 class Wait(NamedTuple):
@@ -36,7 +38,7 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     Raises:
         BadFrame: for a dump that is none, or that tells of a wait at a queue which no dump has.
     """
-    dumps = [_dump_from(blob) for blob in blobs]
+    dumps = [checked(_DUMP.decode, blob, "the dump of a SIP") for blob in blobs]
     waits = list(_all_waits(dumps))
     cycle = find_cycle(waits)
     roots = cycle or find_roots(waits)
@@ -55,13 +57,6 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
     facts["cycle"] = [list(wait.task.place) for wait in cycle]
     return Explanation(headline, "\n".join(lines), facts)
-
-
-def _dump_from(blob: bytes) -> SipDump:
-    try:
-        return msgspec.json.decode(blob, type=SipDump)
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"not the dump of a SIP: {str(error) or type(error).__name__}") from None
 
 
 def find_cycle(waits: list[Wait]) -> list[Wait]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from broker.terms import MAX_FRAME_BYTES, MAX_PS
-from broker.wire import BadFrame
+from broker.wire import checked
 from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
 
 
@@ -56,11 +56,7 @@ def decode(body: bytes) -> Freight | CreditPacket:
     Raises:
         BadFrame: for all other bytes.
     """
-    try:
-        found: Freight | CreditPacket = _DECODER.decode(body).packet()
-        return found
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"not the body of a packet: {str(error) or type(error).__name__}") from None
+    return checked(_DECODER.decode, body, "the body of a packet").packet()
 
 
 # --- bodies ---------------------------------------------------------------------------------------------------
@@ -153,4 +149,5 @@ class _CreditBody(_Body, tag=_CREDIT):
         return CreditPacket(self.dst_cube, self.dst_pe, credit)
 
 
-_DECODER = msgspec.msgpack.Decoder(_MessageBody | _CreditAsMessageBody | _CreditBody)
+_Bodies = _MessageBody | _CreditAsMessageBody | _CreditBody
+_DECODER: "msgspec.msgpack.Decoder[_Bodies]" = msgspec.msgpack.Decoder(_Bodies)

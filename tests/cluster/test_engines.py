@@ -83,3 +83,20 @@ def test_by_hand_on_four_hosts(hosts: Hosts):
     assert f"# digest {DIGEST}" in table
     assert [sip.wait(END_S) for sip in sips] == [0, 0, 0, 0]
     assert list(tickets.iterdir()) == []
+
+
+@pytest.mark.cluster("hosts")
+@pytest.mark.parametrize("kind", [pytest.param("slurm", marks=pytest.mark.cluster("slurm"))])
+def test_in_an_allocation(kind: str, hosts: Hosts):
+    """As in the README: the nodes are those of the allocation, and nobody names them or the engine.
+
+    Planted: the names under which people see nodes told to srun, which knows no ``node 0``.
+    """
+    with CLUSTERS[kind](hosts) as env:
+        command = ["salloc", "-N", 4, sys.executable, "-m", "launcher", "--engine", "auto", *DEFAULT]
+        around = {**os.environ, **env, "PYTHONPATH": str(CHECKOUT)}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        launch = hosts.head.run([*map(str, command)], env=around, **pipes)
+        table, said = launch.communicate(timeout=END_S)
+    assert launch.returncode == 0, said
+    assert f"# digest {DIGEST}" in table

@@ -94,7 +94,7 @@ def test_where_others_number_the_hosts_names_decide():
 
 
 def test_a_host_without_a_name_gets_that_of_its_agent():
-    muster = Muster([HostSpec("node 0")], silence_s=SILENCE_S)
+    muster = Muster([HostSpec("node 0", is_named=False)], silence_s=SILENCE_S)
     muster.seat(b"id", "0", hello(0, "n17"), 0.0)
     assert muster.posts[0].name == "n17"
 
