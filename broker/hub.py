@@ -9,10 +9,10 @@ passed over.
 from collections.abc import Iterable
 from enum import Enum
 
-from broker.explain import explain
+from broker.ids import LAUNCHER, Channel, who_is
 from broker.membership import Membership
-from broker.terms import LAUNCHER, Channel, who_is
-from broker.timesync import ProtocolError, Quiet, TimeSync, least
+from broker.sync.explain import explain
+from broker.sync.timesync import ProtocolError, Quiet, TimeSync, least
 from broker.wire import (
     Abort,
     AskDump,

@@ -4,7 +4,7 @@ Every SIP derives the whole plan from the same config by itself; its ``Join`` ca
 SIPs that would simulate different systems are refused before anything runs.
 """
 
-from broker.terms import PROTOCOL, address_of, who_is
+from broker.ids import PROTOCOL, address_of, who_is
 from broker.wire import Join
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
 
-from broker.gazette import Gazette
 from broker.hub import Hub, Out, Phase
-from broker.mail import SILENCE_S, BrokerMail
-from broker.mails import mail_for
-from broker.placement import Placement
-from broker.security import BrokerKeys
-from broker.terms import LAUNCHER, Channel
+from broker.ids import LAUNCHER, Channel
+from broker.mail.base import SILENCE_S, BrokerMail
+from broker.mail.connection_warnings import Gazette
+from broker.mail.kinds import mail_for
+from broker.security.keys import BrokerKeys
+from broker.sync.colocation import Placement
 from broker.wire import BadFrame, Failed, Knock, Message, decode_for_broker, encode
 
 Letter = tuple[int | None, bytes]

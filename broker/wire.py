@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from broker.terms import (
+from broker.ids import (
     MAX_FRAME_BYTES,
     PROTOCOL,
     Blob,

@@ -25,7 +25,7 @@ from sipsim.engine import Engine
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route, SipGraph
 from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
-from sipsim.system import System
+from sipsim.system.system import System
 
 CYCLE_PS = 1000
 FLIT_BYTES = 64

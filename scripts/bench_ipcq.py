@@ -22,8 +22,8 @@ import simpy
 from sipsim.config.load import load
 from sipsim.config.override import Override
 from sipsim.dtypes import DTYPES
-from sipsim.plan import Plan
-from sipsim.sip import Sip
+from sipsim.plan.plan import Plan
+from sipsim.sip.sip import Sip
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
 

@@ -33,17 +33,17 @@ import zmq
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from broker.mail import SipMail
-from broker.mails import MAIL_KINDS, MailKind
+from broker.ids import BROKER, PROTOCOL, Channel
+from broker.mail.base import SipMail
+from broker.mail.kinds import MAIL_KINDS, MailKind
 from broker.process import run_broker
-from broker.terms import BROKER, PROTOCOL, Channel
 from broker.wire import AskStatus, Failed, Finished, Join, RankFailed, RankResult, decode_for_launcher, encode
-from launcher.run import OBJECTS_BETWEEN_COLLECTIONS
+from launcher.run.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.engine import Engine
-from sipsim.participant import Participant
-from sipsim.process import run_participant
-from sipsim.seat import Seat
-from sipsim.session import Session
+from sipsim.node.process import run_participant
+from sipsim.node.process_spec import Seat
+from sipsim.sync.client import Participant
+from sipsim.sync.session import Session
 
 LOOKAHEAD_PS = 500_000
 MEAN_PS = 500_000

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 
-from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
-from launcher.outcome import Outcome
+from launcher.report.outcome import Outcome
+from launcher.supervise.signals import Attention
 from sipsim.errors import ConfigError
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.mail import SILENCE_S
-from launcher.attention import Attention
-from launcher.outcome import Outcome
-from launcher.progress import Progress
-from sipsim.job import Job
-from sipsim.plan import Plan
+from broker.mail.base import SILENCE_S
+from launcher.report.outcome import Outcome
+from launcher.report.progress import Progress
+from launcher.supervise.signals import Attention
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
 from sipsim.registry import Registry
 
 
@@ -16,12 +16,12 @@ class Request(NamedTuple):
     """``run_dir``: a private folder for sockets, logs, evidence. ``started_s``: when the command started, monotonic.
 
     ``explain``: say at the end how synchronisation stood.
-    ``mail``: one of ``broker.mails.MAIL_KINDS``, for engines with more than one process.
+    ``mail``: one of ``broker.mail.kinds.MAIL_KINDS``, for engines with more than one process.
     ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
     ``max_restarts``: deaths of a run that are made good. ``deadlines``: whether silence is a failure at all.
     ``silence_s``: after how long that of another host is one, None for never.
     ``log_dir``: a folder for the ranks' logs, "" for none. ``tee``: ranks whose output is shown, None for all.
-    ``faults``: specs of ``sipsim.faults``, none of them random. ``keep_dir``: for packet logs, "" for none;
+    ``faults``: specs of ``sipsim.faults.plan``, none of them random. ``keep_dir``: for packet logs, "" for none;
     with ``resume`` those are read first.
     """
 

@@ -4,15 +4,15 @@ import sys
 import time
 
 from broker.hub import Hub
-from broker.mail import PostOffice
-from broker.terms import BROKER, LAUNCHER
+from broker.ids import BROKER, LAUNCHER
+from broker.mail.base import PostOffice
 from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
-from launcher.attention import Attention, StopNow
 from launcher.engines.base import ENGINES, Request
-from launcher.explain import explanation
-from launcher.outcome import Outcome, RunError
-from sipsim.member import Member
-from sipsim.seat import Seat
+from launcher.report.explain import explanation
+from launcher.report.outcome import Outcome, RunError
+from launcher.supervise.signals import Attention, StopNow
+from sipsim.node.process_spec import Seat
+from sipsim.node.sip_node import Member
 
 
 class InProcess:

@@ -4,13 +4,13 @@ import contextlib
 import os
 from pathlib import Path
 
-from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
-from launcher.hosts.agents import run_on_agents
+from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, StarterEnded, specs_of
-from launcher.outcome import Outcome
-from launcher.ticket import write_private
-from launcher.watch import say
+from launcher.processes.ticket import write_private
+from launcher.report.outcome import Outcome
+from launcher.supervise.signals import Attention
+from launcher.supervise.watchdog import say
 from sipsim.errors import ConfigError
 
 WHY = "--engine k8s"

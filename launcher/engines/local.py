@@ -1,10 +1,10 @@
 """One process for each SIP and one for the broker, on this machine, over sockets in a private folder."""
 
-from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
-from launcher.hosts.here import Here
-from launcher.hosts.loop import run_processes
-from launcher.outcome import Outcome
+from launcher.hosts.local_host import Here
+from launcher.hosts.run_loop import run_processes
+from launcher.report.outcome import Outcome
+from launcher.supervise.signals import Attention
 
 
 @ENGINES.register("local")

@@ -4,12 +4,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
-from launcher.hosts.agents import run_on_agents
+from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
-from launcher.outcome import Outcome
-from launcher.ticket import write_private
+from launcher.processes.ticket import write_private
+from launcher.report.outcome import Outcome
+from launcher.supervise.signals import Attention
 from sipsim.errors import ConfigError
 
 WHY = "--engine mpi"

@@ -5,14 +5,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.terms import MAX_RANK
-from launcher.attention import Attention
+from broker.ids import MAX_RANK
 from launcher.engines.base import ENGINES, Request
-from launcher.environment import MOST_DIGITS
-from launcher.facts import HostSpec
-from launcher.hosts.agents import run_on_agents
+from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
-from launcher.outcome import Outcome
+from launcher.processes.environment import MOST_DIGITS
+from launcher.report.outcome import Outcome
+from launcher.supervise.facts import HostSpec
+from launcher.supervise.signals import Attention
 from sipsim.errors import ConfigError
 
 WHY = "--engine slurm"

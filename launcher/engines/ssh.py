@@ -4,11 +4,11 @@ import random
 import time
 from pathlib import Path
 
-from launcher.attention import Attention
 from launcher.engines.base import ENGINES, Request
-from launcher.hosts.agents import run_on_agents
+from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
-from launcher.outcome import Outcome
+from launcher.report.outcome import Outcome
+from launcher.supervise.signals import Attention
 
 WHY = "--engine ssh"
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from broker.security import JobKeys
+from broker.security.keys import JobKeys
 from launcher.engines.base import Request
-from launcher.facts import Fact, HostSpec
-from launcher.processes import Look
-from launcher.server import Server
+from launcher.processes.fork_server import Server
+from launcher.processes.process_state import Look
+from launcher.supervise.facts import Fact, HostSpec
 
 
 class Crew(Protocol):

@@ -7,9 +7,9 @@ import struct
 
 import msgspec
 
-from broker.mail import SILENCE_S
-from broker.security import AgentKeys, is_loopback
-from launcher.ticket import of_this_version
+from broker.mail.base import SILENCE_S
+from broker.security.keys import AgentKeys, is_loopback
+from launcher.processes.ticket import of_this_version
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from launcher.facts import HostSpec, how
+from launcher.supervise.facts import HostSpec, how
 from sipsim.errors import ConfigError
 
 Boot = Callable[[int | None], str]
@@ -67,7 +67,7 @@ def agent_command(*flags: str) -> str:
     if told:
         return f"exec {told} {words}"
     python, root = shlex.quote(sys.executable), shlex.quote(str(Path(__file__).resolve().parents[2]))
-    ours = f"cd {root} && exec {python} -m launcher.agent {words}"
+    ours = f"cd {root} && exec {python} -m launcher.hosts.agent {words}"
     return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {ours}; else exec ahbm-agent {words}; fi"
 
 

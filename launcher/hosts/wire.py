@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from broker.wire import BadFrame, Kind, checked
-from launcher.names import is_sip_name
-from launcher.server import Fit, News, Unfit, news_from
+from launcher.processes.fork_server import Fit, News, Unfit, news_from
+from launcher.processes.names import is_sip_name
 
 PIECE_BYTES = 2**20
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]

@@ -20,7 +20,7 @@ from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
-from sipsim.system import System
+from sipsim.system.system import System
 
 NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
 

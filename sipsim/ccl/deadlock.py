@@ -10,7 +10,7 @@ import msgspec
 
 from broker.wire import BadFrame, checked
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, place_name, pointers
-from sipsim.pe.ipcq_messages import Place
+from sipsim.ipcq.messages import Place
 from sipsim.units import format_time_ps
 
 _DUMP = msgspec.json.Decoder(SipDump)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sipsim.pe.ipcq_messages import Place, Waiting
-from sipsim.pe.queue_pair import QueuePair
+from sipsim.ipcq.messages import Place, Waiting
+from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.units import format_time_ps
 
 if TYPE_CHECKING:
-    from sipsim.sip import Sip
+    from sipsim.sip.sip import Sip
 
 
 class QueueState(msgspec.Struct, frozen=True):

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
-from sipsim.address import PhysAddr
 from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.config.model import IpcqKnobs, RankPer
 from sipsim.config.rules import ring_overflow
 from sipsim.errors import ConfigError
+from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
-from sipsim.system import System
+from sipsim.system.system import System
+from sipsim.topology.address import PhysAddr
 
 
 class PePlace(NamedTuple):

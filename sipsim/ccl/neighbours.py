@@ -7,7 +7,7 @@ are in :mod:`sipsim.ccl.tables`.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sipsim.system import System
+    from sipsim.system.system import System
 
 OPPOSITE = {
     "E": "W",

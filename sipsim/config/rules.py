@@ -7,17 +7,17 @@ settings of one algorithm. Nothing here reads a file.
 
 from collections.abc import Callable
 
-from sipsim.address import CUBE_BITS
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.check import convert_part
 from sipsim.config.document import Document, Path, Problem, dotted, shown
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
 from sipsim.errors import ConfigError
+from sipsim.ipcq.flits import HEADER_BYTES
 from sipsim.links.base import LINK_KINDS
-from sipsim.pe.flits import HEADER_BYTES
 from sipsim.registry import UnknownName, unknown_name
-from sipsim.topologies.base import TOPOLOGIES
-from sipsim.topology import build_links
+from sipsim.topology.address import CUBE_BITS
+from sipsim.topology.base import TOPOLOGIES
+from sipsim.topology.build import build_links
 
 MIB = 2**20
 SIPS: Path = ("system", "sips")

@@ -8,7 +8,7 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.seeded import NONE_WRONG, Wrong, compare, expected_row, seeded_tensor
 from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
-from sipsim.job import Job, RunRecord
+from sipsim.plan.job import Job, RunRecord
 
 
 class CollectiveJob:

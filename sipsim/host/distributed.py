@@ -16,10 +16,10 @@ from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.ccl.install import PePlace
 from sipsim.errors import NotKept
 from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
-from sipsim.job import RunRecord
-from sipsim.pe.task import Task
-from sipsim.resources import PeakMemory
-from sipsim.sip import Sip
+from sipsim.plan.job import RunRecord
+from sipsim.record.resources import PeakMemory
+from sipsim.sip.sip import Sip
+from sipsim.task import Task
 from sipsim.tl.words import TL
 
 BACKEND = "ahbm"

@@ -1,4 +1,4 @@
-"""A host script: one message between the two PEs of a :class:`~sipsim.probe.ProbePlan`. Its argument is its bytes."""
+"""A host script: one message between the two PEs of a ``sipsim.plan.probe.ProbePlan``. Its argument is its bytes."""
 
 import sys
 from typing import Any

@@ -19,7 +19,7 @@ from greenlet import greenlet
 
 from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.pe.task import Task
+from sipsim.task import Task
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.address import VIRTUAL_BIT, PhysAddr
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import MemoryAccessError
 from sipsim.host.calls import HostCalls, host_call
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.memory import MemoryStore
+from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
+from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 
 ALIGN_BYTES = 256
 

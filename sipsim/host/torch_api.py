@@ -12,7 +12,7 @@ from sipsim.host.calls import host_call
 from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of, pointer_to
-from sipsim.sip import Sip
+from sipsim.sip.sip import Sip
 
 
 class Torch:

@@ -10,21 +10,21 @@ from functools import partial
 from typing import NamedTuple
 
 from broker.wire import BadFrame
-from sipsim.address import PhysAddr
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.io.departures import Departures
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
+from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
 from sipsim.noc.virtual_channels import COMM, CREDIT
 from sipsim.pe.dma import MemoryTiming
-from sipsim.pe.flits import WireFormat
-from sipsim.pe.ipcq import PeIpcq
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.pe.queue_pair import QueuePair
-from sipsim.plan import Plan
-from sipsim.session import Session
+from sipsim.plan.plan import Plan
+from sipsim.sync.session import Session
+from sipsim.topology.address import PhysAddr
 
 Ps = int
 

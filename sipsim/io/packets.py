@@ -10,9 +10,9 @@ import msgpack
 import msgspec
 from msgspec import Meta
 
-from broker.terms import MAX_FRAME_BYTES, MAX_PS
+from broker.ids import MAX_FRAME_BYTES, MAX_PS
 from broker.wire import checked
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 
 
 class Freight(NamedTuple):

@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from sipsim.address import PhysAddr
 from sipsim.config.model import Resolved
 from sipsim.links.base import LinkKind
+from sipsim.topology.address import PhysAddr
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 PORTS = ("E", "W", "N", "S")

@@ -9,15 +9,15 @@ and on the edges that they share the fabric arbitrates.
 from collections.abc import Callable
 from typing import Protocol
 
-from sipsim.address import PhysAddr
 from sipsim.config.model import ComponentsFile, MemoryCost, TcmCost
 from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
-from sipsim.memory import MemoryStore
+from sipsim.ipcq.flits import WireFormat
+from sipsim.memory.store import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, SipGraph
 from sipsim.noc.virtual_channels import COMM, COMPUTE
-from sipsim.pe.flits import WireFormat
+from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sipsim.address import SPACES, PhysAddr
 from sipsim.dtypes import DType
 from sipsim.errors import IpcqTypeMismatch, KernelError
-from sipsim.pe.ipcq import Source
-from sipsim.pe.ipcq_messages import Message, Received
-from sipsim.pe.receives import CopyTo, Receive
-from sipsim.pe.task import Task
+from sipsim.ipcq.messages import Message, Received
+from sipsim.ipcq.pe_ipcq import Source
+from sipsim.ipcq.receives import CopyTo, Receive
+from sipsim.record.trace import TraceLine
+from sipsim.task import Task
 from sipsim.tl.values import Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
-from sipsim.trace import TraceLine
+from sipsim.topology.address import SPACES, PhysAddr
 
 if TYPE_CHECKING:
-    from sipsim.sip import Pe, Sip
+    from sipsim.sip.sip import Pe, Sip
 
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 

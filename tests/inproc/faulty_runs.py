@@ -16,8 +16,8 @@ import msgspec
 from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
-from broker.mail import Letter, ShuffledPostOffice
-from broker.terms import BROKER, LAUNCHER, PROTOCOL, address_of, who_is
+from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, who_is
+from broker.mail.base import Letter, ShuffledPostOffice
 from broker.wire import (
     Deadlock,
     Failed,
@@ -30,11 +30,11 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
-from sipsim import session as session_module
 from sipsim.engine import Engine
-from sipsim.packet_log import PacketLog
-from sipsim.participant import Participant
-from sipsim.session import Session
+from sipsim.recovery.packet_log import PacketLog
+from sipsim.sync import session as session_module
+from sipsim.sync.client import Participant
+from sipsim.sync.session import Session
 
 MOST_STEPS = 60_000
 DEADLOCK = Outcome([], [1])

@@ -10,13 +10,13 @@ from random_programs import Blocked, Op, Program, circle, judge
 from sips import run_sips
 
 from launcher.engines.inproc import InProcess
-from sipsim.address import PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
-from sipsim.member import Member
-from sipsim.pe.ipcq_messages import Waiting
+from sipsim.ipcq.messages import Waiting
+from sipsim.node.sip_node import Member
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
+from sipsim.topology.address import PhysAddr
 
 I32 = DTYPES["i32"]
 SLOT_BYTES = 1024

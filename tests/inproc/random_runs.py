@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
-from broker.mail import ShuffledPostOffice
-from broker.terms import BROKER, LAUNCHER, MAX_PS, PROTOCOL
+from broker.ids import BROKER, LAUNCHER, MAX_PS, PROTOCOL
+from broker.mail.base import ShuffledPostOffice
 from broker.wire import (
     Abort,
     AskDump,
@@ -38,9 +38,9 @@ from broker.wire import (
     decode_for_sip,
     encode,
 )
-from sipsim import session as session_module
 from sipsim.engine import Engine
-from sipsim.session import Session
+from sipsim.sync import session as session_module
+from sipsim.sync.session import Session
 
 MOST_STEPS = 6_000
 """The longest of the systems needs 1,372."""

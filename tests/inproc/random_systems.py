@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from broker.terms import MAX_PS, Channel
+from broker.ids import MAX_PS, Channel
 
 SYSTEMS = 1000
 NEVER_SENDS_PS = MAX_PS
@@ -152,7 +152,7 @@ class Automaton:
     """A device whose every decision is a hash of all that it has handled, in order.
 
     Links and local rivals share one server, so a swapped tie moves later times as well. An event may be *hushed*:
-    what it and what follows from it sends counts as sent at a time or later, as ``sipsim.session`` reads that: it
+    what it and what follows from it sends counts as sent at a time or later, as ``sipsim.sync.session`` reads that: it
     arrives the pair's least delay after it, or later, whenever and over whichever channel it leaves. Promises are made
     of that, and reactions: an arrival hushes all that it causes. An arrival may also end other events' hush.
     """

@@ -1,6 +1,6 @@
 """Whole runs in this process: a command line, a post office of the test's choice, and everything that came of it.
 
-What ``launcher.run`` does around an engine, without its signals, terminal and clock.
+What ``launcher.run.run`` does around an engine, without its signals, terminal and clock.
 """
 
 import tempfile
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from broker.mail import PostOffice
-from launcher import options, prepare, result
+from broker.mail.base import PostOffice
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
-from launcher.evidence import check_evidence
-from launcher.outcome import Outcome
-from launcher.prepare import Prepared
-from launcher.progress import Progress
-from launcher.trace import write_trace
+from launcher.report.outcome import Outcome
+from launcher.report.progress import Progress
+from launcher.report.recorded_io import check_evidence
+from launcher.report.trace import write_trace
+from launcher.run import options, prepare, result
+from launcher.run.prepare import Prepared
 from sipsim.dtypes import DTYPES
 from sipsim.host.seeded import seeded_rows
-from sipsim.member import Member
+from sipsim.node.sip_node import Member
 
 
 class Undisturbed:

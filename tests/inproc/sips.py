@@ -5,13 +5,13 @@ from collections.abc import Callable
 from hardware import WiredPlan
 from runs import Undisturbed
 
-from broker.mail import ShuffledPostOffice
+from broker.mail.base import ShuffledPostOffice
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
-from launcher.progress import Progress
-from sipsim.job import Job
-from sipsim.member import Member
-from sipsim.sip import Sip
+from launcher.report.progress import Progress
+from sipsim.node.sip_node import Member
+from sipsim.plan.job import Job
+from sipsim.sip.sip import Sip
 from sipsim.tl.words import TL
 
 Kernel = Callable[[TL], None]

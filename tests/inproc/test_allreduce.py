@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
 
-from broker.mail import ShuffledPostOffice
+from broker.mail.base import ShuffledPostOffice
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
-from sipsim.pe.task import Task
+from sipsim.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 TORUS = ("--sips", 4, "--topology", "torus_2d")

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import pytest
 from hardware import config, records_of
 
-from broker.mail import ShuffledPostOffice
-from launcher.attention import Attention
+from broker.mail.base import ShuffledPostOffice
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
-from launcher.progress import Progress
+from launcher.report.progress import Progress
+from launcher.supervise.signals import Attention
 from sipsim.config.model import Resolved
-from sipsim.job import Job
+from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq_messages import IpcqDmaToken
-from sipsim.plan import Plan
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
 
 N_ELEM = 2048
 SLOT_BYTES = 2 * N_ELEM

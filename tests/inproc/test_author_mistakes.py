@@ -3,7 +3,7 @@
 import pytest
 from runs import ccl_file, run
 
-from launcher.options import Usage
+from launcher.run.options import Usage
 from sipsim.errors import ConfigError
 from sipsim.tl.words import HANDLES
 

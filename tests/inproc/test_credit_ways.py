@@ -11,7 +11,7 @@ from hardware import WiredPlan, config, records_of, tcm
 from sips import pause, run_sips, spawn
 
 from sipsim.ccl.install import PePlace
-from sipsim.member import Member
+from sipsim.node.sip_node import Member
 from sipsim.tl.words import TL
 
 OUT_BY_W, IN_BY_E, LINK, FLIT, THROUGH = 5_400, 9_150, 10_000, 4_000, 8_950

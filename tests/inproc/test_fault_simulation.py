@@ -16,10 +16,10 @@ from faulty_runs import DEADLOCK, Caught, FaultyRun, Player, play, random_faults
 from random_systems import System, first_difference, random_system, reference
 
 from broker.hub import Hub
-from broker.timesync import TimeSync
+from broker.sync.timesync import TimeSync
 from broker.wire import Bye, Rejoined, Start, Withdraw
-from sipsim.packet_log import PacketLog
-from sipsim.participant import Participant
+from sipsim.recovery.packet_log import PacketLog
+from sipsim.sync.client import Participant
 
 NIGHTLY = bool(os.environ.get("AHBM_NIGHTLY"))
 SEEDS = 20_000 if NIGHTLY else 300

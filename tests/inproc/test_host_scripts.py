@@ -15,7 +15,7 @@ import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
 
-from broker.mail import ShuffledPostOffice
+from broker.mail.base import ShuffledPostOffice
 from sipsim.errors import ConfigError
 from sipsim.host.script import ScriptWorld
 
@@ -88,7 +88,7 @@ class TestShape:
 
     @pytest.mark.parametrize("words", [("-m",), ("-m", "no.such.module"), ("nowhere.py",)], ids=" ".join)
     def test_no_such_script(self, words):
-        from launcher.options import Usage
+        from launcher.run.options import Usage
 
         with pytest.raises((ConfigError, Usage)) as caught:
             run(*RING, *words)

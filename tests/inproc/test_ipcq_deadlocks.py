@@ -10,10 +10,10 @@ import pytest
 from hardware import WiredPlan, config, tcm
 from sips import run_sips, spawn
 
-from launcher.outcome import RunError
+from launcher.report.outcome import RunError
 from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.member import Member
+from sipsim.node.sip_node import Member
 from sipsim.tl.words import TL
 
 A, B, C = PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(1, 0, 0)

@@ -14,11 +14,11 @@ from runs import Run, ccl_file, run
 
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
-from sipsim.memory import MemoryStore
-from sipsim.pe.ipcq import PeIpcq
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.pe.queue_pair import QueuePair
-from sipsim.pe.receives import Receive
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.ipcq.receives import Receive
+from sipsim.memory.store import MemoryStore
 
 HEAD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}

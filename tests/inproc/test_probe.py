@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher import options
-from launcher.probe import main, probe
+from launcher.cli.probe import main, probe
+from launcher.run import options
 
 MOST_OVERHEAD_PS = 100_000
 """What a send/recv pair may cost more than the raw DMA: T5."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
 
-from broker.mail import ShuffledPostOffice
+from broker.mail.base import ShuffledPostOffice
 from sipsim.errors import ConfigError
 
 HEAD = """

@@ -36,10 +36,10 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from random_systems import Automaton, Outcome, System, first_difference, random_system, reference
 
 from broker import process as broker_process
-from broker import unix_mail, zmq_mail
-from broker.mails import MAIL_KINDS
+from broker.ids import BROKER, PROTOCOL
+from broker.mail import unix_mail, zmq_mail
+from broker.mail.kinds import MAIL_KINDS
 from broker.process import run_broker
-from broker.terms import BROKER, PROTOCOL
 from broker.wire import (
     AskStatus,
     BadFrame,
@@ -52,13 +52,13 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
-from sipsim import process as sip_process
-from sipsim import session as session_module
 from sipsim.engine import Engine
-from sipsim.participant import Participant
-from sipsim.process import run_participant
-from sipsim.seat import Seat
-from sipsim.session import Session
+from sipsim.node import process as sip_process
+from sipsim.node.process import run_participant
+from sipsim.node.process_spec import Seat
+from sipsim.sync import session as session_module
+from sipsim.sync.client import Participant
+from sipsim.sync.session import Session
 
 SYSTEMS = 40
 PATIENCE_MS = {"unix": 0, "zmq": 10_000}
@@ -131,7 +131,7 @@ class Stage:
 
 
 class _Select:
-    """What ``broker.unix_mail`` uses of the module ``select``; waits are pauses."""
+    """What ``broker.mail.unix_mail`` uses of the module ``select``; waits are pauses."""
 
     POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 

@@ -17,15 +17,15 @@ from random_systems import SYSTEMS, Outcome, System, first_difference, random_sy
 from simpy.events import EventPriority
 
 from broker.hub import Hub
-from broker.paths import FAR, LeastDelays
-from broker.standing import Standing
-from broker.streams import LostPacket
-from broker.terms import MAX_PS, Channel
-from broker.timesync import Quiet, TimeSync
+from broker.ids import MAX_PS, Channel
+from broker.mail.streams import LostPacket
+from broker.sync.delays import FAR, LeastDelays
+from broker.sync.sip_state import Standing
+from broker.sync.timesync import Quiet, TimeSync
 from broker.wire import Grant, Parcel, Report
 from sipsim.engine import ARRIVAL, LOCAL
 from sipsim.errors import InvariantViolation
-from sipsim.session import Session
+from sipsim.sync.session import Session
 
 NAMED_FAILURES = (Caught, InvariantViolation, LostPacket)
 

@@ -69,11 +69,11 @@ from random_runs import Caught, Parts, simulate
 from random_systems import SYSTEMS, Outcome, System, first_difference, random_system, reference
 
 from broker.hub import Hub
-from broker.paths import FAR, LeastDelays
-from broker.terms import MAX_PS, Channel
-from broker.timesync import Quiet, TimeSync
+from broker.ids import MAX_PS, Channel
+from broker.sync.delays import FAR, LeastDelays
+from broker.sync.timesync import Quiet, TimeSync
 from broker.wire import Grant
-from sipsim.session import Session
+from sipsim.sync.session import Session
 
 BATCH = 50
 

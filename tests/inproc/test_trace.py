@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from runs import ccl_file, run
 
-from launcher import options, result
-from launcher.trace import write_trace
+from launcher.report.trace import write_trace
+from launcher.run import options, result
 from sipsim.errors import ConfigError
-from sipsim.trace import TraceFile, TraceLine
+from sipsim.record.trace import TraceFile, TraceLine
 
 PASS_ON = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}

@@ -17,8 +17,8 @@ import pytest
 import zmq
 from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Done, Launch, environment, launched, launching, script
 
-from broker.guard import Guard
-from broker.security import AgentKeys, JobKeys
+from broker.mail.sockets import Guard
+from broker.security.keys import AgentKeys, JobKeys
 from launcher.hosts.bootstrap import Bootstrap
 
 pytestmark = pytest.mark.processes
@@ -183,7 +183,7 @@ def test_agents_that_somebody_else_starts_take_the_file_that_is_written_for_them
     flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1")
     with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
         launch.line(lambda line: str(bootstrap) in line)
-        command = [sys.executable, "-m", "launcher.agent", "--bootstrap", str(bootstrap)]
+        command = [sys.executable, "-m", "launcher.hosts.agent", "--bootstrap", str(bootstrap)]
         envs = [environment(launch.temp, JOB_COMPLETION_INDEX=str(index)) for index in range(2)]
         agents = [subprocess.Popen(command, env=env, cwd=CHECKOUT) for env in envs]
         done = launch.end()
@@ -226,7 +226,7 @@ def test_no_ssh_at_all():
 
 
 def agent(*argv: object, stdin: str = "", temp: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "launcher.agent", *map(str, argv)]
+    command = [sys.executable, "-m", "launcher.hosts.agent", *map(str, argv)]
     known = {name: value for name, value in environment(temp).items() if not name.startswith(("SLURM", "PMI", "OMPI"))}
     return subprocess.run(
         command, input=stdin, env={**known, **env}, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S
@@ -284,7 +284,7 @@ def test_an_agent_whose_key_the_launcher_does_not_know_leaves(tmp_path):
     (tmp_path / "boot").write_text(boot.text())
     (tmp_path / "boot").chmod(0o600)
     (tmp_path / "t").mkdir()
-    command = [sys.executable, "-m", "launcher.agent", "--bootstrap", tmp_path / "boot"]
+    command = [sys.executable, "-m", "launcher.hosts.agent", "--bootstrap", tmp_path / "boot"]
     done = subprocess.run(
         command, cwd=CHECKOUT, env=environment(tmp_path / "t"), capture_output=True, text=True, timeout=END_S
     )

@@ -140,7 +140,7 @@ def test_a_stopped_process_is_named(who: str, tmp_path: Path) -> None:
 
 OUTSIDE_THE_RUN = """
 import os, signal, sys
-from launcher import cli
+from launcher.cli import launch as cli
 
 def asked(*_):
     os.kill(os.getpid(), signal.SIGUSR1)

@@ -245,9 +245,9 @@ def document_ranks(done: Done) -> list[int]:
 
 LATE_WORDS = """
 import sys
-from broker import zmq_mail
-from launcher import cli
-from launcher import server
+from broker.mail import zmq_mail
+from launcher.cli import launch as cli
+from launcher.processes import fork_server as server
 
 gone = []
 really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, server.Server.news

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
 
-from launcher import limits
+from launcher.processes import limits
 
 pytestmark = pytest.mark.processes
 

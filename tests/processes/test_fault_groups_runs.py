@@ -19,7 +19,7 @@ import pytest
 from launch import END_S, launched
 from test_handmade import SMALL, ByHand, by_hand
 
-from broker.security import KeyPair
+from broker.security.keys import KeyPair
 
 pytestmark = pytest.mark.processes
 

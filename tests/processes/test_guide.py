@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "ccl-author-guide.md"
 TEXT = GUIDE.read_text(encoding="utf-8")
-COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.probe"}
+COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w.]+?)(, continued)?\n")
 MASKED = (

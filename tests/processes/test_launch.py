@@ -322,7 +322,7 @@ class TestTemporaryFolder:
 
     def test_none_that_can_be_written(self, tmp_path):
         """Python looks in several places; here none of them takes a folder."""
-        code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli import main\n"
+        code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli.launch import main\n"
         with temporary_folder() as temp:
             done = subprocess.run(
                 [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "--sips", "2", "--json", "out.json"],

@@ -17,7 +17,7 @@ from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folde
 from runs import run
 from test_failures import ALL_REDUCE, RING, assert_partial, kill_standing, last_lines, script
 
-from broker.mails import MAIL_KINDS
+from broker.mail.kinds import MAIL_KINDS
 
 pytestmark = pytest.mark.processes
 

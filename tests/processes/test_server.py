@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.server import Ended, Fit, News, NotStarted, Server, Started, Told, Unfit
+from launcher.processes.fork_server import Ended, Fit, News, NotStarted, Server, Started, Told, Unfit
 
 pytestmark = pytest.mark.processes
 
@@ -236,7 +236,7 @@ def test_when_it_is_killed_the_kernel_ends_its_children(tmp_path):
 
 
 def test_one_that_is_stopped_does_not_keep_the_end_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr("launcher.server.CLOSE_S", 0.01)
+    monkeypatch.setattr("launcher.processes.fork_server.CLOSE_S", 0.01)
     server = served(tmp_path, a=stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)

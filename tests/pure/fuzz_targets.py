@@ -19,19 +19,19 @@ import msgspec
 import numpy as np
 
 from broker import wire
-from broker.security import JobKeys
+from broker.security.keys import JobKeys
 from broker.wire import BadFrame
-from launcher import arguments
 from launcher.engines.slurm import of_the_allocation
-from launcher.environment import node_rank
-from launcher.evidence import BadEvidence
-from launcher.evidence import load as load_evidence
 from launcher.hosts.bootstrap import Bootstrap
 from launcher.hosts.wire import BadWords, Order, Passed, decode_from_agent, decode_to_agent
-from launcher.options import parse
-from launcher.rundir import RUN_FILE, SCHEMA, taken_up
-from launcher.ticket import Ticket
-from launcher.trace import write_trace
+from launcher.processes.environment import node_rank
+from launcher.processes.ticket import Ticket
+from launcher.report.recorded_io import BadEvidence
+from launcher.report.recorded_io import load as load_evidence
+from launcher.report.trace import write_trace
+from launcher.run import arguments
+from launcher.run.options import parse
+from launcher.run.run_record import RUN_FILE, SCHEMA, taken_up
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
@@ -39,11 +39,11 @@ from sipsim.config.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
-from sipsim.faults import BadFault, RandomFaults, parse_fault
+from sipsim.faults.plan import BadFault, RandomFaults, parse_fault
 from sipsim.io import packets
-from sipsim.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
-from sipsim.packet_log import PacketLog
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
+from sipsim.recovery.packet_log import PacketLog
 
 MOST = 2**63 - 1
 MOST_DRAWN = 100

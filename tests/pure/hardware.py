@@ -7,19 +7,19 @@ to the end. A kernel on it is a function of ``tl``.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sipsim.address import PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.config.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
-from sipsim.oplog import FIELDS
-from sipsim.pe.ipcq import PeIpcq
-from sipsim.pe.queue_pair import QueuePair
-from sipsim.pe.task import TaskFailed
-from sipsim.plan import Plan
-from sipsim.sip import Sip
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.plan.plan import Plan
+from sipsim.record.oplog import FIELDS
+from sipsim.sip.sip import Sip
+from sipsim.task import TaskFailed
 from sipsim.tl.words import TL
+from sipsim.topology.address import PhysAddr
 
 MOST_EVENTS = 1_000_000
 Kernel = Callable[[TL], None]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import zmq
 
-from broker.mails import MailKind
-from broker.security import JobKeys
-from broker.terms import BROKER
-from broker.unix_mail import PIECE_BYTES
+from broker.ids import BROKER
+from broker.mail.kinds import MailKind
+from broker.mail.unix_mail import PIECE_BYTES
+from broker.security.keys import JobKeys
 
 END_S = 20
 """Nobody needs as long; only for a test not to hang."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hardware import Bench
 
-from sipsim.pe.ipcq import PeIpcq
+from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.tl.words import TL
 
 IPCQ_PS = 1_000

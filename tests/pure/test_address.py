@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
 from sipsim.config.model import TcmLayout
+from sipsim.topology.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
 
 places = st.builds(
     PhysAddr,

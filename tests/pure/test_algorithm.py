@@ -11,9 +11,9 @@ from sipsim.ccl.algorithm import NOT_PLAIN, Algorithm
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.errors import ConfigError
-from sipsim.plan import Plan
-from sipsim.system import System
-from sipsim.topologies.base import TOPOLOGIES
+from sipsim.plan.plan import Plan
+from sipsim.system.system import System
+from sipsim.topology.base import TOPOLOGIES
 
 GOOD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 7, "custom": 3}

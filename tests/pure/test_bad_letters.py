@@ -11,7 +11,8 @@ import pytest
 from test_hub import join, report, running
 from test_participant import CHANNELS, START, Clock, Dummy
 
-from broker.terms import BROKER, LAUNCHER, address_of
+from broker.ids import BROKER, LAUNCHER, address_of
+from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
 from broker.wire import (
     AskStatus,
     AskSync,
@@ -31,8 +32,7 @@ from broker.wire import (
     Stop,
     ToBroker,
 )
-from broker.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
-from sipsim.failure import describe
+from sipsim.node.failure import describe
 
 HERE, THERE = 0, 1
 
@@ -48,7 +48,7 @@ class Told(Dummy):
 @pytest.fixture
 def member(monkeypatch: pytest.MonkeyPatch) -> Told:
     clock = Clock()
-    monkeypatch.setattr("sipsim.participant.perf_counter_ns", clock)
+    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", clock)
     made = Told(clock)
     made.program = [(5, 0), (40, 0)]
     made.gets(START, Grant(20, ()))

@@ -16,7 +16,7 @@ from witness import ClaimWitness, Witness, check_lane
 import sipsim.noc.fabric
 from sipsim.noc.graph import PORTS, Node, Route
 from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
-from sipsim.system import System
+from sipsim.system.system import System
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import bench_fabric

@@ -19,7 +19,7 @@ from pair_times import (
 
 from sipsim.ccl.install import PePlace
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.tl.words import TL
 
 START_PS = 20_000

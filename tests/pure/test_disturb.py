@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.disturb import CUT_PROGRAM, Disturbance, Timetable
-from sipsim.faults import FaultPlan
+from launcher.supervise.fault_injector import CUT_PROGRAM, Disturbance, Timetable
+from sipsim.faults.plan import FaultPlan
 
 US = 10**6
 

@@ -8,11 +8,11 @@ import socket
 
 import pytest
 
-from broker.security import JobKeys
+from broker.security.keys import JobKeys
 from launcher.engines.auto import which
-from launcher.environment import NODE_RANKS, Standing, node_rank, rank_environment
 from launcher.hosts import bootstrap
 from launcher.hosts.bootstrap import Bootstrap, address_towards, host_of, launcher_address, sip_address, tcp
+from launcher.processes.environment import NODE_RANKS, Standing, node_rank, rank_environment
 from sipsim.errors import ConfigError
 
 

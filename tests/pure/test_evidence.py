@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from outcomes import rank_outcome, record
 
-from launcher.evidence import check_evidence
-from launcher.outcome import Outcome
+from launcher.report.outcome import Outcome
+from launcher.report.recorded_io import check_evidence
 
 
 def left(folder: Path, **spoilt: Any) -> Outcome:

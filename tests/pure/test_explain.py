@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from broker.paths import LeastDelays
-from broker.terms import MAX_PS, Channel
-from broker.timesync import TimeSync
-from broker.waits import Waits
+from broker.ids import MAX_PS, Channel
+from broker.sync.delays import LeastDelays
+from broker.sync.timesync import TimeSync
+from broker.sync.wait_stats import Waits
 from broker.wire import Report, SipSync, Sync
-from launcher.explain import explanation, reason
-from launcher.processes import Look
-from launcher.stall import STALL_AFTER_S, Stall
+from launcher.processes.process_state import Look
+from launcher.report.explain import explanation, reason
+from launcher.supervise.stall import STALL_AFTER_S, Stall
 
 LINE = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b")]
 

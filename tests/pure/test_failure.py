@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.streams import LostPacket
+from broker.mail.streams import LostPacket
 from sipsim.ccl.install import pair_rings
 from sipsim.errors import ConfigError, IpcqInvalidDirection, MemoryAccessError
-from sipsim.failure import Failure, describe
-from sipsim.pe.task import TaskFailed
+from sipsim.node.failure import Failure, describe
+from sipsim.task import TaskFailed
 
 
 def in_task(error: BaseException, place: str = "cube 3, PE 0") -> TaskFailed:

@@ -7,8 +7,8 @@ strikes after the last event, a stop at a fault's time that is told as the windo
 import pytest
 
 from sipsim.engine import Engine
-from sipsim.faults import JOIN_PS, KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
-from sipsim.inject import FaultHook, arm
+from sipsim.faults.inject import FaultHook, arm
+from sipsim.faults.plan import JOIN_PS, KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
 
 US = 10**6
 

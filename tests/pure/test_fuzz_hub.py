@@ -13,7 +13,7 @@ from mangle import with_value_changed
 
 from broker import wire
 from broker.hub import Hub, Phase
-from broker.terms import BROKER, LAUNCHER, PROTOCOL, Channel, address_of
+from broker.ids import BROKER, LAUNCHER, PROTOCOL, Channel, address_of
 from broker.wire import BadFrame, ToBroker
 
 SIZE = 3

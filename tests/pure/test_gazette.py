@@ -2,8 +2,8 @@
 
 import io
 
-from broker.gazette import MOST, Gazette
-from broker.mail import Notice
+from broker.mail.base import Notice
+from broker.mail.connection_warnings import MOST, Gazette
 
 
 def test_who_is_told_of() -> None:

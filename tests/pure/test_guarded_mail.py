@@ -24,14 +24,14 @@ import pytest
 import zmq
 from mail_ends import END_S, Post, beside, here, of_the_launcher
 
-from broker import guard as guard_module
-from broker.connections import PATIENCE, Connection, Listener
-from broker.doorman import Doorman, member_of
-from broker.guard import Guard
-from broker.mail import Disconnected, Notice
-from broker.mails import MAIL_KINDS
-from broker.security import JobKeys, KeyPair, SipKeys
-from broker.terms import BROKER, LAUNCHER, address_of
+from broker.ids import BROKER, LAUNCHER, address_of
+from broker.mail import sockets as guard_module
+from broker.mail.base import Disconnected, Notice
+from broker.mail.connections import PATIENCE, Connection, Listener
+from broker.mail.kinds import MAIL_KINDS
+from broker.mail.sockets import Guard
+from broker.security.keys import JobKeys, KeyPair, SipKeys
+from broker.security.zap import Doorman, member_of
 from broker.wire import Grant, Parcel, encode, source_of
 
 __all__ = ["here"]
@@ -727,7 +727,7 @@ def test_the_doorman_lets_in_by_name(doorman: tuple[Doorman, list[tuple[str, str
         [],
         [*question(), b"more"],
     ],
-    ids=repr,
+    ids=range(12),
 )
 def test_and_nobody_else(doorman: tuple[Doorman, list[tuple[str, str]]], asked: list[bytes]) -> None:
     answer = doorman[0].answer(asked)

@@ -4,7 +4,7 @@ import pytest
 
 from broker import hub as hub_module
 from broker.hub import Phase
-from broker.terms import LAUNCHER, PROTOCOL, Channel
+from broker.ids import LAUNCHER, PROTOCOL, Channel
 from broker.wire import (
     Abort,
     AskDump,

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import sipsim.ccl.install
-import sipsim.plan
-from sipsim.address import MIB, PhysAddr
+import sipsim.plan.plan
 from sipsim.ccl.install import (
     InstallPlan,
     PePlace,
@@ -31,11 +30,12 @@ from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, intercube_multisip, 
 from sipsim.config.model import IpcqKnobs
 from sipsim.config.rules import effective_ipcq
 from sipsim.errors import ConfigError
+from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
-from sipsim.pe.ipcq_messages import IpcqEndpoint, IpcqInitEntry
-from sipsim.plan import Plan
-from sipsim.system import System
-from sipsim.topologies.base import TOPOLOGIES
+from sipsim.plan.plan import Plan
+from sipsim.system.system import System
+from sipsim.topology.address import MIB, PhysAddr
+from sipsim.topology.base import TOPOLOGIES
 
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
@@ -406,7 +406,7 @@ def test_the_plan_checks_what_it_installs(monkeypatch: pytest.MonkeyPatch) -> No
         plan[first][0] = moved(plan[first][0], "hbm")
         return plan
 
-    monkeypatch.setattr(sipsim.plan, "install", mixed)
+    monkeypatch.setattr(sipsim.plan.plan, "install", mixed)
     with pytest.raises(ConfigError, match=r"^I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm$"):
         Plan(config({}))
 

@@ -10,9 +10,9 @@ import pytest
 from hardware import pair_bench
 
 from sipsim.errors import InvariantViolation
-from sipsim.pe.invariants import InvariantChecker
-from sipsim.pe.ipcq_messages import IpcqDmaToken
-from sipsim.pe.queue_pair import QueuePair
+from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.messages import IpcqDmaToken
+from sipsim.ipcq.queue_pair import QueuePair
 
 SENDER, RECEIVER = (0, 0, 0), (0, 1, 0)
 DATA = b"abcd"

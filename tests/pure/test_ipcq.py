@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pair_times import CREDIT_PS, RETURN_PS, arrival_ps, drain_ps, put, send_i32
 
-from sipsim.address import MIB, PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
+from sipsim.topology.address import MIB, PhysAddr
 
 # --- times ----------------------------------------------------------------------------------------------------
 

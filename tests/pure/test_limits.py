@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import limits, options
-from launcher.output import Lasting
-from launcher.prepare import prepare
+from launcher.processes import limits
+from launcher.run import options
+from launcher.run.output import Lasting
+from launcher.run.prepare import prepare
 from sipsim.errors import ConfigError
-from sipsim.plan import Plan
+from sipsim.plan.plan import Plan
 
 SMALL = "--set sip.cube_mesh.w=2 --set sip.cube_mesh.h=2"
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from launcher.engines.base import Request
-from launcher.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
-from launcher.outcome import Outcome, RunError
-from launcher.progress import Progress
+from launcher.report.outcome import Outcome, RunError
+from launcher.report.progress import Progress
+from launcher.supervise.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
 from sipsim.errors import ConfigError
 
 

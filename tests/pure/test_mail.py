@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 from mail_ends import END_S, SIZES, Post, beside, frame_of, here, of_the_launcher
 
-from broker import unix_mail, zmq_mail
-from broker.guarded_mail import GuardedSipMail
-from broker.mail import PostOffice, ShuffledPostOffice
-from broker.mails import MAIL_KINDS, mail_for
-from broker.security import JobKeys
-from broker.terms import BROKER, LAUNCHER
-from broker.unix_mail import PIECE_BYTES
+from broker.ids import BROKER, LAUNCHER
+from broker.mail import unix_mail, zmq_mail
+from broker.mail.base import PostOffice, ShuffledPostOffice
+from broker.mail.kinds import MAIL_KINDS, mail_for
+from broker.mail.secure_zmq import GuardedSipMail
+from broker.mail.unix_mail import PIECE_BYTES
+from broker.security.keys import JobKeys
 
 __all__ = ["here"]
 
@@ -264,7 +264,7 @@ def test_what_the_launcher_says_before_the_broker_listens_arrives_once_it_does(p
 def test_a_sip_waits_for_a_broker_that_comes_later(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over Unix sockets it has looked in vain before the broker is there; ZeroMQ looks by itself."""
     in_vain = threading.Event()
-    monkeypatch.setattr("broker.unix_mail.time.sleep", lambda _seconds: in_vain.set())
+    monkeypatch.setattr("broker.mail.unix_mail.time.sleep", lambda _seconds: in_vain.set())
     if post.kind is MAIL_KINDS["zmq"]:
         in_vain.set()
     with beside(lambda: post.open_sip(7).send(BROKER, b"at last")):

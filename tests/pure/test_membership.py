@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from broker.ids import PROTOCOL
 from broker.membership import Membership
-from broker.terms import PROTOCOL
 from broker.wire import Join
 
 FIRST = Join(PROTOCOL, 0, 3, "1.2", "d" * 64, 100, "alpha", "tcp://alpha:1")

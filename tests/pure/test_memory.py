@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.address import VIRTUAL_BIT, PhysAddr
 from sipsim.errors import MemoryAccessError
-from sipsim.memory import PAGE_BYTES, MemoryStore
+from sipsim.memory.store import PAGE_BYTES, MemoryStore
+from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 
 CAPACITY = 3 * PAGE_BYTES + 100
 EDGES = [0, PAGE_BYTES, 2 * PAGE_BYTES, 3 * PAGE_BYTES, CAPACITY]

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.mail import SILENCE_S
-from launcher.agent import _Agent
-from launcher.facts import HostGone, HostSpec
-from launcher.hosts.muster import BEAT_S, FRESH, LATER_S, WORDS_S, Muster, TurnedAway
+from broker.mail.base import SILENCE_S
+from launcher.hosts.agent import _Agent
+from launcher.hosts.agent_registry import BEAT_S, FRESH, LATER_S, WORDS_S, Muster, TurnedAway
 from launcher.hosts.wire import (
     BadWords,
     Beat,
@@ -29,7 +28,8 @@ from launcher.hosts.wire import (
     decode_to_agent,
     encode,
 )
-from launcher.server import Ended, Started
+from launcher.processes.fork_server import Ended, Started
+from launcher.supervise.facts import HostGone, HostSpec
 from sipsim import VERSION
 
 SPECS = [HostSpec("a"), HostSpec("b")]

@@ -11,8 +11,8 @@ from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.rules import effective_ipcq
 from sipsim.errors import KernelError
-from sipsim.plan import Plan
-from sipsim.system import System
+from sipsim.plan.plan import Plan
+from sipsim.system.system import System
 from sipsim.tl.words import TL
 
 WIRED = [name for name in TABLES.names() if not TABLES.get(name).own]

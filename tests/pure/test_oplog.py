@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-import sipsim.oplog
-from sipsim.oplog import FIELDS, OpLog, line
+import sipsim.record.oplog
+from sipsim.record.oplog import FIELDS, OpLog, line
 
 LINES = [
     ("ipcq.send", 10, 10, 1, 0, "0.1.0", "0.2.0", "tcm", 4096, 64, "E", "f16", "32", 0),
@@ -39,7 +39,7 @@ def test_a_line_says_everything() -> None:
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 30])
 def test_the_hash_is_of_the_lines(monkeypatch: pytest.MonkeyPatch, flush_every: int, count: int) -> None:
     """However many are flushed at once. Planted: a separator between flushes; pending lines hashed twice."""
-    monkeypatch.setattr(sipsim.oplog, "FLUSH_EVERY", flush_every)
+    monkeypatch.setattr(sipsim.record.oplog, "FLUSH_EVERY", flush_every)
     assert log(count).sha256() == hashlib.sha256(text(count).encode()).hexdigest()
 
 

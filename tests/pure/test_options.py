@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import options
-from launcher.options import Options, Usage, parse
+from launcher.run import options
+from launcher.run.options import Options, Usage, parse
 
 
 def refusal(*argv: str) -> str:

@@ -12,11 +12,11 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Deadlock, Finished, RankFailed, RankResult, Started, Status, ToLauncher
-from launcher.hosts.loop import _Loop
-from launcher.outcome import Outcome, RunError
+from launcher.hosts.run_loop import _Loop
+from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
-from sipsim.job import RankOutcome, RunRecord, to_bytes
+from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
 
 RUN = record(iters=1, start_ps=0, end_ps=1000)
 

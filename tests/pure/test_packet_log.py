@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.wire import Parcel, decode_for_sip, encode
 from sipsim.errors import ConfigError
-from sipsim.packet_log import PacketLog, fingerprint
+from sipsim.recovery.packet_log import PacketLog, fingerprint
 
 DIGEST = "d" * 64
 

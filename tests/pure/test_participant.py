@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.terms import BROKER, Channel
+from broker.ids import BROKER, Channel
 from broker.wire import (
     Abort,
     AskDump,
@@ -32,11 +32,11 @@ from broker.wire import (
     decode_for_sip,
     encode,
 )
-from sipsim import session as session_module
 from sipsim.engine import Engine
-from sipsim.packet_log import PacketLog
-from sipsim.participant import Participant
-from sipsim.session import Session
+from sipsim.recovery.packet_log import PacketLog
+from sipsim.sync import session as session_module
+from sipsim.sync.client import Participant
+from sipsim.sync.session import Session
 
 CHANNELS = [Channel(0, 1, 10, "out"), Channel(1, 0, 10, "in")]
 SEND_NS, RUN_NS = 7, 100
@@ -127,7 +127,7 @@ class Dummy(Participant):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("sipsim.participant.perf_counter_ns", made)
+    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", made)
     return made
 
 
@@ -191,7 +191,7 @@ def test_what_is_counted_adds_up_to_all_the_time_there_was(member: Dummy, clock:
 
 def test_a_clock_that_stands_still_gives_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("sipsim.participant.perf_counter_ns", lambda: 42)
+    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", lambda: 42)
     member = Dummy(clock)
     member.program = [(5, 3)]
     assert costs(member.gets(START, Grant(None, ()))) == [(0, 0), (0, 0)]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.paths import LeastDelays, ZeroDelay
-from broker.terms import Channel
+from broker.ids import Channel
+from broker.sync.delays import LeastDelays, ZeroDelay
 
 
 def random_channels(rng: random.Random, size: int) -> list[Channel]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.placement import FEWEST_REPORTS, SMOOTHING, WAKES_NS, Crowd, Placement
+from broker.sync.colocation import FEWEST_REPORTS, SMOOTHING, WAKES_NS, Crowd, Placement
 
 LONG = 100 * SMOOTHING
 

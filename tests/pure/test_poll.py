@@ -7,7 +7,7 @@ import pytest
 from hardware import Bench, pair_bench, tcm
 from pair_times import RETURN_PS, arrival_ps, recv_i32, send_i32
 
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata
+from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.tl.words import TL
 
 POLL_PS = 10_000

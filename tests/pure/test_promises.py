@@ -17,11 +17,11 @@ from hardware import WiredPlan, config
 from runs import ccl_file, run
 from watched import Watched
 
-from broker.terms import MAX_PS, Channel
-from broker.timesync import Bound, TimeSync
+from broker.ids import MAX_PS, Channel
+from broker.sync.timesync import Bound, TimeSync
 from broker.wire import Grant, Report
 from sipsim.ccl.install import PePlace
-from sipsim.plan import Plan
+from sipsim.plan.plan import Plan
 
 ODD_COSTS = {
     "wire.ns_per_mm": 1,

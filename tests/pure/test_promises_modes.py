@@ -11,8 +11,8 @@ import pytest
 from runs import Run, ccl_file, run, script_file
 from watched import Watched, short_windows
 
-from sipsim.plan import Plan
-from sipsim.session import Session
+from sipsim.plan.plan import Plan
+from sipsim.sync.session import Session
 
 SEEDS = range(12)
 MODES = ("fast_path", "fabric", "piggyback")

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
-from sipsim.failure import describe
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
-from sipsim.pe.ipcq_messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.plan import Plan
-from sipsim.sip import Sip
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.node.failure import describe
+from sipsim.plan.plan import Plan
+from sipsim.sip.sip import Sip
 
 PLAN = Plan(config({"system.sips.count": 3, "system.sips.topology": "ring_1d", "sip.cube_mesh": {"w": 2, "h": 1}}))
 MOST = 2**63 - 1

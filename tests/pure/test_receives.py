@@ -9,11 +9,11 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, hbm, pair_bench, tcm
 from pair_times import NEAR_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_ps, put, recv_i32, send_i32
 
-from sipsim.address import PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
 from sipsim.tl.ipcq_words import RecvFuture
 from sipsim.tl.words import TL
+from sipsim.topology.address import PhysAddr
 
 HERE_PS = arrival_ps(64)
 """A message of 64 B that is sent at 0 is here at 17,550; the next one a drain, 1,000 ps, later."""

@@ -16,12 +16,12 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Finished
-from launcher import result
-from launcher.options import Options, parse
-from launcher.outcome import Outcome, RunError
-from launcher.prepare import Prepared, prepare
+from launcher.report.outcome import Outcome, RunError
+from launcher.run import result
+from launcher.run.options import Options, parse
+from launcher.run.prepare import Prepared, prepare
 from sipsim.errors import ConfigError
-from sipsim.job import RankOutcome
+from sipsim.plan.job import RankOutcome
 
 SMALL = ("--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
 NOT_SIMULATED = {

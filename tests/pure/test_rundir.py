@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from launcher import rundir
-from launcher.options import parse
-from launcher.rundir import RUN_FILE, RunDir, check_new, read, taken_up
+from launcher.run import run_record as rundir
+from launcher.run.options import parse
+from launcher.run.run_record import RUN_FILE, RunDir, check_new, read, taken_up
 from sipsim import VERSION
 from sipsim.errors import ConfigError
-from sipsim.job import Job
+from sipsim.plan.job import Job
 
 ARGV = ["--sips", "3", "--json", "o.json", "--run-dir", "kept"]
 

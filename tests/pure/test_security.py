@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from broker import security
-from broker.mails import MAIL_KINDS
-from broker.security import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys, check_bind, is_loopback
+from broker.mail.kinds import MAIL_KINDS
+from broker.security import keys as security
+from broker.security.keys import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys, check_bind, is_loopback
 
 KEYS = JobKeys.fresh(3, 2)
 PARTS = {
@@ -120,7 +120,7 @@ def test_a_folder_that_others_can_enter_may_not(folder: Path, scheme: str, mode:
 
 
 def test_nor_may_that_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.security.os.geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr("broker.security.keys.os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ValueError, match=f"belongs to user {os.getuid()}; use a folder of your own"):
         check_bind(f"ipc://{folder}/broker", None)
 

@@ -24,13 +24,13 @@ from pair_times import (
     send_i32,
 )
 
-from sipsim.address import PhysAddr
 from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
 from sipsim.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError
-from sipsim.pe.ipcq_messages import IpcqDmaToken
+from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.tl.values import Pointer, TensorHandle
 from sipsim.tl.words import TL
+from sipsim.topology.address import PhysAddr
 
 FAR_OFFSET = 8 * 2**20
 """Of the SRAM's, where no rings are."""

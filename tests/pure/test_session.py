@@ -8,13 +8,13 @@ or dropped whole; packets of one parcel that share its number.
 
 import pytest
 
-from broker.streams import LostPacket
-from broker.terms import MAX_PS, Channel
+from broker.ids import MAX_PS, Channel
+from broker.mail.streams import LostPacket
 from broker.wire import Grant, Parcel, Report
-from sipsim import session as session_module
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
-from sipsim.session import PACKET_OVERHEAD_BYTES, PARCEL_BYTES, Session
+from sipsim.sync import session as session_module
+from sipsim.sync.session import PACKET_OVERHEAD_BYTES, PARCEL_BYTES, Session
 
 CHANNELS = [
     Channel(0, 1, 10, "out"),

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from launcher.options import Options, parse
-from launcher.suits import check_flags, check_system, faults_of, span_ps
+from launcher.run.options import Options, parse
+from launcher.run.validate import check_flags, check_system, faults_of, span_ps
 from sipsim.errors import ConfigError
-from sipsim.faults import FaultPlan
-from sipsim.job import Job
+from sipsim.faults.plan import FaultPlan
+from sipsim.plan.job import Job
 
 JOB = Job(n_elems=(2048,))
 

@@ -12,7 +12,9 @@ import pytest
 
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, SipSync, Sync
-from launcher.facts import (
+from launcher.processes.fork_server import Ended, NotStarted, Started
+from launcher.report.outcome import RunError
+from launcher.supervise.facts import (
     At,
     BrokerListens,
     Command,
@@ -30,10 +32,8 @@ from launcher.facts import (
     Tell,
     Tick,
 )
-from launcher.outcome import RunError
-from launcher.placing import next_host, place_blockwise
-from launcher.server import Ended, NotStarted, Started
-from launcher.supervise import EXPLAIN_S, GRACE_S, Rules, Supervisor
+from launcher.supervise.placement import next_host, place_blockwise
+from launcher.supervise.supervisor import EXPLAIN_S, GRACE_S, Rules, Supervisor
 
 HERE = [HostSpec()]
 TWO = [HostSpec("a", 2), HostSpec("b", 2)]

@@ -3,7 +3,7 @@
 import greenlet
 import pytest
 
-from sipsim.pe.task import Task, TaskFailed
+from sipsim.task import Task, TaskFailed
 
 
 def task_of(body, name: str = "a kernel") -> Task:  # type: ignore[no-untyped-def]

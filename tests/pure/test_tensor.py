@@ -8,14 +8,14 @@ from hardware import ONE_SIP, Bench, config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.address import MIB, VIRTUAL_BIT, PhysAddr
 from sipsim.dtypes import DTYPES
 from sipsim.errors import MemoryAccessError
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.tensor import ALIGN_BYTES, AddressSpace, HostTensor, Tensor, dtype_of
 from sipsim.host.torch_api import Torch
-from sipsim.memory import MemoryStore
-from sipsim.plan import Plan
+from sipsim.memory.store import MemoryStore
+from sipsim.plan.plan import Plan
+from sipsim.topology.address import MIB, VIRTUAL_BIT, PhysAddr
 
 CUBES = 4
 CAPACITY = 64 * 1024

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.security import JobKeys
-from launcher.ticket import Ticket, read_private, write_private
+from broker.security.keys import JobKeys
+from launcher.processes.ticket import Ticket, read_private, write_private
 from sipsim.config.load import load
 from sipsim.errors import ConfigError
-from sipsim.job import Job
-from sipsim.plan import Plan
-from sipsim.seat import Seat
+from sipsim.node.process_spec import Seat
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
 
 
 @pytest.fixture(scope="module")

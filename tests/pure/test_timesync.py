@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.terms import MAX_PS, Channel
-from broker.timesync import Bound, ProtocolError, Quiet, TimeSync, least
+from broker.ids import MAX_PS, Channel
+from broker.sync.timesync import Bound, ProtocolError, Quiet, TimeSync, least
 from broker.wire import Grant, Report, decode_for_sip, encode
 
 NOTHING: tuple[()] = ()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sipsim.config.model import CustomLink, Sips
 from sipsim.errors import ConfigError
-from sipsim.topologies.base import TOPOLOGIES
-from sipsim.topology import build_links, resolve_shape
+from sipsim.topology.base import TOPOLOGIES
+from sipsim.topology.build import build_links, resolve_shape
 
 OPPOSITE = {"E": "W", "W": "E", "N": "S", "S": "N"}
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from mail_ends import END_S, Post, beside, frame_of, here, of_the_launcher
 
-from broker import unix_mail
-from broker.mails import MAIL_KINDS
-from broker.terms import BROKER, LAUNCHER
-from broker.unix_mail import PIECE_BYTES
+from broker.ids import BROKER, LAUNCHER
+from broker.mail import unix_mail
+from broker.mail.kinds import MAIL_KINDS
+from broker.mail.unix_mail import PIECE_BYTES
 
 __all__ = ["here"]
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import terms, wire
+from broker import ids as terms
+from broker import wire
 from broker.wire import BadFrame, Message, decode_for_broker, decode_for_launcher, decode_for_sip, encode
 
 MOST = 2**63 - 1

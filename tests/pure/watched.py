@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from broker.terms import MAX_PS
+from broker.ids import MAX_PS
 from broker.wire import Grant, Report
-from sipsim.plan import Plan
-from sipsim.session import Session
+from sipsim.plan.plan import Plan
+from sipsim.sync.session import Session
 
 
 class Watched:

@@ -24,7 +24,7 @@ from sipsim.config.rules import effective_rank_per
 from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
-    from sipsim.system import System
+    from sipsim.system.system import System
     from sipsim.tl.words import TL
 
 Array = np.ndarray[Any, Any]

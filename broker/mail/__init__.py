@@ -1,0 +1,1 @@
+"""How messages travel: within one process, over ZeroMQ, over Unix datagrams."""

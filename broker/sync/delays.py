@@ -1,0 +1,74 @@
+"""The least delay of any chain of channels between two SIPs: ``D`` of DESIGN section 4, and the chain itself.
+
+A SIP on the way of a chain adds its *reaction*: the least time from an arrival there to a sending that it causes.
+"""
+
+import heapq
+
+from broker.ids import Channel
+
+Ps = int
+FAR: Ps = 2**64
+"""Never, as a number: later than any time that can be told, however many delays are added to those."""
+
+
+class ZeroDelay(ValueError):
+    """A channel without lookahead: no SIP could ever run ahead of another."""
+
+
+class LeastDelays:
+    """All-pairs least delays over chains of at least one channel; ``get(j, j)`` is the shortest cycle through j.
+
+    ``into[j]`` lists (k, delay) for every SIP k from which a chain leads to j, the least delay first.
+    """
+
+    def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
+        for channel in channels:
+            if channel.delay_ps <= 0:
+                raise ZeroDelay(f"channel {channel.name} has no delay; give its link a positive latency")
+        self._reactions = reactions_ps or [0] * size
+        self._out: list[dict[int, Channel]] = [{} for _ in range(size)]
+        for channel in sorted(channels, key=lambda c: (c.delay_ps, c.name), reverse=True):
+            self._out[channel.src][channel.dst] = channel
+        solved = [self._from(source) for source in range(size)]
+        self.rows: list[list[Ps | None]] = [row for row, _ in solved]
+        self._last = [last for _, last in solved]
+        self.into: list[list[tuple[int, Ps]]] = [self._sources_of(dst) for dst in range(size)]
+
+    def get(self, src: int, dst: int) -> Ps | None:
+        """Least delay in picoseconds, or None when no chain leads from ``src`` to ``dst``."""
+        return self.rows[src][dst]
+
+    def chain(self, src: int, dst: int) -> list[str]:
+        """Names of the channels of a least chain from ``src`` to ``dst``; empty when there is none."""
+        names: list[str] = []
+        here = dst
+        while (channel := self._last[src][here]) is not None:
+            names.append(channel.name)
+            here = channel.src
+            if here == src:
+                break
+        return names[::-1]
+
+    def _sources_of(self, dst: int) -> list[tuple[int, Ps]]:
+        found = [(src, delay) for src, row in enumerate(self.rows) if (delay := row[dst]) is not None]
+        return sorted(found, key=lambda entry: (entry[1], entry[0]))
+
+    def _from(self, source: int) -> tuple[list[Ps | None], list[Channel | None]]:
+        size = len(self._out)
+        least: list[Ps | None] = [None] * size
+        last: list[Channel | None] = [None] * size
+        heap = [(c.delay_ps, c.dst, c) for c in self._out[source].values()]
+        heapq.heapify(heap)
+        while heap:
+            delay, node, channel = heapq.heappop(heap)
+            if least[node] is not None:
+                continue
+            least[node], last[node] = delay, channel
+            if node == source:
+                continue
+            leaves_ps = delay + self._reactions[node]
+            for onward in self._out[node].values():
+                if least[onward.dst] is None:
+                    heapq.heappush(heap, (leaves_ps + onward.delay_ps, onward.dst, onward))
+        return least, last

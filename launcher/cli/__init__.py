@@ -1,0 +1,1 @@
+"""The entry points: ahbm-launch, ahbm-probe, ahbm-broker and ahbm-sip."""

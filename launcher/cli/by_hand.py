@@ -1,0 +1,80 @@
+"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on as many machines as one likes.
+
+The broker's side is ``ahbm-launch`` with the engine ``hand``: it writes a ticket for each rank, waits for all SIPs to
+join, and prints the same table. A SIP's side needs nothing but its ticket.
+"""
+
+import os
+
+# As in ``launcher.cli.launch``: before NumPy is imported.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from msgspec.structs import replace  # noqa: E402
+
+from launcher.cli import launch as cli  # noqa: E402
+from launcher.engines.manual import TICKETS  # noqa: E402
+from launcher.hosts.bootstrap import sip_address, tcp  # noqa: E402
+from launcher.processes.environment import Standing, rank_environment  # noqa: E402
+from launcher.processes.limits import check_files  # noqa: E402
+from launcher.processes.ticket import Ticket, read_private  # noqa: E402
+from sipsim.errors import ConfigError  # noqa: E402
+from sipsim.node.process import run_sip  # noqa: E402
+
+USAGE = """usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
+
+Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
+to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
+cannot be checked here: give --no-verify-data with one."""
+
+
+def broker_main(argv: list[str] | None = None) -> int:
+    """``ahbm-broker``; the exit codes are those of ``ahbm-launch``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--help" in words or "-h" in words:
+        print(USAGE)
+        return 0
+    at = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--tickets"), len(words))
+    _, equals, folder = words.pop(at).partition("=") if at < len(words) else ("", "", "")
+    if not equals and at < len(words):
+        folder = words.pop(at)
+    if not folder or folder.startswith("-"):
+        print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
+        return ConfigError.exit_code
+    os.environ[TICKETS] = folder
+    return cli.main(["--engine", "hand", *words])
+
+
+def sip_main(argv: list[str] | None = None) -> int:
+    """``ahbm-sip``; 0 when the broker said goodbye, 2 with one line for what cannot be, 4 when the broker is lost."""
+    parser = argparse.ArgumentParser(
+        prog="ahbm-sip", description="Simulates one SIP of a run whose broker waits for it.", allow_abbrev=False
+    )
+    parser.add_argument("ticket", type=Path, help="the file that ahbm-broker has written for the rank")
+    parser.add_argument("--bind", default="", metavar="ADDR", help="address of this host at which the others reach it")
+    arguments = parser.parse_args(argv)
+    try:
+        ticket = Ticket.from_text(read_private(arguments.ticket), str(arguments.ticket))
+        if ticket.seat is None:
+            raise ConfigError(f"{arguments.ticket} is the ticket of an agent, not of a SIP")
+        endpoint = ticket.seat.endpoint or tcp(sip_address(ticket.seat.broker, arguments.bind))
+        seat = replace(ticket.seat, endpoint=endpoint)
+        plan, job = ticket.prepare()
+        check_files(plan, sips=True, broker=False)
+    except ConfigError as error:
+        print(f"ahbm-sip: {error}", file=sys.stderr)
+        return error.exit_code
+    if not 0 <= seat.rank < plan.system.n_sips:
+        said = f"{arguments.ticket} is for rank {seat.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+        print(f"ahbm-sip: {said}; start each rank with the ticket that was written for it", file=sys.stderr)
+        return ConfigError.exit_code
+    standing = Standing(seat.rank, plan.system.n_sips, 0, 1, seat.rank, "by-hand", seat.incarnation)
+    os.environ.update(rank_environment(standing))
+    try:
+        return run_sip(seat, plan, job)
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,237 @@
+"""``ahbm-agent``: the launcher's hand on another host. One process a host, that starts nothing but its own server.
+
+It forks the server first, then says hello to the launcher, and from then on only passes things on: orders down; news,
+logs and signs of life up. Whatever happens to the launcher, to the way there or to the standard input that the
+bootstrap came by, it ends all its processes and leaves.
+"""
+
+import os
+
+# As in ``launcher.cli.launch``: before NumPy is imported.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import zmq  # noqa: E402
+
+from broker.ids import LAUNCHER  # noqa: E402
+from broker.mail.sockets import Guard, Way  # noqa: E402
+from launcher.hosts.artifacts import Leavings  # noqa: E402
+from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
+from launcher.hosts.wire import (  # noqa: E402
+    BadWords,
+    Beat,
+    Die,
+    Finish,
+    FromAgent,
+    Hello,
+    Left,
+    Looked,
+    Order,
+    Passed,
+    decode_to_agent,
+    encode,
+)
+from launcher.processes.children import call_it  # noqa: E402
+from launcher.processes.environment import node_rank  # noqa: E402
+from launcher.processes.fork_server import CLOSE_S, Server, free_folder  # noqa: E402
+from launcher.processes.process_entry import SimTrade  # noqa: E402
+from launcher.processes.process_state import look_at  # noqa: E402
+from launcher.processes.ticket import read_private  # noqa: E402
+from launcher.supervise.facts import how  # noqa: E402
+from sipsim import VERSION  # noqa: E402
+from sipsim.errors import ConfigError  # noqa: E402
+
+BEAT_S = 0.2
+LOOKS_EVERY = 4
+"""Looks at processes go up with every so many beats."""
+LINGER_MS = 2000
+EXIT_LOST = 4
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve one run; 0 when the launcher ended it, 2 with one line for what cannot be, 4 when the launcher is lost."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Its server ends everything when it is gone, however it went.
+        signal.signal(signum, signal.SIG_DFL)
+    arguments = _parser().parse_args(argv)
+    call_it("agent")
+    try:
+        bootstrap = _bootstrap(arguments)
+        rank = node_rank(os.environ, bootstrap.n_hosts, bootstrap.node_rank, bootstrap.rank_names)
+        address = sip_address(bootstrap.launcher, arguments.bind)
+    except ConfigError as error:
+        print(f"ahbm-agent: {error}", file=sys.stderr)
+        return error.exit_code
+    agent = _Agent(bootstrap, rank, address, watch_stdin=arguments.stdin)
+    why = agent.serve()
+    if why:
+        print(f"ahbm-agent: {why}", file=sys.stderr)
+    return EXIT_LOST if why else 0
+
+
+class _Agent:
+    """One run's. The server is forked before anything that has a thread is opened."""
+
+    def __init__(self, bootstrap: Bootstrap, rank: int, address: str, watch_stdin: bool) -> None:
+        self._rank = rank
+        self._watch_stdin = watch_stdin
+        self._folder = free_folder("ahbm-agent-")
+        self._server = Server(SimTrade(), self._folder)
+        self._leavings = Leavings(self._folder)
+        self._pids: dict[str, int] = {}
+        keys = bootstrap.keys_of(rank)
+        self._guard = Guard(keys, {}, bootstrap.silence_s)
+        name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
+        key = keys.launcher if keys else None
+        self._way: Way = self._guard.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
+        # Nobody must mistake it for a file: only its name, without a domain.
+        self._name = socket.gethostname().partition(".")[0] or "host"
+        self._send(Hello(rank, self._name, os.getpid(), VERSION, address, self._folder))
+        self._finish_by_s: float | None = None
+        self._beats = 0
+        self._next_beat_s = 0.0
+
+    def serve(self) -> str:
+        """To the end; why it came, if the launcher did not ask for it."""
+        why = ""
+        poller = zmq.Poller()
+        for source in (self._way.socket, self._way.monitor, self._server.fileno()):
+            poller.register(source, zmq.POLLIN)
+        if self._watch_stdin:
+            poller.register(0, zmq.POLLIN)
+        while not why and not self._is_over():
+            ready = dict(poller.poll(int(BEAT_S * 1000)))
+            why = self._turn(0 in ready)
+        self._end(why)
+        return why
+
+    def _is_over(self) -> bool:
+        """Told to finish, and nobody is left, or they have had time enough."""
+        return self._finish_by_s is not None and (not self._pids or time.monotonic() >= self._finish_by_s)
+
+    def _turn(self, stdin_is_ready: bool) -> str:
+        gone = self._way.look()
+        if gone is not None:
+            return gone.text
+        if stdin_is_ready and not os.read(0, 4096):
+            return "the standard input, on which the launcher holds on to this agent, has ended"
+        try:
+            while (frame := self._receive()) is not None:
+                self._obey(frame)
+        except BadWords as error:
+            return f"the launcher said what is no order: {error}"
+        self._pass_on()
+        if self._server.gone:
+            return f"the server that starts the processes (pid {self._server.pid}) {how(self._server.status)}"
+        self._beat()
+        return ""
+
+    def _receive(self) -> bytes | None:
+        try:
+            return self._way.socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def _obey(self, frame: bytes) -> None:
+        match decode_to_agent(frame):
+            case Order() as order:
+                self._server.order(order.fields)
+            case Finish() as finish:
+                self._finish_by_s = time.monotonic() + finish.grace_s
+            case Die():
+                os.kill(os.getpid(), signal.SIGKILL)
+            case Beat():
+                pass
+
+    def _pass_on(self) -> None:
+        """News; and before the news of a death, what the dead has said."""
+        lines = self._server.lines()
+        for message in self._leavings.logs():
+            self._send(message)
+        for fields in lines:
+            match fields:
+                case ["started", str(name), _, int(pid)]:
+                    self._pids[name] = pid
+                case ["ended", str(name), _, int(pid), _] if self._pids.get(name) == pid:
+                    del self._pids[name]
+            self._send(Passed.of(fields))
+
+    def _beat(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_beat_s:
+            return
+        self._next_beat_s = now_s + BEAT_S
+        self._send(Beat())
+        if self._beats % LOOKS_EVERY == 0:
+            looks = {name: look for name, pid in self._pids.items() if (look := look_at(pid)) is not None}
+            self._send(Looked({name: (look.state, look.ticks) for name, look in looks.items()}))
+        self._beats += 1
+
+    def _end(self, why: str) -> None:
+        # The server stays to the last: it removes the folder, also when this process is killed now.
+        is_well = self._end_processes()
+        if self._finish_by_s is not None:
+            for log in self._leavings.logs():
+                self._send(log)
+            for file in self._leavings.files():
+                self._send(file)
+        self._send(Left(why))
+        if is_well:
+            self._server.abandon()
+        else:
+            self._server.close()
+            self._leavings.remove()
+        self._guard.close(0 if self._way.look() is not None else LINGER_MS)
+
+    def _end_processes(self) -> bool:
+        """Kill all; whether the server has told of all their ends in time."""
+        self._server.kill_all()
+        until_s = time.monotonic() + CLOSE_S
+        while self._pids and not self._server.gone and time.monotonic() < until_s:
+            select.select([self._server], [], [], BEAT_S)
+            self._pass_on()
+        return not self._pids and not self._server.gone
+
+    def _send(self, message: FromAgent) -> None:
+        # To a launcher that is gone, or that does not know our key, nothing can be sent; a look tells so.
+        self._way.send(encode(message))
+
+
+def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
+    if arguments.stdin:
+        return Bootstrap.from_text(_line_of_stdin(), "the standard input")
+    path = Path(arguments.bootstrap)
+    return Bootstrap.from_text(read_private(path), str(path))
+
+
+def _line_of_stdin() -> str:
+    """The first line, and not a byte more: the rest is silence that ends with the launcher."""
+    line = b""
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return line.decode(errors="replace")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ahbm-agent",
+        description="Starts the SIPs of one host for ahbm-launch, which starts this agent; by hand it is of no use.",
+        allow_abbrev=False,
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--stdin", action="store_true", help="the bootstrap is the first line; the end ends all")
+    source.add_argument("--bootstrap", metavar="FILE", help="the bootstrap is in a file that only its owner can read")
+    parser.add_argument("--bind", default="", metavar="ADDR", help="address of this host at which the others reach it")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What the processes of a run do: the broker, or the SIP of a seat. The trade of every server, local or of an agent.
+
+The launcher's server has the plan by birth. An agent's gets a ticket, from which it makes the plan once; its SIPs are
+forks of it. Orders are plain data (``sip_order``, ``broker_order``).
+"""
+
+import os
+from typing import Any
+
+import msgspec
+
+from broker.mail.base import SILENCE_S
+from broker.process import run_broker
+from broker.security.keys import BrokerKeys
+from launcher.processes.fork_server import Tell
+from launcher.processes.limits import check_files
+from launcher.processes.names import BROKER_NAME
+from launcher.processes.ticket import Ticket
+from sipsim.node.process import run_sip
+from sipsim.node.process_spec import Seat
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
+
+
+def sip_order(seat: Seat, environ: dict[str, str]) -> dict[str, Any]:
+    """What starts a SIP; ``environ`` is added to its environment."""
+    return {"seat": msgspec.to_builtins(seat), "environ": environ}
+
+
+def broker_order(
+    endpoint: str, meeting: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
+) -> dict[str, Any]:
+    """What starts the broker; once it listens, it tells where."""
+    told_keys = None if keys is None else msgspec.to_builtins(keys)
+    return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "silence_s": silence_s}
+
+
+class SimTrade:
+    """The trade of one run. Without a plan it has to be set up first."""
+
+    def __init__(self, plan: Plan | None = None, job: Job | None = None) -> None:
+        self._plan = plan
+        self._job = job
+
+    def set_up(self, ticket: str) -> None:
+        """Make the plan; ``ConfigError`` and whatever an algorithm's module raises say why it cannot be."""
+        self._plan, self._job = Ticket.from_text(ticket).prepare()
+        check_files(self._plan, sips=True, broker=False)
+
+    def run(self, name: str, order: dict[str, Any], tell: Tell) -> int:
+        """Be one process of the run."""
+        if self._plan is None or self._job is None:
+            raise RuntimeError(f"{name} was to start before the ticket had come")
+        if name == BROKER_NAME:
+            return self._broker(self._plan, order, tell)
+        os.environ.update(order["environ"])
+        return run_sip(msgspec.convert(order["seat"], Seat), self._plan, self._job)
+
+    def _broker(self, plan: Plan, order: dict[str, Any], tell: Tell) -> int:
+        keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
+        return run_broker(
+            order["endpoint"],
+            plan.system.n_sips,
+            plan.channels,
+            plan.reactions_ps,
+            order["meeting"],
+            keys,
+            order["silence_s"],
+            tell,
+        )

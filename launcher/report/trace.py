@@ -1,0 +1,37 @@
+"""The ranks' traces as one file, in order of simulated time."""
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from sipsim.record.trace import TraceLine
+
+T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
+
+
+def write_trace(folder: str, target: Path) -> str:
+    """Merge what the ranks left in ``folder``; why that cannot be, or "".
+
+    Lines that a dying process cut short or spoilt are left out.
+    """
+    rows = []
+    for path in sorted(Path(folder).glob("trace.*.csv")):
+        whole = path.read_text(errors="replace").rpartition("\n")[0].splitlines()
+        rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
+    try:
+        with target.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(TraceLine._fields)
+            writer.writerows(row for *_, row in sorted(rows))
+    except OSError as error:
+        return f"--trace-ccl {target}: {error.strerror}; the trace is not whole"
+    return ""
+
+
+def _read(lines: list[str]) -> Iterator[tuple[int, int, list[str]]]:
+    for line in lines:
+        with contextlib.suppress(ValueError, csv.Error):
+            (row,) = csv.reader([line])
+            if len(row) == len(TraceLine._fields):
+                yield int(row[T_PS]), int(row[RANK]), row

@@ -1,0 +1,1 @@
+"""One run: from flags to a plan, an engine, a table and a result file."""

@@ -1,0 +1,50 @@
+"""``--list``: what there is to choose from. Every list comes from a registry or the config, none is kept here."""
+
+from collections.abc import Callable
+
+from sipsim.ccl.tables.base import TABLES
+from sipsim.config.model import Resolved
+from sipsim.topology.base import TOPOLOGIES
+
+
+def _topologies(_: Resolved) -> list[str]:
+    return [f"{name:<20} {(TOPOLOGIES.get(name).build.__doc__ or '').splitlines()[0]}" for name in TOPOLOGIES.names()]
+
+
+def _links(resolved: Resolved) -> list[str]:
+    return [f"{name:<20} {preset.kind}: {preset.source}" for name, preset in sorted(resolved.links.links.items())]
+
+
+def _collectives(_: Resolved) -> list[str]:
+    return [f"{name:<20} {what}" for name, what in sorted(COLLECTIVES.items())]
+
+
+def _tables(_: Resolved) -> list[str]:
+    return [f"{name:<20} {(TABLES.get(name).build.__doc__ or '').splitlines()[0]}" for name in TABLES.names()]
+
+
+def _algorithms(resolved: Resolved) -> list[str]:
+    return [f"{name:<20} {entry.module}" for name, entry in sorted(resolved.ccl.algorithms.items())]
+
+
+def _engines(_: Resolved) -> list[str]:
+    from launcher.engines import ENGINES
+
+    return [f"{name:<20} {(ENGINES.get(name).__doc__ or '').splitlines()[0]}" for name in ENGINES.names()]
+
+
+COLLECTIVES = {"all_reduce": "every rank ends with the sum of all ranks' rows"}
+
+LISTS: dict[str, Callable[[Resolved], list[str]]] = {
+    "topologies": _topologies,
+    "links": _links,
+    "collectives": _collectives,
+    "algorithms": _algorithms,
+    "tables": _tables,
+    "engines": _engines,
+}
+
+
+def listing(what: str, resolved: Resolved) -> str:
+    """The lines of one list."""
+    return "\n".join(LISTS[what](resolved))

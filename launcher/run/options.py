@@ -1,0 +1,338 @@
+"""The flags of ``ahbm-launch``, and nothing about what they mean to a run."""
+
+import argparse
+import difflib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from broker.ids import MAX_INCARNATION
+from broker.mail.base import SILENCE_S
+from broker.mail.kinds import MAIL_KINDS
+from broker.mail.sockets import HEARTBEAT_MS
+from launcher.engines import ENGINES
+from launcher.run import arguments
+from launcher.run.listing import LISTS
+from sipsim import VERSION
+from sipsim.dtypes import DTYPES
+
+DEFAULT_BYTES = 64 * 1024
+USAGE_EXIT = 2
+
+
+class Usage(Exception):
+    """Nothing to run: help was asked for (exit code 0), or a flag is wrong (one line, exit code 2)."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, parsed. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
+
+    ``tee``: ranks whose output is shown, None for all. ``deadlines``: whether silence of a process is its death.
+    """
+
+    sips: int | None
+    topology: str | None
+    shape: tuple[int, int] | None
+    link: str | None
+    config: Path | None
+    ccl: Path | None
+    settings: tuple[str, ...]
+    collective: str
+    algorithm: str | None
+    sizes: tuple[int, ...]
+    n_elems: tuple[int, ...]
+    dtype: str
+    op: str
+    iters: int
+    warmup: int
+    seed: int
+    engine: str
+    hosts: arguments.Hosts
+    bind: str | None
+    mail: str
+    explain_sync: bool
+    check_invariants: bool
+    timeout_s: float | None
+    join_timeout_s: float
+    progress_timeout_s: float
+    deadlines: bool
+    heartbeat_timeout_s: float
+    max_restarts: int
+    run_dir: Path | None
+    resume: Path | None
+    faults: tuple[str, ...]
+    verify_data: bool
+    json: Path | None
+    csv: Path | None
+    trace_ccl: Path | None
+    log_dir: Path | None
+    tee: tuple[int, ...] | None
+    list: str | None
+    dry_run: bool
+    quiet: bool
+    verbose: bool
+    script: str | None
+    as_module: bool
+    script_args: tuple[str, ...]
+
+    def changed(self, **fields: object) -> "Options":
+        """These options, but for some."""
+        return replace(self, **fields)  # type: ignore[arg-type]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: "):
+            flag = message.split()[2]
+            known = [s for action in self._actions for s in action.option_strings]
+            near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+            message = f"unknown flag {flag}; {hint}"
+        raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
+
+    def print_help(self, file: object = None) -> NoReturn:
+        raise Usage(self.format_help().rstrip(), 0)
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise Usage(f"{parser.prog} {VERSION}", 0)
+
+
+def parse(argv: list[str]) -> Options:
+    """The command line as options.
+
+    Raises:
+        Usage: for ``--help``, ``--version`` and every mistake.
+    """
+    own, script, as_module, script_args = _split_script(argv)
+    values = _parser().parse_args(own)
+    sizes, n_elems = _sizes(values)
+    told = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
+    told |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
+    told |= {"sizes": sizes, "n_elems": n_elems}
+    return Options(**told, script=script, as_module=as_module, script_args=script_args)
+
+
+def given(argv: list[str]) -> dict[str, str]:
+    """Which options a command line that :func:`parse` takes does not leave as they are, and by which flag."""
+    own, script, as_module, _ = _split_script(argv)
+    parser = _parser()
+    flags = {action.dest: action.option_strings[-1] for action in parser._actions}
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    names = vars(parser.parse_args(own))
+    told = {name: flags[name] for name in names}
+    return told if script is None else {**told, "script": f"-m {script}" if as_module else script}
+
+
+def json_file(argv: list[str]) -> Path | None:
+    """The file that ``--json`` names on a command line that :func:`parse` refuses."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--json", type=Path)
+    try:
+        found: Path | None = finder.parse_known_args(_split_script(argv)[0])[0].json
+    except (argparse.ArgumentError, Usage):
+        return None
+    return found
+
+
+def parse_probe(argv: list[str]) -> argparse.Namespace:
+    """The command line of ``ahbm-probe``: the system as :class:`Options` has it, ``src``, ``dst``, ``bytes``, ``json``.
+
+    Raises:
+        Usage: for ``--help``, ``--version`` and every mistake.
+    """
+    parser = _Parser(
+        prog="ahbm-probe",
+        usage="ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [options]",
+        description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes.",
+        allow_abbrev=False,
+    )
+    _add_system(parser.add_argument_group("the system"))
+    group = parser.add_argument_group("the transfer")
+    group.add_argument(
+        "--from", type=arguments.place, required=True, dest="src", metavar="SIP.CUBE.PE", help="who sends"
+    )
+    group.add_argument(
+        "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="who receives"
+    )
+    group.add_argument("--bytes", type=arguments.size, default=4096, metavar="B", help="size of the message (4096)")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the sums and their terms")
+    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    values = parser.parse_args(argv)
+    values.settings, values.algorithm = tuple(values.settings), None
+    return values
+
+
+def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
+    """Our flags, and what comes after them: ``[--] script.py args`` or ``-m module args``."""
+    takes_value = {s for a in _parser()._actions for s in a.option_strings if a.nargs is None}
+    index = 0
+    while index < len(argv):
+        word = argv[index]
+        if word == "-m":
+            if index + 1 == len(argv):
+                raise Usage("ahbm-launch: -m needs the name of a module", USAGE_EXIT)
+            return argv[:index], argv[index + 1], True, tuple(argv[index + 2 :])
+        if word == "--" or not word.startswith("-"):
+            rest = argv[index + 1 :] if word == "--" else argv[index:]
+            if rest[:1] == ["-m"] and len(rest) > 1:
+                return argv[:index], rest[1], True, tuple(rest[2:])
+            return argv[:index], rest[0] if rest else None, False, tuple(rest[1:])
+        index += 2 if word in takes_value else 1
+    return argv, None, False, ()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ahbm-launch",
+        usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
+        description="Simulate AHBM SIPs, one process each. Without a script it all-reduces seeded data and checks it.",
+        allow_abbrev=False,
+    )
+    _add_system(parser.add_argument_group("the system"))
+    _add_work(parser.add_argument_group("the work"))
+    _add_run(parser.add_argument_group("the run"))
+    _add_hosts(parser.add_argument_group("the hosts"))
+    _add_failures(parser.add_argument_group("failures"))
+    _add_output(parser.add_argument_group("the output"))
+    return parser
+
+
+def _add_system(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--sips", type=arguments.Whole(1), metavar="N", help="number of SIPs (= ranks = processes)")
+    group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
+    group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
+    group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
+    group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
+    group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
+    group.add_argument(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="change one value, by key path"
+    )
+
+
+def _add_work(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--collective", default="all_reduce", metavar="NAME", help="what to run without a script")
+    group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
+    group.add_argument(
+        "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
+    )
+    group.add_argument(
+        "--n-elem", type=arguments.list_of(arguments.Whole(1)), metavar="N[,N...]", help="elements a cube"
+    )
+    group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
+    group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
+    group.add_argument("-f", type=arguments.Whole(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
+    group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
+    group.add_argument("--op", choices=["sum"], default="sum", help="reduction (sum)")
+    group.add_argument("-n", "--iters", type=arguments.Whole(1), default=1, metavar="N", help="timed iterations (1)")
+    group.add_argument("-w", "--warmup", type=arguments.Whole(0), default=0, metavar="N", help="untimed ones (0)")
+    group.add_argument("--seed", type=arguments.Whole(0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument(
+        "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
+    )
+
+
+def _add_run(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
+    mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
+    group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes ({mails})")
+    group.add_argument("--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)")
+    group.add_argument(
+        "--check-invariants",
+        action="store_true",
+        default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
+        help="check the queues at every step (also AHBM_CHECK_INVARIANTS=1)",
+    )
+    group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
+
+
+def _add_hosts(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--hosts", type=arguments.hosts, default=(), metavar="A:N,B:N", help="hosts, and SIPs on each; or @FILE"
+    )
+    group.add_argument("--bind", type=arguments.bind, metavar="ADDR", help="address of this machine for other hosts")
+
+
+def _add_failures(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--timeout", type=arguments.seconds, dest="timeout_s", metavar="S", help="stop after S seconds of wall time"
+    )
+    group.add_argument(
+        "--join-timeout",
+        type=arguments.seconds,
+        default=30.0,
+        dest="join_timeout_s",
+        metavar="S",
+        help="for all SIPs to start (30)",
+    )
+    group.add_argument(
+        "--progress-timeout",
+        type=arguments.seconds,
+        default=60.0,
+        dest="progress_timeout_s",
+        metavar="S",
+        help="a silent SIP is hung then (60)",
+    )
+    group.add_argument(
+        "--heartbeat-timeout",
+        type=arguments.Silence(HEARTBEAT_MS / 1000),
+        default=SILENCE_S,
+        dest="heartbeat_timeout_s",
+        metavar="S",
+        help=f"a host that is silent for so long is lost ({SILENCE_S:g}); more where packets get lost",
+    )
+    group.add_argument(
+        "--no-timeouts", action="store_false", dest="deadlines", help="silence is no failure: for debuggers"
+    )
+    group.add_argument(
+        "--max-restarts",
+        type=arguments.Whole(0, MAX_INCARNATION),
+        default=0,
+        metavar="N",
+        help="start the dead again (0)",
+    )
+    group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep there what --resume needs")
+    group.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run that was kept there")
+    group.add_argument(
+        "--fault", action="append", default=[], dest="faults", metavar="SPEC", help="break it, such as kill:2@30us"
+    )
+
+
+def _add_output(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the result, schema 1")
+    group.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
+    group.add_argument("--trace-ccl", type=Path, metavar="FILE", help="write a line of CSV a send and recv")
+    group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
+    group.add_argument(
+        "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
+    )
+    group.add_argument("--list", choices=list(LISTS), help="say what there is")
+    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    group.add_argument("-q", "--quiet", action="store_true", help="no table")
+    group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
+
+
+def _sizes(values: argparse.Namespace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sweep = any(value is not None for value in (values.b, values.e, values.f))
+    if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
+        raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
+    if values.n_elem is not None:
+        return (), tuple(values.n_elem)
+    if not sweep:
+        return tuple(values.bytes or (DEFAULT_BYTES,)), ()
+    if values.b is None or values.e is None or values.b > values.e:
+        raise Usage("ahbm-launch: a sweep needs -b MIN and -e MAX, with MIN at most MAX", USAGE_EXIT)
+    sizes, size, factor = [], values.b, values.f or 2
+    while size <= values.e:
+        sizes.append(size)
+        size *= factor
+    return tuple(sizes), ()

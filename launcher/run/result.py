@@ -1,0 +1,192 @@
+"""The result file, schema 1 of DESIGN section 10, and the digest of what was simulated."""
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from launcher.report.failure import error_of
+from launcher.report.outcome import Outcome
+from launcher.run.options import Options
+from launcher.run.prepare import Prepared
+from sipsim import VERSION
+from sipsim.errors import ConfigError
+from sipsim.plan.job import RunRecord, builtins
+
+SCHEMA = 1
+Document = dict[str, Any]
+RUN_COLUMNS = (
+    "collective",
+    "algorithm",
+    "dtype",
+    "op",
+    "count",
+    "bytes",
+    "time_ns",
+    "algbw_GBps",
+    "busbw_GBps",
+    "wrong",
+    "checked",
+)
+"""The columns of ``--csv`` and the keys of each of the document's ``runs``."""
+
+
+def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcome) -> Document:
+    """The whole document."""
+    system = prepared.plan.system
+    sync = outcome.sync
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "argv": argv,
+        "seed": options.seed,
+        "digest": digest(prepared, outcome),
+        "config": msgspec.to_builtins(system.resolved),
+        "engine": prepared.engine,
+        "mail": options.mail if prepared.engine != "inproc" else None,
+        "sips": system.n_sips,
+        "topology": system.topology,
+        "runs": runs_of(outcome, system.n_sips),
+        "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
+        "sync": {
+            "reports": sync.reports if sync else 0,
+            "grants": sync.grants if sync else 0,
+            "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
+            "dearest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _dearest(outcome)],
+        },
+        "wall_s": {
+            "total": round(outcome.total_s, 4),
+            "startup": round(outcome.startup_s, 4),
+            "simulate": round(outcome.simulate_s, 4),
+        },
+        "status": outcome.status,
+        "error": error_of(outcome),
+    }
+
+
+def _dearest(outcome: Outcome) -> tuple[tuple[str, int], ...]:
+    """The channels whose waits cost most host time, as the broker's last word had them."""
+    return outcome.last_sync.channels if outcome.last_sync else ()
+
+
+def digest(prepared: Prepared, outcome: Outcome) -> str | None:
+    """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
+    if not outcome.complete or outcome.cut_short:
+        return None
+    parts = [prepared.plan.system.canonical_text()]
+    for rank in sorted(outcome.ranks):
+        told = outcome.ranks[rank]
+        parts.append(f"{rank} {told.tensor_sha256} {told.oplog_sha256} {told.sim_end_ps}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def runs_of(outcome: Outcome, size: int) -> list[Document]:
+    """The collectives that every rank completed, as the system saw them."""
+    if not outcome.complete:
+        return []
+    by_rank = [outcome.ranks[rank].runs for rank in range(size)]
+    return [_run(list(together), size) for together in zip(*by_rank, strict=False)]
+
+
+def _run(together: list[RunRecord], size: int) -> Document:
+    first = together[0]
+    span_ps = max(r.end_ps for r in together) - min(r.start_ps for r in together)
+    time_ps = span_ps / first.iters
+    algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
+    checked = all(r.wrong is not None for r in together)
+    return {
+        "collective": first.collective,
+        "algorithm": first.algorithm,
+        "dtype": first.dtype,
+        "op": first.op,
+        "count": first.count,
+        "bytes": first.nbytes,
+        "time_ns": time_ps / 1000,
+        "algbw_GBps": algbw,
+        "busbw_GBps": algbw * 2 * (size - 1) / size,
+        "wrong": sum(r.wrong or 0 for r in together),
+        "checked": checked,
+    }
+
+
+def _rank(outcome: Outcome, rank: int) -> Document:
+    told = builtins(outcome.ranks[rank])
+    del told["runs"]
+    return {**told, "restarts": outcome.incarnations.get(rank, 0)}
+
+
+def check_writable(options: Options) -> None:
+    """Whether the output files can be written, before anything is started.
+
+    Raises:
+        ConfigError: naming the flag and the file.
+    """
+    for flag, path in (("--json", options.json), ("--csv", options.csv), ("--trace-ccl", options.trace_ccl)):
+        if path is None:
+            continue
+        folder = path.parent
+        if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+            raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")
+
+
+def write(options: Options, document: Document) -> None:
+    """Write the files that were asked for."""
+    if options.json is not None:
+        _replace(options.json, json.dumps(document, indent=1) + "\n")
+    if options.csv is not None:
+        _write_csv(options.csv, document["runs"])
+
+
+def write_refusal(path: Path | None, argv: list[str], message: str, options: Options | None = None) -> None:
+    """A result file for a run that never started, where one was asked for and can be written.
+
+    Without ``options`` the command line itself was not understood.
+    """
+    if path is None or path.is_dir():
+        return
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "argv": argv,
+        "seed": options.seed if options else None,
+        "digest": None,
+        "config": None,
+        "engine": options.engine if options else None,
+        "mail": options.mail if options and options.engine != "inproc" else None,
+        "sips": options.sips if options else None,
+        "topology": options.topology if options else None,
+        "runs": [],
+        "ranks": [],
+        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "dearest_channels": []},
+        "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
+        "status": "failed",
+        "error": {"kind": ConfigError.kind, "rank": None, "message": message},
+    }
+    # The refusal has been told already; that it cannot be written is no second one.
+    with contextlib.suppress(OSError):
+        _replace(path, json.dumps(document, indent=1) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all. What is no regular file (``/dev/stdout``) is written to as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write_csv(path: Path, runs: list[Document]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, RUN_COLUMNS)
+        writer.writeheader()
+        writer.writerows(runs)

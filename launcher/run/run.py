@@ -1,0 +1,153 @@
+"""A prepared run from start to end: a private folder, an engine, the check of a script's results, the clean-up."""
+
+import gc
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from launcher.engines import ENGINES
+from launcher.engines.base import Request
+from launcher.processes.fork_server import free_folder
+from launcher.processes.oom import kills_since, oom_kills
+from launcher.report.outcome import Outcome
+from launcher.report.progress import Progress
+from launcher.report.recorded_io import check_evidence
+from launcher.report.trace import write_trace
+from launcher.run.options import Options
+from launcher.run.prepare import Prepared
+from launcher.run.run_record import RunDir
+from launcher.run.validate import faults_of
+from launcher.supervise.logs import prepare_log_dir, write_error_files
+from launcher.supervise.signals import Attention
+from sipsim.errors import ConfigError
+from sipsim.faults.plan import FaultPlan
+
+LONGEST_SOCKET_PATH = 107
+LONGEST_SOCKET_NAME = "/broker.launcher"
+OBJECTS_BETWEEN_COLLECTIONS = 20_000
+"""Python's own 700 make the collector look for garbage in 15 % of a run's time; what it finds is a few MiB."""
+
+
+def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[Outcome], int]) -> int:
+    """Run it; whatever happens is in the outcome, and nothing is left behind but what was asked for.
+
+    ``tell`` tells the user and answers with the exit code. A kept run is over only then: who was killed before has told
+    nobody, and the run can be gone on with.
+
+    Raises:
+        ConfigError: before anything has started, when a folder that was asked for cannot be used.
+    """
+    started_s = process_start_s()
+    faults = faults_of(options, prepared.plan, prepared.job)
+    kept = _kept(prepared, options, argv)
+    if kept is not None:
+        faults = FaultPlan.of(faults).resumed(kept.resumed).texts()
+    if any(spec.startswith("random") for spec in options.faults):
+        print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
+    try:
+        if options.log_dir is not None:
+            prepare_log_dir(options.log_dir, prepared.plan.system.n_sips)
+    except ConfigError:
+        if kept is not None:
+            kept.abandon()
+        raise
+    status = "failed"
+    try:
+        outcome = _run(prepared, options, faults, started_s)
+        outcome.total_s = time.monotonic() - started_s
+        folders = [options.log_dir, kept.folder if kept is not None else None]
+        write_error_files(outcome, [folder for folder in folders if folder is not None])
+        code = tell(outcome)
+        status = outcome.status
+    finally:
+        if kept is not None:
+            kept.close(status)
+    return code
+
+
+def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunDir | None:
+    if options.resume is not None:
+        return RunDir.go_on(options.resume, prepared)
+    return RunDir.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
+
+
+def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float) -> Outcome:
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    progress = Progress(options.quiet)
+    killed = oom_kills()
+    with Attention(options.timeout_s) as attention:
+        run_dir = _private_folder()
+        if prepared.engine == "inproc":
+            # There is no server that would make it, and remove it when we are killed.
+            os.mkdir(run_dir, 0o700)
+        try:
+            request = _request(prepared, options, faults, started_s, run_dir, progress)
+            outcome = ENGINES.get(prepared.engine)(request, attention)
+            if request.job.evidence_dir:
+                check_evidence(outcome, prepared.plan, request.job.evidence_dir)
+        finally:
+            progress.close()
+            trouble = write_trace(run_dir, options.trace_ccl) if options.trace_ccl else ""
+            shutil.rmtree(run_dir, ignore_errors=True)
+    if trouble:
+        outcome.troubles.append(trouble)
+    outcome.note_wrong()
+    outcome.oom_kills = kills_since(killed, oom_kills())
+    outcome.host = socket.gethostname()
+    return outcome
+
+
+def _request(
+    prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float, run_dir: str, progress: Progress
+) -> Request:
+    job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
+    if job.script is not None and job.verify:
+        job = msgspec.structs.replace(job, evidence_dir=run_dir)
+    keep_dir = options.resume or options.run_dir
+    return Request(
+        prepared.plan,
+        job,
+        run_dir,
+        started_s,
+        progress,
+        options.mail,
+        options.explain_sync,
+        hosts=options.hosts,
+        bind=options.bind or "",
+        max_restarts=options.max_restarts,
+        join_timeout_s=options.join_timeout_s,
+        progress_timeout_s=options.progress_timeout_s,
+        deadlines=options.deadlines,
+        silence_s=options.heartbeat_timeout_s if options.deadlines else None,
+        log_dir=str(options.log_dir.absolute()) if options.log_dir else "",
+        tee=options.tee,
+        faults=faults,
+        keep_dir=str(keep_dir.absolute()) if keep_dir else "",
+        resume=options.resume is not None,
+    )
+
+
+def process_start_s() -> float:
+    """When this process started, on the monotonic clock, interpreter start included; now, where that is not told."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            ticks = int(stat.read().rpartition(b")")[2].split()[19])
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        age_s = 0.0
+    return time.monotonic() - age_s
+
+
+def _private_folder() -> str:
+    try:
+        folder = free_folder("ahbm-")
+    except OSError as error:
+        raise ConfigError(f"no temporary folder can be made: {error}; set TMPDIR to one that can") from None
+    if len(folder) > LONGEST_SOCKET_PATH - len(LONGEST_SOCKET_NAME):
+        raise ConfigError(f"{folder}: too long for socket names; set TMPDIR to a shorter path")
+    return folder

@@ -1,0 +1,128 @@
+"""Flags that must suit each other, the engine and the system: checked before anything starts, each mistake one line."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+from launcher.run.options import Options
+from launcher.supervise.fault_injector import CUT_PROGRAM
+from sipsim.dtypes import DTYPES
+from sipsim.errors import ConfigError
+from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
+from sipsim.units import format_time_ps
+
+PS_PER_BYTE = 17
+PS_PER_SIP = 300_000
+LEAST_PS = 1_000_000
+"""A collective of so many bytes a rank on so many SIPs takes about their sum: how far to spread random faults."""
+
+
+def check_flags(options: Options) -> None:
+    """Whether the flags suit each other and the engine.
+
+    Raises:
+        ConfigError: naming the flags, and what would do.
+    """
+    chosen = {
+        "--hosts": bool(options.hosts),
+        "--bind": options.bind is not None,
+        "--max-restarts": options.max_restarts > 0,
+        "--run-dir": options.run_dir is not None,
+        "--fault": bool(options.faults),
+        "--tee": options.tee is not None,
+    }
+    for flag, is_chosen in chosen.items():
+        if is_chosen and options.engine == "inproc":
+            raise ConfigError(f"{flag}: --engine inproc has no processes of SIPs; use another engine, such as local")
+        if is_chosen and options.engine == "local" and flag in ("--hosts", "--bind"):
+            raise ConfigError(
+                f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            )
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
+            one_host = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            raise ConfigError(f"--fault {spec}: {one_host}")
+        if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
+            raise ConfigError(
+                f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
+            )
+    if options.bind is not None:
+        _check_address(options.bind)
+
+
+def check_system(options: Options, n_sips: int) -> None:
+    """Whether ranks that flags name are there, and all SIPs have a place.
+
+    Raises:
+        ConfigError: naming the flag and what is allowed.
+    """
+    for rank in options.tee or ():
+        if rank >= n_sips:
+            raise ConfigError(f"--tee {rank}: there is no SIP {rank}; ranks are 0 to {n_sips - 1}")
+    slots = [number for _, number in options.hosts]
+    if slots and None not in slots and sum(filter(None, slots)) < n_sips:
+        said = ",".join(f"{name}:{number}" for name, number in options.hosts)
+        more = "give more, or leave a number out"
+        raise ConfigError(f"--hosts {said}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
+
+
+def faults_of(options: Options, plan: Plan, job: Job) -> tuple[str, ...]:
+    """All faults that ``--fault`` asks for, random ones drawn.
+
+    Raises:
+        ConfigError: for one that cannot be.
+    """
+    faults: list[Fault] = []
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, RandomFaults):
+            faults += fault.draw(plan.system.n_sips, span_ps(plan, job), options.max_restarts > 0)
+        else:
+            faults.append(fault)
+    planned = FaultPlan(faults)
+    try:
+        planned.check(plan.system.n_sips, [name for name, _ in options.hosts])
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+    return planned.texts()
+
+
+def span_ps(plan: Plan, job: Job) -> int:
+    """About how long a run takes, in simulated time; of a script nobody knows."""
+    row = plan.system.n_cubes * DTYPES[job.dtype].itemsize
+    once = [
+        LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
+    ]
+    return sum(once) * (job.warmup + job.iters)
+
+
+def _parsed(spec: str) -> Fault | RandomFaults:
+    try:
+        return parse_fault(spec)
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+
+
+def _check_address(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family) as trial:
+            trial.bind((address, 0))
+    except OSError as error:
+        why = f"{error.strerror or error}; give an address of this machine"
+        raise ConfigError(f"--bind {address}: cannot be listened on: {why}") from None
+
+
+def unstruck(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
+    """A line for each fault that came too late. ``ends_ps``: when each rank ended, of a run that ended well."""
+    found = []
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, Fault) and fault.at_ps >= ends_ps.get(fault.rank, fault.at_ps + 1):
+            found.append(
+                f"fault {spec} did not strike: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
+            )
+    return found

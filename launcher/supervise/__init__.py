@@ -1,0 +1,1 @@
+"""Deaths, restarts and deadlines of the processes of a run."""

@@ -1,0 +1,1 @@
+"""Injected faults: their plan, and their execution inside a SIP's process."""

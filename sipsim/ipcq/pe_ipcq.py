@@ -1,0 +1,264 @@
+"""PE_IPCQ: the control plane of inter-PE queues: pointers, backpressure and credits (ADR-0023, ADR-0025).
+
+It moves no data: a send becomes an ``IpcqDmaToken`` for the data plane, and what arrives is matched to a direction
+by the address it was written to, never by who sent it. Invariant I6: the data write and the update of
+``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge
+from sipsim.ipcq.backpressure import Backpressure
+from sipsim.ipcq.credit_return import CreditReturn
+from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.messages import (
+    IpcqCreditMetadata,
+    IpcqDmaToken,
+    IpcqInitEntry,
+    Message,
+    Place,
+    Received,
+    Waiting,
+)
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.ipcq.receives import Receive
+from sipsim.memory.store import MemoryStore
+from sipsim.task import Task
+
+
+class Source(NamedTuple):
+    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE itself."""
+
+    snapshot: Callable[[], bytes]
+    read_pa: int | None
+    message: Message
+
+
+class DataPlane(Protocol):
+    """What PE_IPCQ delegates to: it moves no bytes itself."""
+
+    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        """Write ``token.data`` to ``token.dst_addr``, and then tell the PE there."""
+
+
+class Copier(Protocol):
+    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Write ``data``, which lies at ``src``, to ``dst``."""
+
+
+class Surroundings(NamedTuple):
+    """What PE_IPCQ works with: its SIP's engine and memory, and the parts that it tells what to do."""
+
+    engine: Engine
+    memory: MemoryStore
+    data_plane: DataPlane
+    copier: Copier
+    backpressure: Backpressure
+    credit_return: CreditReturn
+    checker: InvariantChecker | None = None
+
+
+class PeIpcq:
+    """All queue pairs of one PE. ``last_polled_dir``: where the last receive without a direction found its message."""
+
+    def __init__(self, place: Place, entries: list[IpcqInitEntry], around: Surroundings) -> None:
+        self.place = place
+        self.queues = {entry.direction: QueuePair(entry) for entry in entries}
+        self.last_polled_dir: str | None = None
+        (
+            self._engine,
+            self._memory,
+            self._data_plane,
+            self._copier,
+            self._backpressure,
+            self._credit_return,
+            self._checker,
+        ) = around
+        by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
+        self._rx_bases = [base for base, _ in by_base]
+        self._rx_queues = [self.queues[direction] for _, direction in by_base]
+        self._by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
+        self._any_receiver: tuple[Task, int] | None = None
+
+    def send(self, task: Task, direction: str, source: Source) -> tuple[int, int]:
+        """Put a message into the peer's next slot; waits while the ring is full, then returns at once.
+
+        The source is read in the step that increments ``my_head``. Returns (slot address, sender_seq).
+
+        Raises:
+            IpcqInvalidDirection: F1.
+            IpcqMessageTooLarge: more bytes than a slot has.
+        """
+        queue, message = self.queue(direction, sending=True), source.message
+        if message.nbytes > queue.peer.slot_size:
+            raise IpcqMessageTooLarge(
+                f"a send of {message.nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
+                f"send it in chunks, or raise slot_size",
+                direction=direction,
+            )
+        while queue.is_full:
+            queue.sender, queue.sender_since_ps = task, self._engine.now_ps
+            task.wait(queue.send_wait)
+        slot_pa, seq, now_ps = queue.next_tx_slot_pa(), queue.my_head, self._engine.now_ps
+        riders = self._credit_return.riders(queue.peer.place)
+        token = IpcqDmaToken(
+            slot_pa, seq, *self.place, direction, source.snapshot(), message.dtype, message.shape, now_ps, riders
+        )
+        queue.my_head += 1
+        if self._checker is not None:
+            self._checker.sent(self.place, queue, token)
+        self._data_plane.carry_token(queue, token, source.read_pa)
+        return slot_pa, seq
+
+    def post(self, direction: str, receive: Receive) -> None:
+        """Ask for the next message of a direction that nobody has asked for yet; returns at once.
+
+        Raises:
+            IpcqInvalidDirection: F1.
+        """
+        queue = self.queue(direction, sending=False)
+        if queue.is_empty or queue.posted or queue.is_held:
+            queue.posted.append(receive)
+        else:
+            self._take(queue, receive)
+
+    def wait(self, task: Task, direction: str, receive: Receive) -> Received:
+        """Block until a posted receive has ended; its message."""
+        if not receive.ended:
+            receive.task = task
+            task.wait(self.queues[direction].recv_wait)
+        assert receive.received is not None
+        return receive.received
+
+    def any_direction(self, task: Task) -> str:
+        """A direction with a message, in turn from ``last_polled_dir`` on; waits until there is one (ADR-0023 D4).
+
+        Raises:
+            IpcqInvalidDirection: when this PE has no queue pairs.
+        """
+        directions = every = tuple(name for name, queue in self.queues.items() if queue.can_receive)
+        if not directions:
+            raise IpcqInvalidDirection("a recv without a direction needs a PE that somebody sends to; installed: none")
+        if self.last_polled_dir is not None:
+            first = directions.index(self.last_polled_dir) + 1
+            directions = directions[first:] + directions[:first]
+        while True:
+            for direction in directions:
+                queue = self.queues[direction]
+                if not (queue.is_empty or queue.posted or queue.is_held):
+                    self.last_polled_dir = direction
+                    return direction
+            self._any_receiver = (task, self._engine.now_ps)
+            task.wait(Waiting("recv", every))
+
+    def arrive(self, token: IpcqDmaToken) -> None:
+        """A message is here, its drain and write latency paid: make data and pointer visible in this one step (I6)."""
+        queue = self._queue_at(token.dst_addr, len(token.data))
+        if token.sender_seq != queue.peer_head_cache:
+            raise self._violated(
+                f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
+                f"when {queue.peer_head_cache} was next",
+                queue.direction,
+            )
+        self._memory.write(token.dst_addr, token.data)
+        queue.messages[token.sender_seq] = token
+        queue.peer_head_cache = token.sender_seq + 1
+        if self._checker is not None:
+            self._checker.arrived(self.place, queue, token)
+        for credit in token.credits:
+            self.credit(credit)
+        self._attend(queue)
+
+    def credit(self, credit: IpcqCreditMetadata) -> None:
+        """The peer freed a slot: a sender that waits goes on."""
+        queue = self._by_peer_rx.get(credit.dst_rx_base_pa)
+        if queue is None:
+            raise self._violated(f"a credit for ring {credit.dst_rx_base_pa:#x} came to {self.place} by mistake", "")
+        queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
+        if self._checker is not None:
+            self._checker.credited(self.place, queue)
+        task, queue.sender = queue.sender, None
+        if task is not None:
+            self._resume(task, queue.sender_since_ps)
+
+    def queue(self, direction: str, sending: bool = True) -> QueuePair:
+        """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
+        queue = self.queues.get(direction)
+        if queue is None or not (queue.can_send if sending else queue.can_receive):
+            able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
+            installed = ", ".join(sorted(able))
+            what = "" if queue is None else " for sending" if sending else " for receiving"
+            raise IpcqInvalidDirection(
+                f"direction {direction!r} is not installed{what}; installed: {installed or 'none'}",
+                direction=str(direction),
+            )
+        return queue
+
+    def _attend(self, queue: QueuePair) -> None:
+        """Serve posted receives for which there are messages, once they notice; else who takes from any direction."""
+        while queue.posted and not queue.is_empty and not queue.is_held:
+            seen_ps = self._backpressure.seen_ps(queue.posted[0].since_ps, self._engine.now_ps)
+            if seen_ps > self._engine.now_ps:
+                queue.is_held = True
+                self._engine.at(seen_ps, lambda: self._look(queue))
+                return
+            self._take(queue, queue.posted.popleft())
+        if self._any_receiver is not None and not queue.is_empty and not queue.is_held:
+            (task, since_ps), self._any_receiver = self._any_receiver, None
+            self._resume(task, since_ps)
+
+    def _look(self, queue: QueuePair) -> None:
+        queue.is_held = False
+        self._attend(queue)
+
+    def _take(self, queue: QueuePair, receive: Receive) -> None:
+        """Latch the next message; with ``copy_to_dst`` its slot is free only when it has been copied."""
+        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
+        nbytes = len(token.data)
+        data = self._memory.read(slot_pa, nbytes)
+        receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape)
+        if self._checker is not None:
+            self._checker.taken(self.place, queue, data)
+        if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
+            self._free_slot(queue, receive)
+            return
+        queue.is_held = True
+
+        def copied() -> None:
+            queue.is_held = False
+            self._free_slot(queue, receive)
+            self._attend(queue)
+
+        self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
+
+    def _free_slot(self, queue: QueuePair, receive: Receive) -> None:
+        queue.my_tail += 1
+        if self._checker is not None:
+            self._checker.freed(self.place, queue)
+        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
+        self._credit_return.give_back(queue, credit, receive.end)
+
+    def _resume(self, task: Task, since_ps: int) -> None:
+        seen_ps = self._backpressure.seen_ps(since_ps, self._engine.now_ps)
+        if seen_ps > self._engine.now_ps:
+            self._engine.at(seen_ps, task.resume)
+        else:
+            task.resume()
+
+    def _queue_at(self, address: int, nbytes: int) -> QueuePair:
+        index = bisect_right(self._rx_bases, address) - 1
+        if index >= 0 and address < (stop_pa := self._rx_queues[index].rx_stop_pa):
+            queue = self._rx_queues[index]
+            if address + nbytes > stop_pa:
+                what = f"a message of {nbytes} bytes at {address:#x} does not end within its ring in {self.place}"
+                raise self._violated(what, queue.direction)
+            return queue
+        raise self._violated(f"a message for address {address:#x} came to {self.place}, which has no ring there", "")
+
+    def _violated(self, what: str, direction: str) -> InvariantViolation:
+        return InvariantViolation(what, cube=self.place[1], pe=self.place[2], direction=direction)

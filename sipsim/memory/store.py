@@ -1,0 +1,93 @@
+"""The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically.
+
+It has no times: who may access when, and at what cost, is the business of the parts around it. Pages come to
+life when first written; what was never written reads as zero.
+"""
+
+from sipsim.errors import MemoryAccessError
+from sipsim.topology.address import OFFSET_BITS, PhysAddr
+
+PAGE_BYTES = 2**16
+_OFFSET_MASK = (1 << OFFSET_BITS) - 1
+
+
+class _Bank:
+    __slots__ = ("capacity", "pages")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.pages: dict[int, bytearray] = {}
+
+
+class MemoryStore:
+    """All memories of SIP ``sip``. ``capacities``: bytes by space."""
+
+    def __init__(self, sip: int, capacities: dict[str, int]) -> None:
+        self._sip = sip
+        self._capacities = capacities
+        self._banks: dict[int, _Bank] = {}
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy of ``nbytes`` at a physical address.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        bank, offset = self._find(address, nbytes)
+        page, start = divmod(offset, PAGE_BYTES)
+        if start + nbytes <= PAGE_BYTES:
+            data = bank.pages.get(page)
+            return bytes(nbytes) if data is None else bytes(memoryview(data)[start : start + nbytes])
+        first = PAGE_BYTES - start
+        rest = (self.read(address + at, min(PAGE_BYTES, nbytes - at)) for at in range(first, nbytes, PAGE_BYTES))
+        return b"".join((self.read(address, first), *rest))
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Put ``data``, bytes, at a physical address.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        nbytes = len(data)
+        bank, offset = self._find(address, nbytes)
+        page, start = divmod(offset, PAGE_BYTES)
+        there = bank.pages.get(page)
+        if there is not None and start + nbytes <= PAGE_BYTES:
+            there[start : start + nbytes] = data
+            return
+        done = 0
+        while done < nbytes:
+            page, start = divmod(offset + done, PAGE_BYTES)
+            part = min(PAGE_BYTES - start, nbytes - done)
+            if page not in bank.pages:
+                bank.pages[page] = bytearray(PAGE_BYTES)
+            bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
+            done += part
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Whether a range is one that may be read and written.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        self._find(address, nbytes)
+
+    def _find(self, address: int, nbytes: int) -> tuple[_Bank, int]:
+        key, offset = address >> OFFSET_BITS, address & _OFFSET_MASK
+        bank = self._banks.get(key)
+        if bank is None:
+            bank = self._banks[key] = self._new_bank(address)
+        if nbytes < 0 or offset + nbytes > bank.capacity:
+            raise MemoryAccessError(
+                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside its memory of {bank.capacity} bytes"
+            )
+        return bank, offset
+
+    def _new_bank(self, address: int) -> _Bank:
+        try:
+            place = PhysAddr.decode(address)
+        except ValueError as error:
+            raise MemoryAccessError(str(error)) from None
+        if place.sip != self._sip:
+            raise MemoryAccessError(f"{place} is not a memory of SIP {self._sip}")
+        return _Bank(self._capacities[place.space])

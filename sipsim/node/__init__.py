@@ -1,0 +1,1 @@
+"""The process of a SIP: its launch parameters, its main loop, its failures."""

@@ -1,0 +1,151 @@
+"""A SIP as a member of a run: its hardware, its host program, and what it tells of them."""
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from broker.ids import PROTOCOL
+from broker.mail.base import Mail
+from broker.wire import Failed, Join
+from sipsim import VERSION
+from sipsim.ccl.diagnostics import dump
+from sipsim.faults.inject import arm
+from sipsim.faults.plan import FaultPlan
+from sipsim.host.collective_job import CollectiveJob
+from sipsim.host.script import HostTask, ScriptWorld, find_script
+from sipsim.host.torch_api import Torch
+from sipsim.node.failure import describe
+from sipsim.node.process_spec import Seat
+from sipsim.plan.job import Job, RankOutcome, to_bytes
+from sipsim.plan.plan import Plan
+from sipsim.record.resources import cpu_seconds
+from sipsim.record.trace import TraceFile
+from sipsim.recovery.packet_log import PacketLog
+from sipsim.sip.sip import Sip
+from sipsim.sync.client import Participant
+from sipsim.task import Task
+
+
+class Member(Participant):
+    """The SIP of ``plan`` that has ``seat``, listening at ``endpoint``."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        plan: Plan,
+        job: Job,
+        mail: Mail,
+        endpoint: str = "",
+        interrupted: Callable[[], bool] = lambda: False,
+        gather: Callable[[bool], None] = lambda _together: None,
+        keep_oplog: bool = False,
+    ) -> None:
+        rank = seat.rank
+        super().__init__(rank, mail, interrupted, gather)
+        self._incarnation = seat.incarnation
+        self.plan = plan
+        self.job = job
+        self._endpoint = endpoint
+        self._started_s = time.perf_counter()
+        self.sip = Sip(rank, plan, self.post_parcel, keep_oplog, job.check_invariants)
+        self._trace = TraceFile(job.trace_dir, rank) if job.trace_dir else None
+        if self._trace is not None:
+            self.sip.tracer = self._trace.append
+        self.session = self.sip.session
+        self.torch = Torch(self.sip, job.evidence_dir)
+        self.torch.calls.on_end = self.note_step
+        self._world = _script_world(job, rank)
+        self._digest = run_digest(plan.digest, job)
+        mine = FaultPlan.of(seat.faults).for_seat(rank, seat.incarnation)
+        self._faults = arm(self.sip.engine, mine) if mine else None
+        if seat.log_dir:
+            self.log = PacketLog(seat.log_dir, rank, self._digest)
+
+    def join(self) -> None:
+        if self._faults is not None:
+            self._faults.joining()
+        super().join()
+
+    def identity(self) -> Join:
+        return Join(
+            PROTOCOL,
+            self.rank,
+            self.plan.system.n_sips,
+            VERSION,
+            self._digest,
+            os.getpid(),
+            socket.gethostname(),
+            self._endpoint,
+            self._incarnation,
+        )
+
+    def start_program(self) -> None:
+        name, program, loop = "host script", self._host_program, self.sip.loop
+        task = Task(name, program, loop) if self._world is None else HostTask(name, program, loop, self._world)
+        self.torch.kernels.host = task
+        self.sip.tasks.append(task)
+        task.resume()
+
+    def dump_waiting(self) -> bytes:
+        return dump(self.sip)
+
+    def failure(self, error: Exception) -> Failed:
+        now_ps = self.sip.engine.now_ps
+        told = describe(error, self.rank, now_ps)
+        return Failed(told.kind, told.message, told.detail, now_ps, told.where)
+
+    def _host_program(self) -> None:
+        world_size = self.plan.system.n_sips
+        if self._world is None:
+            CollectiveJob(self.job, self.torch, self.rank, world_size, self.plan.system.n_cubes).run()
+        else:
+            self._world.run_worker(self.rank, world_size, self.torch)
+
+    def outcome(self) -> bytes:
+        sip = self.sip
+        if self._trace is not None:
+            self._trace.close()
+        self.torch.distributed.memory.look()
+        told = RankOutcome(
+            rank=self.rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            sim_end_ps=sip.engine.now_ps,
+            events=sip.engine.events,
+            grants=sip.session.grants,
+            packets_sent=sip.session.packets_sent,
+            packets_received=sip.session.packets_taken,
+            bytes_sent=sip.carrier.bytes_sent,
+            tensor_sha256=self.torch.tensors_sha256(),
+            oplog_sha256=sip.oplog.sha256(),
+            wall_s=time.perf_counter() - self._started_s,
+            cpu_s=cpu_seconds(),
+            peak_pss_mib=self.torch.distributed.memory.mib,
+            run_s=self.run_ns / 1e9,
+            send_s=self.send_ns / 1e9,
+            wait_s=self.wait_ns / 1e9,
+            runs=tuple(self.torch.distributed.runs),
+        )
+        return to_bytes(told)
+
+    def _post(self, to: int, frame: bytes) -> None:
+        if self._faults is None or not self._faults.mute:
+            super()._post(to, frame)
+
+
+def run_digest(plan_digest: str, job: Job) -> str:
+    """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
+    shared = replace(job, evidence_dir="", trace_dir="")
+    source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
+
+
+def _script_world(job: Job, rank: int) -> ScriptWorld | None:
+    if job.script is None:
+        return None
+    package = job.script.rpartition(".")[0] if job.as_module else ""
+    return ScriptWorld(find_script(job.script, job.as_module), job.script_args, job.seed, rank, package)

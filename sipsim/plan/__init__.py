@@ -1,0 +1,1 @@
+"""What every process derives from the config before simulated time begins."""

@@ -1,0 +1,180 @@
+"""Everything that every process derives from the resolved config before simulated time begins.
+
+The system, the algorithm, the queue pairs of every PE, the channels and their lookahead, and one digest over
+all of it that a SIP's ``Join`` carries.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from math import gcd
+
+from broker.ids import Channel, pair_delays_ps
+from sipsim import VERSION
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.install import (
+    InstallPlan,
+    PePlace,
+    check_endpoints,
+    check_rings_disjoint,
+    install,
+    places_in_order,
+)
+from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.tables.base import TABLES
+from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.config.rules import effective_ipcq, effective_rank_per, effective_world_size
+from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.noc.graph import Node
+from sipsim.noc.virtual_channels import Arbitration
+from sipsim.system.system import System
+from sipsim.units import ns_to_ps
+
+
+class Plan:
+    """A system with its collective installed.
+
+    ``places`` are the PEs that take part, in the order of their ranks in the wiring; ``rank_of`` is the way back and
+    ``world_size`` their number. None of it is the process group's, whose ranks are SIPs.
+
+    Raises:
+        ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
+    """
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.system = System(resolved)
+        name = resolved.ccl.defaults.algorithm
+        self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
+        self.algorithm.topology_kind(self.system.topology)
+        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
+        self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
+        self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
+        self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
+        self.places: list[PePlace] = self._places()
+        self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.places)}
+        self.world_size = len(self.places)
+        one_way = TABLES.get(self.algorithm.entry.topology).one_way
+        self.entries: InstallPlan = install(self.system, self.ipcq, self.places, self._neighbour_table(), one_way)
+        check_rings_disjoint(self.entries)
+        check_endpoints(self.entries, self.ipcq.buffer_kind)
+
+    def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
+        """The queue pairs of one PE; empty for a PE that takes no part."""
+        return self.entries.get(place, [])
+
+    @cached_property
+    def arbitration(self) -> Arbitration | None:
+        """How virtual channels share an edge; None when everything goes through one queue."""
+        knobs = self.ipcq
+        if not knobs.virtual_channels:
+            return None
+        common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
+        weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
+        return Arbitration(knobs.vc_chunk_size, weights)
+
+    @cached_property
+    def hbm_room_bytes(self) -> int:
+        """Bytes of each PE's HBM that tensors may take: all below the receive rings, where those lie there."""
+        room = self.system.capacities["hbm"]
+        if self.ipcq.buffer_kind != "hbm":
+            return room
+        most = max((len(entries) for entries in self.entries.values()), default=0)
+        return room - most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
+    def channels(self) -> list[Channel]:
+        """The data channels, one a link, then one for each ordered pair of SIPs whose credits have a wire."""
+        return [*self.system.data_channels(), *self._credit_channels()]
+
+    @cached_property
+    def credit_channel(self) -> dict[tuple[int, int], int]:
+        """Index of the credit channel from one SIP to another."""
+        first = len(self.system.links)
+        return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
+
+    @cached_property
+    def pair_delay_ps(self) -> dict[tuple[int, int], int]:
+        """The least delay of the channels from one SIP to another."""
+        return pair_delays_ps(self.channels)
+
+    @cached_property
+    def egress_ps(self) -> list[int]:
+        """By SIP: from any event on it to a sending that it causes, at least so long.
+
+        *Sent at t* means that the packet arrives no sooner than ``t`` plus the pair's least delay. A message that a PE
+        sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link, and so does a credit that goes
+        like a message. A credit on its own wire arrives a whole path's latency after the ``recv`` that frees the slot,
+        which is more than the pair's least delay by what is told here.
+        """
+        gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
+        for place, entries in self.entries.items():
+            gains[place.sip].extend(self._egress_gains(place, entries))
+        return [min(of_sip, default=0) for of_sip in gains]
+
+    @cached_property
+    def reactions_ps(self) -> list[int]:
+        """By SIP: from an arrival over a link to a sending that it causes, at least so long.
+
+        An arrival is an event like any other, unless it only passes through: then it leaves after the way between
+        two ports, of which the lookahead has taken up to a chunk already.
+        """
+        through_ps = self.system.transit_gain_ps if self._some_peers_are_far() else None
+        return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over config, queue pairs, channels, algorithm source and program version."""
+        text = "\n".join(
+            [
+                VERSION,
+                self.system.canonical_text(),
+                self.algorithm.source_sha256(),
+                *(f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items())),
+                *map(str, self.channels),
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _credit_channels(self) -> list[Channel]:
+        """A credit is on its way for its whole path's latency; the least of a pair of SIPs is its lookahead."""
+        least: dict[tuple[int, int], int] = {}
+        if self.ipcq.credit_return_mode != "fast_path":
+            return []
+        for place, entries in self.entries.items():
+            for entry in entries:
+                if entry.peer.sip != place.sip:
+                    pair = (place.sip, entry.peer.sip)
+                    delay = self.ipcq_overhead_ps + entry.credit_ps
+                    least[pair] = min(least.get(pair, delay), delay)
+        return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least.items())]
+
+    def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
+        system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
+        on_own_wire = self.ipcq.credit_return_mode == "fast_path"
+        for entry in entries:
+            if entry.peer.sip == sip:
+                continue
+            if on_own_wire:
+                yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
+            if entry.can_send or not on_own_wire:
+                port = system.port_towards(sip, entry.peer.sip, entry.direction)
+                way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
+                yield overhead + way.head_ps()
+
+    def _some_peers_are_far(self) -> bool:
+        """Whether some messages pass through a SIP that they are not for."""
+        joined = {(link.src, link.dst) for link in self.system.links}
+        return any(
+            entry.peer.sip != place.sip and (place.sip, entry.peer.sip) not in joined
+            for place, entries in self.entries.items()
+            for entry in entries
+        )
+
+    def _places(self) -> list[PePlace]:
+        name = self.algorithm.name
+        size = effective_world_size(self.resolved, name)
+        return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
+
+    def _neighbour_table(self) -> NeighbourTable:
+        return self.algorithm.neighbour_table(self.system, self.world_size)

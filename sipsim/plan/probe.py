@@ -1,0 +1,139 @@
+"""What one transfer costs, term by term: a raw DMA write, and the send/recv pair that moves the same bytes.
+
+The sums of the timing contract (DESIGN section 5) over the configured numbers; nothing is simulated here. A raw DMA is
+the non-posted write, acknowledgement included; a pair runs from ``tl.send`` to the return of ``tl.recv``, with a
+receiver that waits (ADR-0023 D13, T5).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sipsim.ccl.install import PePlace
+from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
+from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
+from sipsim.ipcq.flits import WireFormat
+from sipsim.noc.graph import Edge, Node, Route
+from sipsim.plan.plan import Plan
+from sipsim.units import ns_to_ps
+
+Ps = int
+
+
+class Term(NamedTuple):
+    """One summand. ``part`` groups those of one transfer."""
+
+    part: str
+    what: str
+    ps: Ps
+
+
+class ProbePlan(Plan):
+    """A system in which two PEs are neighbours and no others. Between SIPs the message leaves by the routed port."""
+
+    def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
+        self.src, self.dst = src, dst
+        super().__init__(resolved)
+        self.back = OPPOSITE[self.way]
+
+    def _places(self) -> list[PePlace]:
+        system = self.system
+        for name, place in (("--from", self.src), ("--to", self.dst)):
+            most = PePlace(system.n_sips - 1, system.n_cubes - 1, system.n_pes - 1)
+            if any(number > last for number, last in zip(place, most, strict=True)):
+                what = f"there is no such PE; the last SIP, cube and PE are {_name(most)}"
+                raise ConfigError(f"{name} {_name(place)}: {what}")
+        if self.src == self.dst:
+            raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another")
+        near = self.src.sip == self.dst.sip
+        self.way = "E" if near else f"global_{system.next_port(self.src.sip, self.dst.sip)}"
+        return sorted((self.src, self.dst))
+
+    def _neighbour_table(self) -> NeighbourTable:
+        here, there = self.places.index(self.src), self.places.index(self.dst)
+        return {here: {self.way: there}, there: {OPPOSITE[self.way]: here}}
+
+
+class Probe:
+    """One transfer of ``nbytes``, from the plan's ``src`` to the memory of ``dst`` that the rings are in."""
+
+    def __init__(self, plan: ProbePlan, nbytes: int) -> None:
+        if nbytes > plan.ipcq.slot_size:
+            raise ConfigError(
+                f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size}; raise defaults.slot_size"
+            )
+        self.plan = plan
+        self.nbytes = nbytes
+        self._parts = plan.resolved.components
+        self._wire_format = WireFormat(plan.ipcq.hw_strict)
+        src, dst = plan.src, plan.dst
+        self._kind = plan.ipcq.buffer_kind
+        self._src_node, self._dst_node = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
+        self._memory = plan.system.graph.memory_node(dst.cube, dst.pe, self._kind)
+
+    def raw(self) -> list[Term]:
+        """The non-posted write: data, the memory's write latency, and an acknowledgement over the way back."""
+        return [
+            *_transfer("data", self._there(), self._wire_format.data_bytes(self.nbytes)),
+            self._write_latency(),
+            *_transfer("acknowledgement", self._back(self._memory), self._parts.pe_dma.ack_bytes),
+        ]
+
+    def pair(self) -> list[Term]:
+        """The send, the message and the credit that ``recv`` blocks for, by ``credit_return_mode``."""
+        return [
+            Term("send", "PE_IPCQ", self.plan.ipcq_overhead_ps),
+            *_transfer("data", self._there(), self._wire_format.message_bytes(self.nbytes)),
+            self._write_latency(),
+            *self._credit(),
+        ]
+
+    def _credit(self) -> Iterator[Term]:
+        mode, nbytes = self.plan.ipcq.credit_return_mode, self.plan.ipcq.ipcq_credit_size_bytes
+        if mode == "piggyback":
+            return
+        back = self._back(self._dst_node)
+        yield Term("credit", "PE_IPCQ", self.plan.ipcq_overhead_ps)
+        if mode == "fabric":
+            yield Term("credit", str(back.start), back.start_ps)
+            yield _drain("credit", back.edges[0], nbytes)
+        else:
+            yield from _transfer("credit", back, nbytes)
+
+    def _write_latency(self) -> Term:
+        cost = getattr(self._parts, self._kind)
+        return Term("data", f"{self._kind} write latency", ns_to_ps(cost.write_latency_ns))
+
+    def _there(self) -> Route:
+        plan = self.plan
+        return self._route(plan.src.sip, self._src_node, plan.dst.sip, self._memory, plan.way)
+
+    def _back(self, start: Node) -> Route:
+        plan = self.plan
+        return self._route(plan.dst.sip, start, plan.src.sip, self._src_node, plan.back)
+
+    def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Route:
+        system = self.plan.system
+        port = None if src_sip == dst_sip else system.port_towards(src_sip, dst_sip, direction)
+        return system.end_to_end(src_sip, start, dst_sip, end, port)
+
+
+def _transfer(part: str, route: Route, nbytes: int) -> Iterator[Term]:
+    yield Term(part, str(route.start), route.start_ps)
+    for edge in route.edges:
+        yield Term(part, f"wire from {edge.src}", edge.wire_ps)
+        yield Term(part, _end(edge), edge.overhead_ps)
+    yield _drain(part, max(route.edges, key=lambda edge: edge.drain_ps(nbytes)), nbytes)
+
+
+def _drain(part: str, edge: Edge, nbytes: int) -> Term:
+    rate = f"{edge.bandwidth_bps / 10**9:g} GB/s"
+    return Term(part, f"drain of {edge.wire_bytes(nbytes)} B at {rate}, from {edge.src}", edge.drain_ps(nbytes))
+
+
+def _end(edge: Edge) -> str:
+    return "the port at the link's far end" if edge.link else str(edge.dst)
+
+
+def _name(place: PePlace) -> str:
+    return ".".join(map(str, place))

@@ -1,0 +1,1 @@
+"""What happened: op log, trace of sends and receives, resource usage."""

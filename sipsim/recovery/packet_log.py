@@ -1,0 +1,208 @@
+"""What one SIP has sent, on disk: its peers are fed from it when they start again, and its successor reads it first.
+
+A file of records, each whole or not there: a parcel to a peer, or a mark. A mark at ``t`` says that everything which
+the SIP sends before ``t`` stands above it. What a kill left half written is cut off by the next who opens the file.
+It survives the death of its process, not that of its machine: nothing waits for the disk. What was sent since it
+was last written may be missing, which a successor makes again without having it compared.
+
+A successor writes a file of its own, which begins with what its predecessor left and takes its place: a predecessor
+that lives on somewhere, unheard, writes where nobody reads.
+"""
+
+import errno
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic
+
+from broker.ids import MAX_PS, MAX_RANK
+from broker.wire import BadFrame, Parcel, decode_for_sip
+from sipsim.errors import ConfigError, NotKept
+
+MAGIC = b"ahbm packets 1 "
+_RECORD = struct.Struct(">IIi")
+"""Bytes of the body, its CRC-32, and the destination; ``_MARK`` for a mark, whose body is a time."""
+_KEY = struct.Struct(">IQ")
+_MARK = -1
+_TIME = struct.Struct(">Q")
+FLUSH_BYTES = 2**20
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+FLUSH_S = 0.2
+"""To write at every mark would take more time than all else that is done here."""
+
+
+class PacketLog:
+    """The log of ``rank`` in ``folder``, opened to be continued. ``plan_digest`` must be that of whoever began it.
+
+    ``logged``: by destination, :func:`fingerprint` of all packets that predecessors sent. ``logged_ps``: the last mark.
+
+    Raises:
+        ConfigError: when the file is of another plan, or cannot be read or written.
+    """
+
+    def __init__(self, folder: str, rank: int, plan_digest: str) -> None:
+        self._path = Path(folder) / f"sip-{rank}.packets"
+        self._header = MAGIC + plan_digest.encode() + b"\n"
+        self.logged: dict[int, list[bytes]] = {}
+        self.logged_ps = 0
+        self._earliest: dict[int, int] = {}
+        self._waiting: list[bytes] = []
+        self._mark_ps: int | None = None
+        self._waiting_bytes = 0
+        self._flushed_s = monotonic()
+        try:
+            is_first = not self._path.exists()
+            self._fd = os.open(self._path, FLAGS, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{self._path}: the packet log cannot be opened: {error.strerror}") from None
+        try:
+            self._end = self._read_predecessors()
+            if not is_first:
+                self._take_the_place()
+        except OSError as error:
+            os.close(self._fd)
+            raise self._not_kept(error) from None
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def told_logged(self) -> tuple[tuple[int, int, int], ...]:
+        """``Join.logged``: (destination, packets, least arrival) of what predecessors sent."""
+        return tuple((dst, len(packets), self._earliest[dst]) for dst, packets in sorted(self.logged.items()))
+
+    def append(self, dst: int, frame: bytes) -> None:
+        """A parcel is being sent."""
+        self._put_mark()
+        self._waiting += (_RECORD.pack(len(frame), zlib.crc32(frame), dst), frame)
+        self._waiting_bytes += len(frame)
+        if self._waiting_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def mark(self, time_ps: int) -> None:
+        """Everything that is sent before ``time_ps`` has been appended."""
+        self._mark_ps = time_ps
+        if monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises:
+            NotKept: when the disk is full; what stands in the file is whole even then.
+        """
+        self._put_mark()
+        if not self._waiting:
+            return
+        self._flushed_s = monotonic()
+        data = memoryview(b"".join(self._waiting))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        while data:
+            try:
+                written = os.pwrite(self._fd, data, self._end)
+            except OSError as error:
+                raise self._not_kept(error) from None
+            self._end += written
+            data = data[written:]
+
+    def _put_mark(self) -> None:
+        """Of marks with nothing between them the last says it all."""
+        if self._mark_ps is not None:
+            body = _TIME.pack(self._mark_ps)
+            self._waiting += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
+            self._mark_ps = None
+
+    def parcels(self, dst: int, first: int = 0) -> Iterator[bytes]:
+        """The frames of all parcels to ``dst`` that hold packet ``first`` or a later one, in order."""
+        self.flush()
+        for _, to, body in self._records(len(self._header)):
+            if to == dst:
+                parcel = _parcel(body)
+                if parcel is not None and parcel.first + len(parcel.packets) > first:
+                    yield body
+
+    def close(self) -> None:
+        """Write what waits, and release the file."""
+        self.flush()
+        os.close(self._fd)
+
+    def _not_kept(self, error: OSError) -> NotKept:
+        where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
+        return NotKept(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
+
+    def _read_predecessors(self) -> int:
+        """Take in what the file holds; where its last whole record ends."""
+        header = os.pread(self._fd, len(self._header), 0)
+        if header != self._header:
+            if header[: len(MAGIC)] == MAGIC and header.endswith(b"\n"):
+                raise ConfigError(f"{self._path}: the packet log is of another plan; resume with what began the run")
+            if header and not self._header.startswith(header):
+                raise ConfigError(f"{self._path}: not a packet log; move it away")
+            os.ftruncate(self._fd, 0)
+            return os.pwrite(self._fd, self._header, 0)
+        end = len(header)
+        for record_end, dst, body in self._records(end):
+            if not self._take_in(dst, body):
+                break
+            end = record_end
+        return end
+
+    def _take_the_place(self) -> None:
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        ours = os.open(beside, FLAGS | os.O_TRUNC, 0o600)
+        try:
+            for at in range(0, self._end, FLUSH_BYTES):
+                os.pwrite(ours, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            if os.fstat(ours).st_size != self._end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.replace(beside, self._path)
+        except OSError:
+            os.close(ours)
+            beside.unlink(missing_ok=True)
+            raise
+        os.close(self._fd)
+        self._fd = ours
+
+    def _take_in(self, dst: int, body: bytes) -> bool:
+        if dst == _MARK and len(body) == _TIME.size:
+            (time_ps,) = _TIME.unpack(body)
+            if time_ps > MAX_PS:
+                return False
+            self.logged_ps = time_ps
+            return True
+        parcel = _parcel(body)
+        if parcel is None or parcel.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
+            return False
+        packets = self.logged.setdefault(dst, [])
+        packets += map(fingerprint, parcel.packets)
+        least = min(arrival for _, arrival, _ in parcel.packets)
+        self._earliest[dst] = min(self._earliest.get(dst, least), least)
+        return True
+
+    def _records(self, start: int) -> Iterator[tuple[int, int, bytes]]:
+        """(end, destination, body) of every whole record from ``start`` on."""
+        size = os.fstat(self._fd).st_size
+        while start + _RECORD.size <= size:
+            length, crc, dst = _RECORD.unpack(os.pread(self._fd, _RECORD.size, start))
+            body = os.pread(self._fd, length, start + _RECORD.size) if start + _RECORD.size + length <= size else b""
+            if len(body) != length or zlib.crc32(body) != crc:
+                return
+            start += _RECORD.size + length
+            yield start, dst, body
+
+
+def fingerprint(packet: tuple[int, int, bytes]) -> bytes:
+    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
+    channel, arrival_ps, body = packet
+    return blake2b(body, digest_size=8, key=_KEY.pack(channel, arrival_ps)).digest()
+
+
+def _parcel(body: bytes) -> Parcel | None:
+    try:
+        message = decode_for_sip(body)
+    except BadFrame:
+        return None
+    return message if isinstance(message, Parcel) and message.packets else None

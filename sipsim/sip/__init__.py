@@ -1,0 +1,1 @@
+"""One SIP put together."""

@@ -1,0 +1,120 @@
+"""One SIP put together: engine, fabric, memory and the PEs that take part, each made when first used.
+
+It is the ``Model`` of a session. It knows nothing of processes, of the broker's rules, or of the host script.
+"""
+
+from collections.abc import Callable
+
+import greenlet
+
+from broker.wire import Parcel
+from sipsim.ccl.install import PePlace
+from sipsim.engine import Engine
+from sipsim.io.carrier import Carrier
+from sipsim.ipcq.backpressure import Backpressure
+from sipsim.ipcq.credit_return import CREDIT_RETURNS
+from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.pe_ipcq import PeIpcq, Surroundings
+from sipsim.memory.store import MemoryStore
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node
+from sipsim.pe.dma import MemoryTiming, PeDma
+from sipsim.pe.math import PeMath
+from sipsim.plan.plan import Plan
+from sipsim.record.oplog import OpLog
+from sipsim.record.trace import TraceLine
+from sipsim.sync.session import Session
+from sipsim.task import Task
+
+
+class Pe:
+    """A PE that is in use: its parts, and the kernel that runs on it, if any."""
+
+    def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
+        self.cube = cube
+        self.pe = pe
+        self.dma = PeDma(sip, Node("pe", cube, pe))
+        self.math = PeMath(sip.plan.resolved.components.pe_math)
+        self.ipcq = self._make_ipcq(sip)
+        self.task: Task | None = None
+
+    def _make_ipcq(self, sip: "Sip") -> PeIpcq:
+        plan = sip.plan
+        credit_return = CREDIT_RETURNS[plan.ipcq.credit_return_mode](
+            sip.engine, sip.carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
+        )
+        around = Surroundings(
+            sip.engine, sip.memory, sip.carrier, self.dma, Backpressure(plan.poll_ps), credit_return, sip.checker
+        )
+        return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), around)
+
+
+class Sip:
+    """The hardware of SIP ``sip`` and the tasks that run on it. ``check_invariants``: ``sipsim.ipcq.invariants``."""
+
+    def __init__(
+        self,
+        sip: int,
+        plan: Plan,
+        post: Callable[[int, Parcel], None],
+        keep_oplog: bool = False,
+        check_invariants: bool = False,
+    ) -> None:
+        self.sip = sip
+        self.plan = plan
+        self.graph = plan.system.graph
+        self.engine = Engine()
+        self.session = Session(sip, self.engine, plan.channels, post, plan.reactions_ps[sip])
+        self.session.model = self
+        self.fabric = Fabric(self.engine, plan.arbitration)
+        self.memory = MemoryStore(sip, plan.system.capacities)
+        self.timing = MemoryTiming(plan.resolved.components)
+        self.oplog = OpLog(keep_oplog)
+        self.wire_format = WireFormat(plan.ipcq.hw_strict)
+        self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
+        self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing, self.wire_format)
+        self.tracer: Callable[[TraceLine], None] | None = None
+        self.loop = greenlet.getcurrent()
+        self.tasks: list[Task] = []
+        self._pes: dict[tuple[int, int], Pe] = {}
+        self._wire_ipcqs()
+
+    def pe(self, cube: int, pe: int) -> Pe:
+        """A PE, made now if it was not in use yet."""
+        key = (cube, pe)
+        if key not in self._pes:
+            self._pes[key] = Pe(self, cube, pe)
+            self.carrier.ipcqs[key] = self._pes[key].ipcq
+        return self._pes[key]
+
+    def pes_in_use(self) -> list[Pe]:
+        """Every PE that was made, in order of cube and PE."""
+        return [self._pes[key] for key in sorted(self._pes)]
+
+    def spawn(self, pe: Pe, body: Callable[[], None]) -> Task:
+        """A kernel that starts on a PE now, after the events that are already due."""
+        task = Task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
+        pe.task = task
+        self.tasks.append(task)
+        self.engine.at(self.engine.now_ps, task.resume)
+        return task
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A packet's last byte arrives over a link, now."""
+        self.carrier.receive(channel, body)
+
+    def sends_ps(self, next_ps: int) -> int:
+        """By local events alone, the first at ``next_ps``, nothing is sent before this."""
+        return self.carrier.sends_ps(next_ps)
+
+    def waiting(self) -> int:
+        """Tasks that have not ended."""
+        self.tasks = [task for task in self.tasks if not task.ended]
+        return len(self.tasks)
+
+    def _wire_ipcqs(self) -> None:
+        """PEs with queue pairs can be written to before they run anything."""
+        for place, entries in self.plan.entries.items():
+            if place.sip == self.sip and entries:
+                self.pe(place.cube, place.pe)

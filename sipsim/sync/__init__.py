@@ -1,0 +1,1 @@
+"""One SIP's side of time synchronisation."""

@@ -1,0 +1,1 @@
+"""All SIPs of a run as one description."""

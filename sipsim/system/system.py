@@ -1,0 +1,208 @@
+"""The whole system as every process sees it: SIPs, links, channels between them, and routes from end to end.
+
+A description, derived from the resolved config alone; nothing here runs. The simulators of its SIPs and
+where they run are other objects.
+"""
+
+from collections import deque
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from broker.ids import Channel
+from sipsim.config.model import Resolved
+from sipsim.config.rules import effective_ipcq, wiring_view
+from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.noc.graph import PORTS, Node, Route, SipGraph
+from sipsim.topology.address import TcmMap, tcm_map
+from sipsim.topology.base import SipLink
+from sipsim.topology.build import build_links, resolve_shape
+
+
+class FarEnd(NamedTuple):
+    """Where a port's link leads: its channel, and the SIP and port at the other end."""
+
+    channel: int
+    sip: int
+    port: str
+
+
+class System:
+    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        sips = resolved.topology.system.sips
+        self.n_sips = sips.count
+        self.topology = sips.topology
+        self.shape = resolve_shape(sips)
+        self.links: list[SipLink] = build_links(sips)
+        self.link = link_kind(resolved)
+        self.chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
+        self.graph = SipGraph(resolved)
+        self.n_pes = resolved.topology.cube.pes
+        self.far_ends = {
+            (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
+            for channel, link in enumerate(self.links)
+        }
+
+    @property
+    def cube_mesh(self) -> tuple[int, int]:
+        """(width, height) of a SIP's cube mesh."""
+        mesh = self.resolved.topology.sip.cube_mesh
+        return mesh.w, mesh.h
+
+    @property
+    def n_cubes(self) -> int:
+        """Cubes of one SIP."""
+        return self.graph.n_cubes
+
+    @cached_property
+    def tcm(self) -> TcmMap:
+        """Regions of every TCM."""
+        return tcm_map(self.resolved.components.tcm_layout)
+
+    @cached_property
+    def capacities(self) -> dict[str, int]:
+        """Bytes of each memory, by space: a TCM, one PE's slice of HBM, a cube's SRAM."""
+        cube = self.resolved.topology.cube
+        return {"tcm": self.tcm.size, "hbm": cube.hbm_MiB_per_pe * 2**20, "sram": cube.sram_MiB * 2**20}
+
+    def data_channels(self) -> list[Channel]:
+        """One channel a directed link, in canonical order, with its lookahead.
+
+        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency
+        and a least chunk later. A packet that only passes through may leave as late as its last byte came,
+        plus the way between two ports; and one that PE_DMA fetches from a slower memory as late as its last chunk
+        came to the PE, plus the way from there to a port. Where one of them is less than a chunk, it may be promised.
+        """
+        least_ways_ps = self._least_transit_ps, self._least_way_out_ps
+        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_ways_ps)
+        return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
+
+    @property
+    def transit_gain_ps(self) -> int:
+        """How much longer the way between two ports is than what the lookahead of a data channel counts of it."""
+        return max(self._least_transit_ps - self.link.least_chunk_ps(self.chunk_bytes), 0)
+
+    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
+        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        if src_sip == dst_sip:
+            return self.graph.route(src, dst)
+        port = first_port or self.next_port(src_sip, dst_sip)
+        far = self.far_ends[src_sip, port]
+        leaving = self.leaving(src, port)
+        return leaving.then(self.end_to_end(far.sip, Node("io", -1, far.port), dst_sip, dst))
+
+    def leaving(self, src: Node, port: str) -> Route:
+        """The route from a node to the far end of a port's link."""
+        key = (src, port)
+        if key not in self._leaving:
+            inside = self.graph.route(src, Node("io", -1, port))
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, self.graph.link_edge(port, self.link)))
+        return self._leaving[key]
+
+    def next_port(self, src_sip: int, dst_sip: int) -> str:
+        """The port by which packets for another SIP leave: fewest hops, E and W before N and S."""
+        hops = self._hops_to(dst_sip)
+        return next(
+            port
+            for port in PORTS
+            if (far := self.far_ends.get((src_sip, port))) is not None and hops[far.sip] == hops[src_sip] - 1
+        )
+
+    def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
+        port = direction.removeprefix("global_")
+        far = self.far_ends.get((src_sip, port))
+        return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
+
+    def describe(self) -> str:
+        """The system in a few words, for people."""
+        sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
+        grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
+        link = self.resolved.topology.system.sips.link
+        return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
+
+    def canonical_text(self) -> str:
+        """What is simulated, as text, for digests: the same system gives the same text, however it was written.
+
+        Shape and port places are filled in; of the links only the one in use counts, without its name and
+        source; of the algorithms only the one that runs, with its effective queue settings and, unless it is the
+        usual one, its wiring.
+        """
+        resolved, algorithm = self.resolved, self.resolved.ccl.defaults.algorithm
+        topology = msgspec.to_builtins(resolved.topology)
+        topology["system"]["sips"].update(shape=self.shape, link=None)
+        topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
+        entry = resolved.ccl.algorithms[algorithm]
+        view = {
+            "topology": topology,
+            "components": resolved.components,
+            "link": [type(self.link).__name__, self.link],
+            "algorithm": [
+                algorithm,
+                entry.module,
+                effective_ipcq(resolved, algorithm),
+                *wiring_view(resolved, algorithm),
+            ],
+        }
+        return msgspec.json.encode(view, order="sorted").decode()
+
+    @cached_property
+    def _leaving(self) -> dict[tuple[Node, str], Route]:
+        return {}
+
+    @cached_property
+    def _least_way_out_ps(self) -> int:
+        """From when the last chunk starts on the wire into a PE to its end at a port, at least: one router between.
+
+        A message of one chunk starts then as a whole, and takes its time on the link.
+        """
+        ways = (
+            self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
+            for port in {link.src_port for link in self.links}
+        )
+        ends = ((edges[0], edges[-1]) for edges in ways)
+        heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(self.chunk_bytes)) for pair in ends)
+        return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
+
+    @cached_property
+    def _least_transit_ps(self) -> int:
+        used = sorted({link.src_port for link in self.links})
+        transits = (
+            self.graph.route(Node("io", -1, a), Node("io", -1, b)).head_ps() for a in used for b in used if a != b
+        )
+        return min(transits, default=2**62)
+
+    def _hops_to(self, dst_sip: int) -> list[int]:
+        known = self._hops.get(dst_sip)
+        if known is None:
+            known = [-1] * self.n_sips
+            known[dst_sip], queue = 0, deque([dst_sip])
+            while queue:
+                here = queue.popleft()
+                for source in self._sources_of[here]:
+                    if known[source] < 0:
+                        known[source] = known[here] + 1
+                        queue.append(source)
+            self._hops[dst_sip] = known
+        return known
+
+    @cached_property
+    def _sources_of(self) -> list[list[int]]:
+        sources: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for link in self.links:
+            sources[link.dst].append(link.src)
+        return sources
+
+    @cached_property
+    def _hops(self) -> dict[int, list[int]]:
+        return {}
+
+
+def link_kind(resolved: Resolved) -> LinkKind:
+    """The link between SIPs, as an object of its kind."""
+    preset = resolved.links.links[resolved.topology.system.sips.link]
+    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

@@ -1,0 +1,1 @@
+"""Inter-SIP topologies, the links that follow from them, and physical addresses."""

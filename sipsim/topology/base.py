@@ -1,0 +1,51 @@
+"""What a topology is: a function from the sizes to directed links, and how many dimensions it has."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sipsim.config.model import Sips
+from sipsim.registry import Registry
+
+Shape = tuple[int, int]
+
+
+class SipLink(NamedTuple):
+    """One directed link: from a port of a SIP to a port of another."""
+
+    src: int
+    src_port: str
+    dst: int
+    dst_port: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.src}.{self.src_port}>{self.dst}.{self.dst_port}"
+
+
+Builder = Callable[[Sips, Shape], Iterator[SipLink]]
+
+
+class Topology(NamedTuple):
+    """``dimensions`` 2 asks for a shape or a square count; ``build`` yields every directed link."""
+
+    dimensions: int
+    build: Builder
+
+
+TOPOLOGIES: Registry[Topology] = Registry("topology", "sipsim.topology")
+
+
+def topology(name: str, dimensions: int) -> Callable[[Builder], Builder]:
+    """Decorator that registers a builder as the topology ``name``."""
+
+    def add(build: Builder) -> Builder:
+        TOPOLOGIES.register(name)(Topology(dimensions, build))
+        return build
+
+    return add
+
+
+def both_ways(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
+    """The two directed links of one cable."""
+    yield SipLink(a, a_port, b, b_port)
+    yield SipLink(b, b_port, a, a_port)
