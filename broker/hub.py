@@ -9,22 +9,21 @@ passed over.
 from collections.abc import Iterable
 from enum import Enum
 
-from broker.ids import LAUNCHER, Channel, who_is
+from broker.ids import LAUNCHER, Channel, split_address
 from broker.membership import Membership
 from broker.sync.explain import explain
-from broker.sync.timesync import ProtocolError, Quiet, TimeSync, least
+from broker.sync.timesync import ProtocolError, Quiescent, TimeSync, least
 from broker.wire import (
     Abort,
-    AskDump,
-    AskStatus,
-    Bye,
-    CutOff,
+    ConnectionLost,
     Deadlock,
     Dump,
+    DumpRequest,
     End,
     Failed,
     Finished,
     Join,
+    Leave,
     Lost,
     Message,
     PeerLost,
@@ -36,13 +35,14 @@ from broker.wire import (
     Report,
     Restart,
     Result,
+    RevokeGrant,
+    RunStarted,
     Start,
-    Started,
     Status,
+    StatusRequest,
     Stop,
     Sync,
     ToBroker,
-    Withdraw,
 )
 
 Out = list[tuple[int, Message]]
@@ -86,19 +86,19 @@ class Hub:
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
-        rank, incarnation = who_is(sender) if sender >= 0 else (sender, 0)
+        rank, incarnation = split_address(sender) if sender >= 0 else (sender, 0)
         if incarnation != self._membership.incarnation(rank):
-            return self._of_another_time(sender, incarnation > self._membership.incarnation(rank), message)
+            return self._stale_sender(sender, incarnation > self._membership.incarnation(rank), message)
         try:
             return self._dispatch(rank, message)
         except ProtocolError as error:
             return self._fail(rank, Failed("internal", str(error), "", 0))
 
-    def _of_another_time(self, sender: int, is_early: bool, message: ToBroker) -> Out:
+    def _stale_sender(self, sender: int, is_early: bool, message: ToBroker) -> Out:
         """From a process that another one has replaced, or that will be told of: the launcher's word may come later."""
         if not is_early:
             # It may be well and only cut off from the launcher: it must not go on, nor write on in its log.
-            return [(sender, Refused(f"rank {who_is(sender)[0]} is simulated by another process now"))]
+            return [(sender, Refused(f"rank {split_address(sender)[0]} is simulated by another process now"))]
         if isinstance(message, Join):
             self._early[sender] = message
         return []
@@ -117,7 +117,7 @@ class Hub:
                 return self._result(sender, message)
             case Failed():
                 return self._fail(sender, message)
-            case CutOff():
+            case ConnectionLost():
                 return self._cut_off(sender, message)
             case _ if sender != LAUNCHER:
                 raise ProtocolError(f"SIP {sender} said {type(message).__name__}, which is for the launcher to say")
@@ -132,7 +132,7 @@ class Hub:
                 return self._restart(message)
             case Stop():
                 return self._abort(message.reason)
-            case AskStatus():
+            case StatusRequest():
                 return [(LAUNCHER, self.status())]
             case _:
                 return [(LAUNCHER, self.sync(self._now_ns))]
@@ -162,7 +162,7 @@ class Hub:
 
     def _start(self) -> Out:
         self.phase = Phase.RUNNING
-        return [(LAUNCHER, Started()), *((self._at(rank), self._start_for(rank)) for rank in range(self._size))]
+        return [(LAUNCHER, RunStarted()), *((self._at(rank), self._start_for(rank)) for rank in range(self._size))]
 
     def _rejoin(self, join: Join) -> Out:
         news = Rejoined(join.rank, join.endpoint, join.incarnation)
@@ -181,7 +181,7 @@ class Hub:
         self._undecided = True
         return []
 
-    def _cut_off(self, sender: int, news: CutOff) -> Out:
+    def _cut_off(self, sender: int, news: ConnectionLost) -> Out:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
             raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
         if news.endpoint != self._membership.endpoints()[news.peer]:
@@ -190,7 +190,7 @@ class Hub:
         now = self._membership.incarnation
         return [(LAUNCHER, PeerLost(sender, news.peer, news.why, now(sender), now(news.peer)))]
 
-    def who_may_be_knocked_at(self) -> list[tuple[int, int]]:
+    def live_addresses(self) -> list[tuple[int, int]]:
         """(rank, address) of all that have joined and must still be there."""
         if self.phase is Phase.DONE:
             return []
@@ -218,13 +218,13 @@ class Hub:
             return []
         self._undecided = False
         decision = self.timesync.decide()
-        if not isinstance(decision, Quiet):
+        if not isinstance(decision, Quiescent):
             at = self._membership.addresses
             return [(at[rank], grant) for rank, grant in decision]
         last_words: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         if any(decision.waiting):
             self.phase = Phase.DUMPING
-            return last_words + self._to(range(self._size), AskDump())
+            return last_words + self._to(range(self._size), DumpRequest())
         self.phase = Phase.ENDING
         self._asked |= self._owing
         return last_words + self._to(self._owing, End())
@@ -275,7 +275,7 @@ class Hub:
         if self.phase is not Phase.JOINING:
             self.phase = Phase.RUNNING
             self._dumps.clear()
-        return self._to(running, Withdraw())
+        return self._to(running, RevokeGrant())
 
     def _abort(self, reason: str) -> Out:
         if self.phase in (Phase.ABORTING, Phase.DONE):
@@ -294,12 +294,12 @@ class Hub:
         self.phase = Phase.DONE
         sync = self.timesync
         totals = Finished(sync.reports, sync.grants, sync.window_ps_sum, sync.windows)
-        return [(LAUNCHER, totals), *self._to(self._membership.joined, Bye())]
+        return [(LAUNCHER, totals), *self._to(self._membership.joined, Leave())]
 
     def status(self) -> Status:
         """How far the run is."""
         sync = self.timesync
-        now_ps = least(*(sync.acts_ps(rank) for rank in range(self._size))) or 0
+        now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
         return Status(len(self._membership.joined), now_ps, sync.grants)
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:

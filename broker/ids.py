@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-PROTOCOL = 3
+PROTOCOL = 4
 BROKER = -1
 LAUNCHER = -2
 
@@ -20,7 +20,7 @@ Rank = Annotated[int, Meta(ge=0, le=MAX_RANK)]
 Incarnation = Annotated[int, Meta(ge=0, le=MAX_INCARNATION)]
 MAX_PS = 2**63 - 1
 Ps = Annotated[int, Meta(ge=0, le=MAX_PS)]
-Tally = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Channels = Annotated[int, Meta(ge=0, le=2**20)]
 Text = Annotated[str, Meta(max_length=2**20)]
 Blob = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
@@ -33,7 +33,7 @@ def address_of(rank: int, incarnation: int) -> int:
     return rank + incarnation * (MAX_RANK + 1)
 
 
-def who_is(address: int) -> tuple[int, int]:
+def split_address(address: int) -> tuple[int, int]:
     """The rank and the incarnation behind an address of a SIP."""
     incarnation, rank = divmod(address, MAX_RANK + 1)
     return rank, incarnation

@@ -4,7 +4,7 @@ Every SIP derives the whole plan from the same config by itself; its ``Join`` ca
 SIPs that would simulate different systems are refused before anything runs.
 """
 
-from broker.ids import PROTOCOL, address_of, who_is
+from broker.ids import PROTOCOL, address_of, split_address
 from broker.wire import Join
 
 
@@ -26,7 +26,7 @@ class Membership:
 
     def incarnation(self, rank: int) -> int:
         """Which process of a rank may speak; 0 for ranks that are none."""
-        return who_is(self.addresses[rank])[1] if 0 <= rank < self._size else 0
+        return split_address(self.addresses[rank])[1] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
         """Accept a SIP, or say in one line why it cannot take part."""

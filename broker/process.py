@@ -6,13 +6,13 @@ from time import monotonic_ns
 from broker.hub import Hub, Out, Phase
 from broker.ids import LAUNCHER, Channel
 from broker.mail.base import SILENCE_S, BrokerMail
-from broker.mail.connection_warnings import Gazette
+from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
 from broker.security.keys import BrokerKeys
-from broker.sync.colocation import Placement
-from broker.wire import BadFrame, Failed, Knock, Message, decode_for_broker, encode
+from broker.sync.colocation import CpuAffinity
+from broker.wire import BadFrame, Failed, Message, Ping, decode_for_broker, encode
 
-Letter = tuple[int | None, bytes]
+Envelope = tuple[int | None, bytes]
 
 THE_BROKER = "broker"
 """Begins the lines of its log that are for whoever watches the run."""
@@ -23,7 +23,7 @@ def run_broker(
     size: int,
     channels: list[Channel],
     reactions_ps: list[int] | None = None,
-    meeting: int = 0,
+    shared_cpu_seed: int = 0,
     keys: BrokerKeys | None = None,
     silence_s: float | None = SILENCE_S,
     listens: Callable[[str], None] = lambda _endpoint: None,
@@ -33,32 +33,32 @@ def run_broker(
     ``listens`` is told where, once others can connect: a port may have been the system's choice.
     """
     hub = Hub(size, channels, reactions_ps)
-    post = _Post(mail_for(endpoint).broker(endpoint, keys, silence_s))
+    post = _Outbox(mail_for(endpoint).broker(endpoint, keys, silence_s))
     listens(post.mail.endpoint)
-    placement = Placement(meeting, at_once=True)
-    gazette = Gazette(THE_BROKER)
+    affinity = CpuAffinity(shared_cpu_seed, at_once=True)
+    warnings = ConnectionWarnings(THE_BROKER)
     while hub.phase is not Phase.DONE or post.owes_the_launcher:
-        letter: Letter | None = post.mail.receive()
+        letter: Envelope | None = post.mail.receive()
         while letter is not None:
             post.send_all(_take(hub, post, *letter))
             letter = post.mail.receive_now() if hub.expects_reports else None
         post.send_all(hub.decide())
         notices = post.mail.notices()
-        gazette.tell(notices)
+        warnings.tell(notices)
         if any(notice.kind == "lost" for notice in notices):
             # Whose connection it was, it does not tell.
             post.send_all(answer for rank in _gone(hub, post.mail) for answer in hub.cannot_reach(rank))
-        placement.gather(hub.timesync.gather)
+        affinity.colocate(hub.timesync.colocate)
     post.mail.close()
     return 0
 
 
 def _gone(hub: Hub, mail: BrokerMail) -> list[int]:
-    knock = encode(Knock())
-    return [rank for rank, address in hub.who_may_be_knocked_at() if not mail.send(address, knock)]
+    knock = encode(Ping())
+    return [rank for rank, address in hub.live_addresses() if not mail.send(address, knock)]
 
 
-def _take(hub: Hub, post: "_Post", sender: int | None, frame: bytes) -> Out:
+def _take(hub: Hub, post: "_Outbox", sender: int | None, frame: bytes) -> Out:
     if sender is None:
         return []
     if sender == LAUNCHER:
@@ -70,7 +70,7 @@ def _take(hub: Hub, post: "_Post", sender: int | None, frame: bytes) -> Out:
     return hub.take(sender, message, monotonic_ns())
 
 
-class _Post:
+class _Outbox:
     """Sends answers. The launcher's wait until its first message: mail cannot be sent to whom it has not met."""
 
     def __init__(self, mail: BrokerMail) -> None:

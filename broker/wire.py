@@ -17,12 +17,12 @@ from broker.ids import (
     PROTOCOL,
     Blob,
     Channels,
+    Count,
     Few,
     Incarnation,
     Many,
     Ps,
     Rank,
-    Tally,
     Text,
 )
 
@@ -47,12 +47,12 @@ class Join(Message, tag="join", frozen=True):
     world_size: Rank
     version: Text
     plan_digest: Text
-    pid: Tally
+    pid: Count
     host: Text
     endpoint: Text
     incarnation: Incarnation = 0
     logged_ps: Ps = 0
-    logged: Annotated[tuple[tuple[Rank, Tally, Ps], ...], Few] = ()
+    logged: Annotated[tuple[tuple[Rank, Count, Ps], ...], Few] = ()
 
 
 class Start(Message, tag="start", frozen=True):
@@ -62,7 +62,7 @@ class Start(Message, tag="start", frozen=True):
     """
 
     endpoints: Annotated[tuple[Text, ...], Few]
-    taken: Annotated[tuple[Tally, ...], Few] = ()
+    taken: Annotated[tuple[Count, ...], Few] = ()
 
 
 class Rejoined(Message, tag="rejoined", frozen=True):
@@ -86,26 +86,26 @@ class Report(Message, tag="report", frozen=True):
     now_ps: Ps
     next_ps: Ps | None
     held_ps: Ps | None
-    sent: Annotated[tuple[tuple[Rank, Tally, Ps], ...], Few]
-    taken: Annotated[tuple[tuple[Rank, Tally], ...], Few]
-    waiting: Tally
+    sent: Annotated[tuple[tuple[Rank, Count, Ps], ...], Few]
+    taken: Annotated[tuple[tuple[Rank, Count], ...], Few]
+    waiting: Count
     promise_ps: Ps | None = None
-    run_ns: Tally = 0
-    send_ns: Tally = 0
+    run_ns: Count = 0
+    send_ns: Count = 0
 
 
 class Grant(Message, tag="grant", frozen=True):
     """Run every event before ``horizon_ps`` once ``need`` = (source, count) packets have been taken.
 
-    ``gather`` is advice on placement: share a processor with the broker, for nobody would run beside you anyway.
+    ``colocate`` is advice on placement: share a processor with the broker, for nobody would run beside you anyway.
     """
 
     horizon_ps: Ps | None
-    need: Annotated[tuple[tuple[Rank, Tally], ...], Few]
-    gather: bool = False
+    need: Annotated[tuple[tuple[Rank, Count], ...], Few]
+    colocate: bool = False
 
 
-class Withdraw(Message, tag="withdraw", frozen=True):
+class RevokeGrant(Message, tag="revoke_grant", frozen=True):
     """Packets that a grant counts on may never come: report where you stand, unless its window has begun."""
 
 
@@ -113,20 +113,20 @@ class End(Message, tag="end", frozen=True):
     """The run is over and nobody waits: send your ``Result``."""
 
 
-class Bye(Message, tag="bye", frozen=True):
+class Leave(Message, tag="leave", frozen=True):
     """Every SIP has answered, nobody needs you any more: leave."""
 
 
-class Knock(Message, tag="knock", frozen=True):
+class Ping(Message, tag="ping", frozen=True):
     """Nothing: whether it can be sent tells whether you are still connected."""
 
 
-class AskDump(Message, tag="ask_dump", frozen=True):
+class DumpRequest(Message, tag="dump_request", frozen=True):
     """The run is over and somebody waits: say who, where and for what."""
 
 
 class Dump(Message, tag="dump", frozen=True):
-    """The answer to ``AskDump``, opaque to the broker."""
+    """The answer to ``DumpRequest``, opaque to the broker."""
 
     blob: Blob
 
@@ -143,7 +143,7 @@ class Refused(Message, tag="refused", frozen=True):
     reason: Text
 
 
-class Where(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class FailureSite(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The place of a failure within its SIP, opaque to the broker: -1 and "" where it has none."""
 
     cube: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
@@ -151,7 +151,7 @@ class Where(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     direction: Text = ""
 
 
-NOWHERE = Where()
+NOWHERE = FailureSite()
 
 
 class Failed(Message, tag="failed", frozen=True):
@@ -161,7 +161,7 @@ class Failed(Message, tag="failed", frozen=True):
     message: Text
     detail: Text
     now_ps: Ps
-    where: Where = NOWHERE
+    where: FailureSite = NOWHERE
 
 
 class Result(Message, tag="result", frozen=True):
@@ -175,10 +175,10 @@ class Progress(Message, tag="progress", frozen=True):
     """A SIP that is long in a window or in host code has got on: simulated time, and events and host calls so far."""
 
     now_ps: Ps
-    steps: Tally
+    steps: Count
 
 
-class CutOff(Message, tag="cut_off", frozen=True):
+class ConnectionLost(Message, tag="connection_lost", frozen=True):
     """A SIP has lost its connection to a peer, who listened at ``endpoint`` then."""
 
     peer: Rank
@@ -206,20 +206,20 @@ class Stop(Message, tag="stop", frozen=True):
     reason: Text
 
 
-class AskStatus(Message, tag="ask_status", frozen=True):
+class StatusRequest(Message, tag="status_request", frozen=True):
     """The launcher asks how far the run is."""
 
 
-class AskSync(Message, tag="ask_sync", frozen=True):
+class SyncRequest(Message, tag="sync_request", frozen=True):
     """The launcher asks who waits for whom."""
 
 
 class Status(Message, tag="status", frozen=True):
     """``joined`` SIPs, and the least simulated time that any SIP stands at."""
 
-    joined: Tally
+    joined: Count
     now_ps: Ps
-    grants: Tally
+    grants: Count
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -235,17 +235,17 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     now_ps: Ps
     next_ps: Ps | None
     horizon_ps: Ps | None
-    since_ns: Tally
+    since_ns: Count
     by: Rank | None
     by_ps: Ps
     delay_ps: Ps
     chain: Annotated[tuple[Text, ...], Few]
-    lacks: Annotated[tuple[tuple[Rank, Tally], ...], Few]
-    waiting: Tally
-    run_ns: Tally
-    send_ns: Tally
-    wait_ns: Tally
-    quiet_ns: Tally = 0
+    lacks: Annotated[tuple[tuple[Rank, Count], ...], Few]
+    waiting: Count
+    run_ns: Count
+    send_ns: Count
+    wait_ns: Count
+    quiet_ns: Count = 0
     incarnation: Incarnation = 0
 
 
@@ -257,10 +257,10 @@ class Sync(Message, tag="sync", frozen=True):
 
     last: bool
     phase: Text
-    reports: Tally
-    grants: Tally
+    reports: Count
+    grants: Count
     sips: Annotated[tuple[SipSync, ...], Few]
-    channels: Annotated[tuple[tuple[Text, Tally], ...], Few]
+    channels: Annotated[tuple[tuple[Text, Count], ...], Few]
 
 
 class PeerLost(Message, tag="peer_lost", frozen=True):
@@ -273,7 +273,7 @@ class PeerLost(Message, tag="peer_lost", frozen=True):
     peer_incarnation: Incarnation = 0
 
 
-class Started(Message, tag="started", frozen=True):
+class RunStarted(Message, tag="run_started", frozen=True):
     """To the launcher: all SIPs have joined and run."""
 
 
@@ -285,7 +285,7 @@ class RankFailed(Message, tag="rank_failed", frozen=True):
     message: Text
     detail: Text
     now_ps: Ps
-    where: Where = NOWHERE
+    where: FailureSite = NOWHERE
 
 
 class RankResult(Message, tag="rank_result", frozen=True):
@@ -305,36 +305,49 @@ class Deadlock(Message, tag="deadlock", frozen=True):
 class Finished(Message, tag="finished", frozen=True):
     """To the launcher: every SIP has answered; totals of the synchronisation."""
 
-    reports: Tally
-    grants: Tally
-    window_ps_sum: Tally
-    windows: Tally
+    reports: Count
+    grants: Count
+    window_ps_sum: Count
+    windows: Count
 
 
-class Parcel(Message, tag="parcel", frozen=True):
+class PacketBatch(Message, tag="packet_batch", frozen=True):
     """Packets from SIP to SIP, in one frame: (channel, arrival, body) each, the bodies opaque.
 
     ``first`` is the number of the first one in the stream of the ordered pair; the others follow without a gap.
     """
 
     src: Rank
-    first: Tally
+    first: Count
     packets: Annotated[tuple[tuple[Channels, Ps, Blob], ...], Many]
 
 
-ToBroker = Join | Report | Progress | CutOff | Dump | Failed | Result | Lost | Restart | Stop | AskStatus | AskSync
-ToSip = Start | Rejoined | Grant | Withdraw | End | Bye | Knock | AskDump | Abort | Refused | Parcel
-ToLauncher = Status | Sync | Started | PeerLost | RankFailed | RankResult | Deadlock | Finished
+ToBroker = (
+    Join
+    | Report
+    | Progress
+    | ConnectionLost
+    | Dump
+    | Failed
+    | Result
+    | Lost
+    | Restart
+    | Stop
+    | StatusRequest
+    | SyncRequest
+)
+ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
+ToLauncher = Status | Sync | RunStarted | PeerLost | RankFailed | RankResult | Deadlock | Finished
 AnyMessage = ToBroker | ToSip | ToLauncher
-_PARCEL = b"\x94\xa6parcel"
+_BATCH = b"\x94\xacpacket_batch"
 _UINTS = {0xCC: 1, 0xCD: 2}
 
 
 def source_of(frame: bytes) -> int | None:
     """The ``src`` of a parcel as this program writes it, read without the rest; None for all other bytes."""
-    if not frame.startswith(_PARCEL) or len(frame) <= len(_PARCEL):
+    if not frame.startswith(_BATCH) or len(frame) <= len(_BATCH):
         return None
-    at = len(_PARCEL) + 1
+    at = len(_BATCH) + 1
     first = frame[at - 1]
     if first < 0x80:
         return first

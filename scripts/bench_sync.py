@@ -37,12 +37,12 @@ from broker.ids import BROKER, PROTOCOL, Channel
 from broker.mail.base import SipMail
 from broker.mail.kinds import MAIL_KINDS, MailKind
 from broker.process import run_broker
-from broker.wire import AskStatus, Failed, Finished, Join, RankFailed, RankResult, decode_for_launcher, encode
+from broker.wire import Failed, Finished, Join, RankFailed, RankResult, StatusRequest, decode_for_launcher, encode
 from launcher.run.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.engine import Engine
-from sipsim.node.process import run_participant
-from sipsim.node.process_spec import Seat
-from sipsim.sync.client import Participant
+from sipsim.node.process import run_client
+from sipsim.node.process_spec import SipProcessSpec
+from sipsim.sync.client import SyncClient
 from sipsim.sync.session import Session
 
 LOOKAHEAD_PS = 500_000
@@ -75,7 +75,7 @@ class Cost(NamedTuple):
 # --- the members ----------------------------------------------------------------------------------------------
 
 
-class Trivial(Participant):
+class Trivial(SyncClient):
     """A member whose model is one of the patterns."""
 
     def __init__(self, rank: int, task: Task, channels: list[Channel], endpoint: str, *shell: Any) -> None:
@@ -124,7 +124,7 @@ class Trivial(Participant):
         """Nobody waits for anything that does not come."""
         return 0
 
-    def sends_ps(self, next_ps: int) -> int:
+    def next_send_bound_ps(self, next_ps: int) -> int:
         """It may send at any event."""
         return next_ps
 
@@ -206,7 +206,7 @@ def run_ahbm(task: Task, kind: MailKind) -> Cost:
         pids = [fork(lambda: run_broker(broker, task.members, channels, None, os.getppid()))]
         pids += [fork(lambda r=rank: member(r, task, channels, kind, folder)) for rank in range(task.members)]
         end = kind.launcher(broker)
-        end.send(BROKER, encode(AskStatus()))
+        end.send(BROKER, encode(StatusRequest()))
         told: list[Any] = []
         poller = zmq.Poller()
         poller.register(end.pollable, zmq.POLLIN)
@@ -229,12 +229,11 @@ def member(rank: int, task: Task, channels: list[Channel], kind: MailKind, folde
     """The process of one member."""
     endpoint = kind.local(f"{folder}/sip-{rank}")
 
-    def make(mail: SipMail, *shell: Any) -> Participant:
+    def make(mail: SipMail, *shell: Any) -> SyncClient:
         return Trivial(rank, task, channels, endpoint, mail, *shell)
 
-    run_participant(
-        Seat(rank=rank, broker=kind.local(f"{folder}/broker"), endpoint=endpoint, meeting=os.getppid()), make
-    )
+    broker = kind.local(f"{folder}/broker")
+    run_client(SipProcessSpec(rank=rank, broker=broker, endpoint=endpoint, shared_cpu_seed=os.getppid()), make)
 
 
 def cost_of(told: list[list[Any]], broker_cpu_s: float) -> Cost:

@@ -85,7 +85,7 @@ class NondeterministicReplay(AhbmError):
     kind = "nondeterministic"
 
 
-class NotKept(AhbmError):
+class OutputError(AhbmError):
     """What was asked for cannot be written while a run goes on: packets for a restart, a trace, data to be checked."""
 
     kind = "not_kept"
@@ -104,7 +104,7 @@ ERROR_KINDS: dict[str, int] = {
             KernelError,
             MemoryAccessError,
             NondeterministicReplay,
-            NotKept,
+            OutputError,
         )
     },
     "wrong_numbers": 1,

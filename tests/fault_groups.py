@@ -1,19 +1,19 @@
 """Every group of faults and bad inputs that a run must end well with, or name: and the tests that see to it.
 
-``tests/pure/test_fault_table.py`` holds this table to the tests that there are. A group needs a test for each of the
-cases in its title; what a test asserts is its line, or survival with the digest of an undisturbed run.
+``tests/pure/rules/test_fault_table.py`` checks that these tests exist. A group needs a test for each of the cases in
+its title; what a test asserts is its line, or survival with the digest of an undisturbed run.
 """
 
 from typing import NamedTuple
 
 CLUSTER = "tests/cluster/test_faults_cluster.py"
 CLUSTER_GROUPS = "tests/cluster/test_fault_groups_cluster.py"
-FAILURES = "tests/processes/test_failures.py"
-FUZZ = "tests/pure/test_fuzz.py"
-GROUPS_RUNS = "tests/processes/test_fault_groups_runs.py"
-GROUPS_HERE = "tests/processes/test_fault_groups.py"
-GUARDED = "tests/pure/test_guarded_mail.py"
-KILLS = "tests/processes/test_kill_matrix.py"
+FAILURES = "tests/processes/faults/test_failures.py"
+FUZZ = "tests/pure/rules/test_fuzz.py"
+GROUPS_RUNS = "tests/processes/faults/test_fault_groups_runs.py"
+GROUPS_HERE = "tests/processes/faults/test_fault_groups.py"
+GUARDED = "tests/pure/mail/test_secure_zmq.py"
+KILLS = "tests/processes/faults/test_kill_matrix.py"
 LAUNCH = "tests/processes/test_launch.py"
 AGENTS = "tests/processes/test_agents.py"
 REPORTS = "tests/processes/test_reports.py"
@@ -65,8 +65,8 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{GROUPS_HERE}::TestMemory::test_the_kernels_victim",
             f"{GROUPS_HERE}::TestMemory::test_no_more_addresses",
-            "tests/pure/test_oom.py::test_the_kernels_own",
-            "tests/pure/test_oom.py::test_a_control_groups",
+            "tests/pure/run/test_oom.py::test_the_kernels_own",
+            "tests/pure/run/test_oom.py::test_a_control_groups",
         ),
     ),
     6: Group(
@@ -98,7 +98,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "a host that comes back: its incarnation is fenced",
         (
             f"{CLUSTER}::test_a_host_that_comes_back_is_too_late",
-            "tests/pure/test_bad_letters.py::test_who_was_replaced_is_heard_no_more",
+            "tests/pure/sip/test_bad_packets.py::test_who_was_replaced_is_heard_no_more",
             f"{GUARDED}::test_who_was_cut_off_stays_so_though_it_could_connect_again",
         ),
     ),
@@ -116,8 +116,8 @@ FAULT_GROUPS: dict[int, Group] = {
             f"{GUARDED}::test_a_port_that_is_taken_is_an_error_that_leaves_nothing",
             f"{LAUNCH}::TestTemporaryFolder::test_one_whose_name_is_too_long_for_sockets",
             f"{LAUNCH}::TestTemporaryFolder::test_none_that_can_be_written",
-            "tests/pure/test_unix_mail.py::test_a_new_broker_takes_the_place_of_a_dead_ones_file",
-            "tests/pure/test_bad_letters.py::test_a_stale_file_keeps_no_broker_from_listening",
+            "tests/pure/mail/test_unix_mail.py::test_a_new_broker_takes_the_place_of_a_dead_ones_file",
+            "tests/pure/sip/test_bad_packets.py::test_a_stale_file_keeps_no_broker_from_listening",
             f"{REPORTS}::TestRefusals::test_one_line_before_anything_starts",
             f"{REPORTS}::TestShowing::test_a_log_that_could_not_be_kept",
             f"{GROUPS_HERE}::TestFullDisk::test_packets_that_cannot_be_kept",
@@ -132,12 +132,12 @@ FAULT_GROUPS: dict[int, Group] = {
         "a rank without a key, with a wrong one, another's; twice; none of the run's; RANK=abc; names that disagree",
         (
             f"{GROUPS_RUNS}::test_strangers_are_told_and_the_run_goes_on_without_them",
-            "tests/processes/test_handmade.py::test_a_ticket_is_for_one_process",
+            "tests/processes/test_by_hand.py::test_a_ticket_is_for_one_process",
             f"{GROUPS_RUNS}::test_a_ticket_of_a_run_that_is_over",
             f"{GROUPS_RUNS}::test_what_other_launchers_left_in_the_environment_is_nothing_to_us",
             f"{AGENTS}::test_an_agent_that_does_not_know_who_it_is",
-            "tests/pure/test_environment.py::test_what_is_no_node_rank_is_one_line",
-            "tests/pure/test_membership.py::test_refusals",
+            "tests/pure/run/test_environment.py::test_what_is_no_node_rank_is_one_line",
+            "tests/pure/broker/test_membership.py::test_refusals",
         ),
     ),
     13: Group(
@@ -154,26 +154,26 @@ FAULT_GROUPS: dict[int, Group] = {
             FUZZ,
             f"{GUARDED}::test_a_claim_of_two_gigabytes_costs_its_sender_the_connection",
             f"{GUARDED}::test_what_is_not_in_one_part_is_dropped",
-            "tests/pure/test_bad_letters.py::test_each_is_one_line",
-            "tests/pure/test_bad_letters.py::test_a_duplicate_is_nothing",
-            "tests/pure/test_hub.py::test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception",
+            "tests/pure/sip/test_bad_packets.py::test_each_is_one_line",
+            "tests/pure/sip/test_bad_packets.py::test_a_duplicate_is_nothing",
+            "tests/pure/broker/test_hub.py::test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception",
         ),
     ),
     15: Group(
         "another version, protocol or model on another host",
         (
             f"{GROUPS_RUNS}::test_a_rank_with_another_model_is_refused_by_name",
-            "tests/pure/test_membership.py::test_refusals",
-            "tests/pure/test_ticket.py::test_another_version_is_told",
-            "tests/pure/test_environment.py::test_another_version_is_told",
-            "tests/pure/test_muster.py::test_who_may_not",
+            "tests/pure/broker/test_membership.py::test_refusals",
+            "tests/pure/run/test_ticket.py::test_another_version_is_told",
+            "tests/pure/run/test_environment.py::test_another_version_is_told",
+            "tests/pure/supervise/test_agent_registry.py::test_who_may_not",
         ),
     ),
     16: Group(
         "a program that is not deterministic",
         (
             f"{GROUPS_RUNS}::test_a_program_that_does_something_else_the_second_time",
-            "tests/inproc/test_fault_simulation.py::test_a_program_that_does_something_else_is_named",
+            "tests/inproc/sync/test_fault_simulation.py::test_a_program_that_does_something_else_is_named",
         ),
     ),
     17: Group(
@@ -181,8 +181,8 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{LAUNCH}::TestRefusals::test_one_line_and_nothing_is_started",
             f"{LAUNCH}::TestRefusals::test_bad_files",
-            "tests/pure/test_config_files.py::test_bad_file",
-            "tests/pure/test_config_mistakes.py::test_mistake_in_one_flag",
+            "tests/pure/config/test_config_files.py::test_bad_file",
+            "tests/pure/config/test_config_mistakes.py::test_mistake_in_one_flag",
         ),
     ),
     18: Group(
@@ -216,9 +216,9 @@ FAULT_GROUPS: dict[int, Group] = {
     21: Group(
         "a clock that jumps",
         (
-            "tests/pure/test_layout.py::test_this_checkout_keeps",
-            "tests/pure/test_layout.py::test_a_planted_violation_is_found",
-            "tests/pure/test_supervise.py::test_a_suspended_launcher_has_missed_nothing",
+            "tests/pure/rules/test_layout.py::test_this_checkout_keeps",
+            "tests/pure/rules/test_layout.py::test_a_planted_violation_is_found",
+            "tests/pure/supervise/test_supervise.py::test_a_suspended_launcher_has_missed_nothing",
         ),
     ),
     22: Group(

@@ -1,7 +1,7 @@
 """How messages travel: the ``Mail`` that a SIP or the broker holds, and the in-process post office.
 
 Everything is bytes, in one process too, so that one process and many run the same code. The post
-office keeps each ordered pair in order and nothing else; :class:`ShuffledPostOffice` uses that freedom.
+office keeps each ordered pair in order and nothing else; :class:`ShuffledInprocMail` uses that freedom.
 
 A kind of mail between processes has three ends: a SIP's, the broker's and the launcher's. ``broker.mail.kinds`` finds
 them by the scheme of an endpoint.
@@ -48,7 +48,7 @@ SILENCE_S = 2.0
 it sends after 0.2 s, then 0.4 s and 0.8 s, more on a busy host: a cut of half a second may silence it for over one."""
 
 
-class Letter:
+class Envelope:
     """Bytes, and who sent them."""
 
     __slots__ = ("frame", "sender")
@@ -61,10 +61,10 @@ class Letter:
 class Mail(Protocol):
     """What a SIP sends with."""
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank; before that only the broker can be sent to."""
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
 
     def send(self, to: Address, frame: bytes) -> None:
@@ -79,13 +79,13 @@ class SipMail(Mail, Protocol):
     broker is lost and what it sent before has been taken.
     """
 
-    def control(self) -> bytes:
+    def recv_control(self) -> bytes:
         """Wait for a frame of the broker."""
 
-    def parcel(self) -> bytes:
+    def recv_data(self) -> bytes:
         """Wait for a frame of a peer, or one of the broker if that comes first."""
 
-    def control_here(self) -> list[bytes]:
+    def poll_control(self) -> list[bytes]:
         """Frames of the broker that are here already; what could not be sent before is tried again."""
 
     def notices(self) -> list[Notice]:
@@ -150,7 +150,7 @@ class LauncherMail(Protocol):
         """Release everything; what is queued for a broker that may be gone is dropped."""
 
 
-class Unwatched:
+class NoConnectionEvents:
     """An end whose connections nobody watches: within one host, who is there is the launcher's to know."""
 
     def notices(self) -> list[Notice]:
@@ -163,52 +163,52 @@ class Unwatched:
         return None
 
 
-class PostOffice:
+class InprocMail:
     """All mailboxes of one process: letters are delivered in the order in which they were posted."""
 
     def __init__(self) -> None:
-        self._letters: deque[tuple[Address, Letter]] = deque()
+        self._letters: deque[tuple[Address, Envelope]] = deque()
 
     def post(self, sender: Address, to: Address, frame: bytes) -> None:
         """Take a letter."""
-        self._letters.append((to, Letter(sender, frame)))
+        self._letters.append((to, Envelope(sender, frame)))
 
-    def next(self) -> tuple[Address, Letter] | None:
+    def next(self) -> tuple[Address, Envelope] | None:
         """The next (destination, letter), or None when no letter is left."""
         return self._letters.popleft() if self._letters else None
 
     def mail_of(self, sender: Address) -> Mail:
         """The sending end for one participant."""
-        return _Box(self, sender)
+        return InprocEndpoint(self, sender)
 
 
-class _Box:
-    def __init__(self, office: PostOffice, sender: Address) -> None:
+class InprocEndpoint:
+    def __init__(self, office: InprocMail, sender: Address) -> None:
         self._office = office
         self._sender = sender
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         pass
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         raise NotImplementedError("nobody is started again in one process")
 
     def send(self, to: Address, frame: bytes) -> None:
         self._office.post(self._sender, to, frame)
 
 
-class ShuffledPostOffice(PostOffice):
+class ShuffledInprocMail(InprocMail):
     """Delivers in a seeded random order that keeps only each ordered pair's own order: the worst legal mail."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._random = random.Random(seed)
-        self._pairs: dict[tuple[Address, Address], deque[Letter]] = {}
+        self._pairs: dict[tuple[Address, Address], deque[Envelope]] = {}
 
     def post(self, sender: Address, to: Address, frame: bytes) -> None:
-        self._pairs.setdefault((sender, to), deque()).append(Letter(sender, frame))
+        self._pairs.setdefault((sender, to), deque()).append(Envelope(sender, frame))
 
-    def next(self) -> tuple[Address, Letter] | None:
+    def next(self) -> tuple[Address, Envelope] | None:
         waiting = [pair for pair, letters in self._pairs.items() if letters]
         if not waiting:
             return None

@@ -9,7 +9,7 @@ from broker.mail.base import Notice
 MOST = 100
 
 
-class Gazette:
+class ConnectionWarnings:
     """One end's. ``who``: whose port it is. Connections that end are nothing to tell: runs end that way.
 
     Whoever comes again and again fills no disk: after ``MOST`` lines there is one more.

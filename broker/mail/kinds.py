@@ -16,7 +16,7 @@ class OpenSip(Protocol):
     silent connection over TCP is lost, and None for never; then there is no end to ``join_timeout_s`` either, which is
     how long the broker and peers may take to answer at all.
     ``on_peer_lost``: who wants to know of a peer that cannot be reached any more; nothing is sent to it then until
-    ``meet_again``.
+    ``reconnect_peer``.
     """
 
     def __call__(

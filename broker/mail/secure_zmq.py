@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from broker.ids import BROKER, LAUNCHER, who_is
+from broker.ids import BROKER, LAUNCHER, split_address
 from broker.mail.base import (
     JOIN_TIMEOUT_S,
     SILENCE_S,
@@ -25,7 +25,7 @@ from broker.mail.base import (
     OnPeerLost,
     SipMail,
 )
-from broker.mail.sockets import Guard, Way, member_of
+from broker.mail.sockets import ClientSocket, SocketFactory, member_of
 from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd, ZmqSipMail, sender_of, sip_name
 from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys, check_bind, is_tcp
 from broker.wire import source_of
@@ -48,7 +48,7 @@ def open_sip(
     if keys is None and not is_tcp(broker_endpoint) and not is_tcp(endpoint):
         check_bind(endpoint, None)
         return ZmqSipMail(address, broker_endpoint, endpoint)
-    return GuardedSipMail(address, broker_endpoint, endpoint, keys, silence_s, join_timeout_s, on_peer_lost)
+    return SecureSipMail(address, broker_endpoint, endpoint, keys, silence_s, join_timeout_s, on_peer_lost)
 
 
 def open_broker(endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> BrokerMail:
@@ -56,7 +56,7 @@ def open_broker(endpoint: str, keys: BrokerKeys | None = None, silence_s: float 
     if keys is None and not is_tcp(endpoint):
         check_bind(endpoint, None)
         return ZmqBroker(endpoint)
-    return GuardedBroker(endpoint, keys, silence_s)
+    return SecureBroker(endpoint, keys, silence_s)
 
 
 def open_launcher(
@@ -65,7 +65,7 @@ def open_launcher(
     """The launcher's end, watched where it needs to be."""
     if keys is None and not is_tcp(broker_endpoint):
         return ZmqEnd(LAUNCHER_NAME, broker_endpoint)
-    return GuardedLauncher(broker_endpoint, keys, silence_s)
+    return SecureLauncher(broker_endpoint, keys, silence_s)
 
 
 def _own_name(name: bytes) -> bytes:
@@ -73,16 +73,16 @@ def _own_name(name: bytes) -> bytes:
     return b"%b/%b-%d-%d" % (name, hosts.gethostname().encode()[:64], os.getpid(), time.monotonic_ns())
 
 
-class GuardedLauncher:
+class SecureLauncher:
     """The launcher's end."""
 
     def __init__(
         self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
     ) -> None:
         # The broker may start as late as it likes: the launcher starts it.
-        self._guard = Guard(keys, {}, silence_s, join_timeout_s=float("inf"))
+        self._sockets = SocketFactory(keys, {}, silence_s, join_timeout_s=float("inf"))
         key = keys.broker if keys else None
-        self._way = self._guard.connect(zmq.DEALER, BROKER, broker_endpoint, key, _own_name(LAUNCHER_NAME))
+        self._way = self._sockets.connect(zmq.DEALER, BROKER, broker_endpoint, key, _own_name(LAUNCHER_NAME))
         self._told = False
 
     @property
@@ -113,15 +113,15 @@ class GuardedLauncher:
         gone = self._way.look()
         if gone is not None and not self._told:
             self._told = True
-            self._guard.tell(gone)
-        return self._guard.notices()
+            self._sockets.tell(gone)
+        return self._sockets.notices()
 
     def close_now(self) -> None:
         """Release everything; what is queued for a broker that may be gone is dropped."""
-        self._guard.close(0)
+        self._sockets.close(0)
 
 
-class GuardedSipMail:
+class SecureSipMail:
     """One SIP's end. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
 
     def __init__(
@@ -136,27 +136,27 @@ class GuardedSipMail:
     ) -> None:
         self._keys = keys
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
-        self._guard = Guard(keys, members, silence_s, join_timeout_s)
+        self._sockets = SocketFactory(keys, members, silence_s, join_timeout_s)
         self._on_peer_lost = on_peer_lost
         self._endpoints: tuple[str, ...] = ()
-        self._peers: dict[int, Way] = {}
+        self._peers: dict[int, ClientSocket] = {}
         self._cut_off_from: set[int] = set()
-        self._door = self._guard.listen(zmq.PULL, endpoint)
+        self._listening = self._sockets.listen(zmq.PULL, endpoint)
         key = keys.broker if keys else None
         name = _own_name(sip_name(address))
-        self._broker = self._guard.connect(zmq.DEALER, BROKER, broker_endpoint, key, name)
+        self._broker = self._sockets.connect(zmq.DEALER, BROKER, broker_endpoint, key, name)
         self.cut_off: Notice | None = None
 
     @property
     def endpoint(self) -> str:
         """Where peers reach this SIP."""
-        return self._door.endpoint
+        return self._listening.endpoint
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank."""
         self._endpoints = endpoints
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
         self._drop_peer(rank)
         self._cut_off_from.discard(rank)
@@ -172,10 +172,10 @@ class GuardedSipMail:
             if to in self._cut_off_from:
                 return
             key = self._keys.sips[to] if self._keys else None
-            peer = self._peers[to] = self._guard.connect(zmq.PUSH, to, self._endpoints[to], key)
+            peer = self._peers[to] = self._sockets.connect(zmq.PUSH, to, self._endpoints[to], key)
         peer.send(frame)
 
-    def control(self) -> bytes:
+    def recv_control(self) -> bytes:
         """Wait for a frame of the broker.
 
         Raises:
@@ -186,7 +186,7 @@ class GuardedSipMail:
                 return frame
             self._wait(parcels=False)
 
-    def parcel(self) -> bytes:
+    def recv_data(self) -> bytes:
         """Wait for a frame of a peer, or one of the broker if that comes first.
 
         Raises:
@@ -200,7 +200,7 @@ class GuardedSipMail:
                 return frame
             self._wait(parcels=True)
 
-    def control_here(self) -> list[bytes]:
+    def poll_control(self) -> list[bytes]:
         """Frames of the broker that are here already. Whether it is lost: ``cut_off``."""
         self._look()
         frames = []
@@ -211,11 +211,11 @@ class GuardedSipMail:
     def notices(self) -> list[Notice]:
         """What happened to connections since this was last asked."""
         self._look()
-        return self._guard.notices()
+        return self._sockets.notices()
 
     def close(self) -> None:
         """Send what is queued and release everything; when the broker is lost, nobody waits for it."""
-        self._guard.close(0 if self.cut_off else None)
+        self._sockets.close(0 if self.cut_off else None)
 
     # --- waiting ----------------------------------------------------------------------------------------------
 
@@ -228,25 +228,25 @@ class GuardedSipMail:
         poller = zmq.Poller()
         poller.register(self._broker.socket, zmq.POLLIN)
         if parcels:
-            poller.register(self._door.socket, zmq.POLLIN)
+            poller.register(self._listening.socket, zmq.POLLIN)
         ways = [self._broker, *self._peers.values()]
-        for each in (self._door, *ways):
+        for each in (self._listening, *ways):
             poller.register(each.monitor, zmq.POLLIN)
         due_s = [way.connection.until_s for way in ways if way.connection.until_s is not None]
         poller.poll(int(max(min(due_s) - time.monotonic(), 0.0) * 1000) + 1 if due_s else None)
 
     def _look(self) -> bool:
         """Take what has happened to connections; whether the broker is lost."""
-        for notice in self._door.look():
-            self._guard.tell(notice)
+        for notice in self._listening.look():
+            self._sockets.tell(notice)
         if self.cut_off is None and (gone := self._broker.look()) is not None:
             self.cut_off = gone
-            self._guard.tell(gone)
+            self._sockets.tell(gone)
         for rank, way in list(self._peers.items()):
             if (gone := way.look()) is not None:
                 self._drop_peer(rank)
                 self._cut_off_from.add(rank)
-                self._guard.tell(gone)
+                self._sockets.tell(gone)
                 if self._on_peer_lost is not None:
                     self._on_peer_lost(rank, gone)
         return self.cut_off is not None
@@ -254,7 +254,7 @@ class GuardedSipMail:
     def _drop_peer(self, rank: int) -> None:
         way = self._peers.pop(rank, None)
         if way is not None:
-            self._guard.drop(way)
+            self._sockets.drop(way)
 
     # --- taking -----------------------------------------------------------------------------------------------
 
@@ -269,14 +269,14 @@ class GuardedSipMail:
     def _parcel_here(self) -> bytes | None:
         while True:
             try:
-                parts = self._door.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                parts = self._listening.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return None
             frame = parts[0].bytes
             objection = self._objection(parts, frame)
             if objection is None:
                 return frame
-            self._guard.tell(Notice("stranger", None, self.endpoint, f"{objection}; it was dropped"))
+            self._sockets.tell(Notice("stranger", None, self.endpoint, f"{objection}; it was dropped"))
 
     def _objection(self, parts: list[zmq.Frame], frame: bytes) -> str | None:
         """Why a frame cannot be a peer's parcel; peers send nothing else, least of all what the broker commands."""
@@ -290,7 +290,7 @@ class GuardedSipMail:
         return None if member == str(source) else f"a parcel of SIP {source} came with the key of SIP {member}"
 
 
-def _parts_here(way: Way) -> list[bytes] | None:
+def _parts_here(way: ClientSocket) -> list[bytes] | None:
     try:
         return way.socket.recv_multipart(zmq.NOBLOCK)
     except zmq.Again:
@@ -301,7 +301,7 @@ def _one_line(reason: bytes) -> str:
     return "".join(c if c.isprintable() else " " for c in reason[:MOST_REASON].decode(errors="replace"))
 
 
-class GuardedBroker:
+class SecureBroker:
     """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
 
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> None:
@@ -309,24 +309,24 @@ class GuardedBroker:
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
         if keys:
             members[keys.launcher] = str(LAUNCHER)
-        self._guard = Guard(keys, members, silence_s)
-        self._door = self._guard.listen(zmq.ROUTER, endpoint)
-        self._router = self._door.socket
+        self._sockets = SocketFactory(keys, members, silence_s)
+        self._listening = self._sockets.listen(zmq.ROUTER, endpoint)
+        self._router = self._listening.socket
         self._names: dict[int, bytes] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
-        self._poller.register(self._door.monitor, zmq.POLLIN)
+        self._poller.register(self._listening.monitor, zmq.POLLIN)
 
     @property
     def endpoint(self) -> str:
         """Where everybody reaches the broker."""
-        return self._door.endpoint
+        return self._listening.endpoint
 
     def receive(self) -> tuple[int | None, bytes]:
         """Wait for one (sender, frame); the sender is None for a stranger or a frame in parts."""
         while (found := self.receive_now()) is None:
-            for notice in self._door.look():
-                self._guard.tell(notice)
+            for notice in self._listening.look():
+                self._sockets.tell(notice)
             self._poller.poll()
         return found
 
@@ -346,7 +346,7 @@ class GuardedBroker:
             return None, b""
         reason = self._refusal(sender, name, parts[1])
         if reason is not None:
-            who = "the launcher" if sender == LAUNCHER else f"SIP {who_is(sender)[0]}"
+            who = "the launcher" if sender == LAUNCHER else f"SIP {split_address(sender)[0]}"
             self._tell(f"a process that says it is {who} {reason}")
             self._send(name, NOT_YOU, f"does not take this process: it {reason}".encode())
             return None, b""
@@ -359,18 +359,18 @@ class GuardedBroker:
 
     def notices(self) -> list[Notice]:
         """What happened to connections since this was last asked."""
-        for notice in self._door.look():
-            self._guard.tell(notice)
-        return self._guard.notices()
+        for notice in self._listening.look():
+            self._sockets.tell(notice)
+        return self._sockets.notices()
 
     def close(self) -> None:
         """Send what is queued and release everything."""
-        self._guard.close()
+        self._sockets.close()
 
     def _refusal(self, sender: int, name: bytes, frame: zmq.Frame) -> str | None:
         """Why a sender is not who it says it is. Who came first in a seat keeps it."""
         if self._has_keys:
-            member, owner = member_of(frame), LAUNCHER if sender == LAUNCHER else who_is(sender)[0]
+            member, owner = member_of(frame), LAUNCHER if sender == LAUNCHER else split_address(sender)[0]
             if member != str(owner):
                 return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"
         if self._names.setdefault(sender, name) != name:
@@ -378,7 +378,7 @@ class GuardedBroker:
         return None
 
     def _tell(self, what: str) -> None:
-        self._guard.tell(Notice("stranger", None, self.endpoint, f"{what}; it was dropped"))
+        self._sockets.tell(Notice("stranger", None, self.endpoint, f"{what}; it was dropped"))
 
     def _send(self, *parts: bytes) -> bool:
         try:

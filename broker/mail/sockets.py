@@ -17,7 +17,7 @@ from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice
 from broker.mail.connections import EVENTS, Connection, Listener
 from broker.mail.zmq_mail import plain_socket
 from broker.security.keys import KeyPair, MemberKeys, check_bind, is_tcp
-from broker.security.zap import DOMAIN, Doorman, member_of
+from broker.security.zap import DOMAIN, ZapAuthenticator, member_of
 
 RECONNECT_TCP_MS = 100
 RECONNECT_TCP_MOST_MS = 1000
@@ -67,7 +67,7 @@ class _Monitored:
         self.socket.close(linger_ms)
 
 
-class Way(_Monitored):
+class ClientSocket(_Monitored):
     """A socket that is connected to one other end, and what became of that connection."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int, connection: Connection) -> None:
@@ -88,7 +88,7 @@ class Way(_Monitored):
         return self.connection.gone
 
 
-class Door(_Monitored):
+class ServerSocket(_Monitored):
     """A socket that others connect to."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> None:
@@ -106,7 +106,7 @@ class Door(_Monitored):
         return [notice for notice in found if notice is not None]
 
 
-class Guard:
+class SocketFactory:
     """Opens the sockets of one process. ``keys``: its part of the run's; None for none.
 
     ``members``: who may connect to it: public keys and the names by which :func:`member_of` then knows their frames.
@@ -126,18 +126,20 @@ class Guard:
         self._members = members
         self._silence_s = silence_s
         self._join_timeout_s = join_timeout_s
-        self._doorman: Doorman | None = None
-        self._open: list[Way | Door] = []
+        self._doorman: ZapAuthenticator | None = None
+        self._open: list[ClientSocket | ServerSocket] = []
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
 
-    def connect(self, kind: int, who: int, endpoint: str, server_key: str | None, name: bytes = b"") -> Way:
+    def connect(self, kind: int, who: int, endpoint: str, server_key: str | None, name: bytes = b"") -> ClientSocket:
         """A socket to ``who``, who listens and must have ``server_key``; ``name`` is our routing id.
 
         Raises:
             zmq.ZMQError: for what is no endpoint; everything is released then.
         """
         until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
-        way = Way(self.context, kind, Connection(who, endpoint, self._keys is not None, until_s, self._join_timeout_s))
+        way = ClientSocket(
+            self.context, kind, Connection(who, endpoint, self._keys is not None, until_s, self._join_timeout_s)
+        )
         self._open.append(way)
         with self._all_or_nothing():
             self._prepare(way.socket, endpoint)
@@ -150,7 +152,7 @@ class Guard:
             way.socket.connect(endpoint)
         return way
 
-    def listen(self, kind: int, endpoint: str) -> Door:
+    def listen(self, kind: int, endpoint: str) -> ServerSocket:
         """A socket that members can connect to.
 
         Raises:
@@ -160,8 +162,8 @@ class Guard:
         with self._all_or_nothing():
             check_bind(endpoint, self._keys, plain_loopback=True)
             if self._keys is not None and self._doorman is None:
-                self._doorman = Doorman(self.context, self._members, self._turned_away)
-            door = Door(self.context, kind)
+                self._doorman = ZapAuthenticator(self.context, self._members, self._turned_away)
+            door = ServerSocket(self.context, kind)
             self._open.append(door)
             self._prepare(door.socket, endpoint)
             if self._keys is not None:
@@ -184,7 +186,7 @@ class Guard:
             found.append(self._notices.popleft())
         return found
 
-    def drop(self, way: Way) -> None:
+    def drop(self, way: ClientSocket) -> None:
         """Close one socket, and forget what is queued there."""
         self._open.remove(way)
         way.close(0)
@@ -230,4 +232,4 @@ def _show(socket: "zmq.Socket[bytes]", own: KeyPair) -> None:
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, own.secret)
 
 
-__all__ = ["Door", "Guard", "Way", "member_of"]
+__all__ = ["ClientSocket", "ServerSocket", "SocketFactory", "member_of"]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
-from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, OnPeerLost, Unwatched
+from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, NoConnectionEvents, OnPeerLost
 from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys, check_bind
 
 SCHEME = "unix://"
@@ -44,7 +44,7 @@ def _name(address: int) -> str:
     return "launcher" if address == LAUNCHER else f"sip-{address}"
 
 
-class _Outlet:
+class _Sender:
     """The way to one receiver. Frames that the receiver has no room for wait here, in order."""
 
     def __init__(self, sender: int, path: str) -> None:
@@ -92,20 +92,20 @@ class _Outlet:
         self._socket.close()
 
 
-class _Outlets:
+class _Senders:
     """All receivers of one participant."""
 
     def __init__(self, sender: int) -> None:
         self._sender = sender
-        self._outlets: dict[str, _Outlet] = {}
-        self._blocked: dict[str, _Outlet] = {}
+        self._outlets: dict[str, _Sender] = {}
+        self._blocked: dict[str, _Sender] = {}
 
     def send(self, path: str, frame: bytes) -> bool:
         """Send or queue; False when nobody is there."""
         outlet = self._outlets.get(path)
         try:
             if outlet is None:
-                outlet = self._outlets[path] = _Outlet(self._sender, path)
+                outlet = self._outlets[path] = _Sender(self._sender, path)
             if not outlet.send(frame):
                 self._blocked[path] = outlet
         except OSError as error:
@@ -130,7 +130,7 @@ class _Outlets:
         until_s = time.monotonic() + LISTENER_S
         while path not in self._outlets:
             try:
-                self._outlets[path] = _Outlet(self._sender, path)
+                self._outlets[path] = _Sender(self._sender, path)
             except (FileNotFoundError, ConnectionRefusedError):
                 if time.monotonic() >= until_s:
                     raise ConnectionError(f"nobody listens at {path}; start the broker first") from None
@@ -141,7 +141,7 @@ class _Outlets:
         for path in [path for path, outlet in self._blocked.items() if outlet.flush()]:
             del self._blocked[path]
 
-    def receive(self, inlet: "_Inlet") -> tuple[int, bytes]:
+    def receive(self, inlet: "_Receiver") -> tuple[int, bytes]:
         """Wait for one (sender, frame).
 
         While something is queued here, never sleep on the inlet alone, in the middle of a frame either: its sender
@@ -155,7 +155,7 @@ class _Outlets:
             self.wait(inlet)
         return inlet.receive()
 
-    def wait(self, *inlets: "_Inlet") -> None:
+    def wait(self, *inlets: "_Receiver") -> None:
         """Sleep until one of ``inlets`` has something; what is queued goes out as room comes."""
         poll = select.poll()
         for inlet in inlets:
@@ -189,7 +189,7 @@ class _Outlets:
             outlet.close()
 
 
-class _Inlet:
+class _Receiver:
     """One socket that frames come in by, whole again."""
 
     def __init__(self, path: str) -> None:
@@ -249,7 +249,7 @@ class _Inlet:
             os.unlink(self.path)
 
 
-class UnixSipMail(Unwatched):
+class UnixSipMail(NoConnectionEvents):
     """One SIP's end: an inlet for the broker's commands, one for its peers' parcels."""
 
     def __init__(
@@ -264,19 +264,19 @@ class UnixSipMail(Unwatched):
     ) -> None:
         check_bind(endpoint, None)
         self._broker = _path(broker_endpoint)
-        self._outlets = _Outlets(address)
+        self._outlets = _Senders(address)
         self._peers: tuple[str, ...] = ()
         with contextlib.ExitStack() as undo:
-            self._control = undo.enter_context(contextlib.closing(_Inlet(f"{self._broker}.{_name(address)}")))
-            self._parcels = undo.enter_context(contextlib.closing(_Inlet(_path(endpoint))))
+            self._control = undo.enter_context(contextlib.closing(_Receiver(f"{self._broker}.{_name(address)}")))
+            self._parcels = undo.enter_context(contextlib.closing(_Receiver(_path(endpoint))))
             self._outlets.await_listener(self._broker)
             undo.pop_all()
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank."""
         self._peers = tuple(map(_path, endpoints))
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
         self._outlets.drop(self._peers[rank])
         self._peers = (*self._peers[:rank], _path(endpoint), *self._peers[rank + 1 :])
@@ -290,11 +290,11 @@ class UnixSipMail(Unwatched):
         """Send to the broker or to a SIP; never blocks."""
         self._outlets.send(self._broker if to == BROKER else self._peers[to], frame)
 
-    def control(self) -> bytes:
+    def recv_control(self) -> bytes:
         """Wait for a frame of the broker."""
         return self._outlets.receive(self._control)[1]
 
-    def parcel(self) -> bytes:
+    def recv_data(self) -> bytes:
         """Wait for a frame of a peer, or one of the broker if that comes first."""
         while True:
             found = self._parcels.receive_now() or self._control.receive_now()
@@ -302,7 +302,7 @@ class UnixSipMail(Unwatched):
                 return found[1]
             self._outlets.wait(self._parcels, self._control)
 
-    def control_here(self) -> list[bytes]:
+    def poll_control(self) -> list[bytes]:
         """Frames of the broker that are here already; what could not be sent before is tried again."""
         self._outlets.flush()
         frames = []
@@ -317,15 +317,15 @@ class UnixSipMail(Unwatched):
         self._outlets.close(LINGER_S)
 
 
-class UnixBroker(Unwatched):
+class UnixBroker(NoConnectionEvents):
     """The broker's end: one inlet for everybody."""
 
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> None:
         check_bind(endpoint, None)
         self._path = _path(endpoint)
-        self._inlet = _Inlet(self._path)
+        self._inlet = _Receiver(self._path)
         self._paths: dict[int, str] = {}
-        self._outlets = _Outlets(BROKER)
+        self._outlets = _Senders(BROKER)
 
     @property
     def endpoint(self) -> str:
@@ -353,7 +353,7 @@ class UnixBroker(Unwatched):
         self._inlet.close()
 
 
-class UnixLauncher(Unwatched):
+class UnixLauncher(NoConnectionEvents):
     """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
 
     def __init__(
@@ -361,8 +361,8 @@ class UnixLauncher(Unwatched):
     ) -> None:
         check_bind(broker_endpoint, None)
         self._broker = _path(broker_endpoint)
-        self._inlet = _Inlet(f"{self._broker}.{_name(LAUNCHER)}")
-        self._outlets = _Outlets(LAUNCHER)
+        self._inlet = _Receiver(f"{self._broker}.{_name(LAUNCHER)}")
+        self._outlets = _Senders(LAUNCHER)
         self._early: deque[bytes] = deque()
 
     @property

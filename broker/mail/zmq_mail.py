@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import zmq
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
-from broker.mail.base import Unwatched
+from broker.mail.base import NoConnectionEvents
 
 LINGER_MS = 5000
 RECONNECT_MS = 5
@@ -54,7 +54,7 @@ def _bind(socket: "zmq.Socket[bytes]", endpoint: str, context: "zmq.Context[zmq.
         raise
 
 
-class ZmqEnd(Unwatched):
+class ZmqEnd(NoConnectionEvents):
     """The dealing end of one participant: sends to the broker and receives from it. The launcher needs no more."""
 
     def __init__(self, name: bytes, broker_endpoint: str) -> None:
@@ -107,11 +107,11 @@ class ZmqSipMail(ZmqEnd):
         self._endpoints: tuple[str, ...] = ()
         self._pushes: dict[int, zmq.Socket[bytes]] = {}
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         """Learn where every SIP listens, by rank."""
         self._endpoints = endpoints
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
         push = self._pushes.pop(rank, None)
         if push is not None:
@@ -134,11 +134,11 @@ class ZmqSipMail(ZmqEnd):
             push.connect(self._endpoints[to])
         push.send(frame)
 
-    def control(self) -> bytes:
+    def recv_control(self) -> bytes:
         """Wait for a frame of the broker."""
         return self._dealer.recv()
 
-    def parcel(self) -> bytes:
+    def recv_data(self) -> bytes:
         """Wait for a frame of a peer, or one of the broker if that comes first."""
         try:
             return self._pull.recv(zmq.NOBLOCK)
@@ -146,7 +146,7 @@ class ZmqSipMail(ZmqEnd):
             ready = dict(self._poller.poll())
         return (self._pull if self._pull in ready else self._dealer).recv()
 
-    def control_here(self) -> list[bytes]:
+    def poll_control(self) -> list[bytes]:
         """Frames of the broker that are here already."""
         return list(self.receive_waiting())
 
@@ -157,7 +157,7 @@ class ZmqSipMail(ZmqEnd):
         super().close()
 
 
-class ZmqBroker(Unwatched):
+class ZmqBroker(NoConnectionEvents):
     """The broker's ROUTER: receives from everybody, sends to a rank or the launcher."""
 
     def __init__(self, endpoint: str) -> None:

@@ -17,7 +17,7 @@ DOMAIN = "ahbm"
 _VERSION = b"1.0"
 
 
-class Doorman:
+class ZapAuthenticator:
     """Lets in who has one of the keys of ``members`` (Z85 to name), in one context, for as long as that lives.
 
     ``turned_away`` is called, in the doorman's thread, with where a stranger came from and what is wrong with it.

@@ -1,9 +1,9 @@
 """Which processors the processes of a host run on: together on one while only one of them has work, else anywhere.
 
 To wake a process on another processor costs more than to hand over one's own. While SIPs run one at a time, or so
-briefly that two at a time would gain less than the wakes cost, everybody is better off on one processor. ``Crowd``
-decides that from what reports tell, ``Placement`` does it. Host times in, advice out: nothing that is simulated can
-depend on it.
+briefly that two at a time would gain less than the wakes cost, all gain by sharing one processor. ``ColocationPolicy``
+decides that from the reports, ``CpuAffinity`` applies it. Host times in, advice out: nothing that is simulated depends
+on it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ SMOOTHING = 16
 FEWEST_REPORTS = 32
 
 
-class Crowd:
+class ColocationPolicy:
     """How many SIPs run at a time and for how long, over the last reports. Pure."""
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class Crowd:
         return self.together
 
 
-class Placement:
+class CpuAffinity:
     """The processors of this process and how it is scheduled there.
 
-    ``meeting``: any number, the same for all of a run. A SIP is a batch job, which does not push aside the one who
-    wakes it. The broker (``at_once``) does, for others wait for its answer, unless all share a processor. A policy that
-    the user chose stays.
+    ``shared_cpu_seed``: any number, the same for all of a run. A SIP is a batch job, which does not preempt the process
+    that wakes it. The broker (``at_once``) does, for others wait for its answer, unless all share a processor. A
+    scheduling policy that the user chose stays.
     """
 
-    def __init__(self, meeting: int, at_once: bool = False) -> None:
+    def __init__(self, shared_cpu_seed: int, at_once: bool = False) -> None:
         self._together = False
         self._everywhere: set[int] = set()
         self._apart: int | None = None
@@ -56,14 +56,14 @@ class Placement:
                 self._apart = os.SCHED_OTHER if at_once else os.SCHED_BATCH
                 os.sched_setscheduler(0, self._apart, os.sched_param(0))
         places = sorted(self._everywhere)
-        self._meeting = {places[meeting % len(places)]} if len(places) > 1 else set()
+        self._shared_cpu = {places[shared_cpu_seed % len(places)]} if len(places) > 1 else set()
 
-    def gather(self, together: bool) -> None:
+    def colocate(self, together: bool) -> None:
         """Share the meeting processor, or run anywhere again. Does nothing where there is no choice."""
-        if not self._meeting or together == self._together:
+        if not self._shared_cpu or together == self._together:
             return
         self._together = together
-        places = self._meeting if together else self._everywhere
+        places = self._shared_cpu if together else self._everywhere
         with contextlib.suppress(OSError):
             for thread in map(int, os.listdir("/proc/self/task")):
                 self._move(thread, places, together)

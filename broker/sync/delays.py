@@ -8,7 +8,7 @@ import heapq
 from broker.ids import Channel
 
 Ps = int
-FAR: Ps = 2**64
+NEVER_PS: Ps = 2**64
 """Never, as a number: later than any time that can be told, however many delays are added to those."""
 
 
@@ -16,7 +16,7 @@ class ZeroDelay(ValueError):
     """A channel without lookahead: no SIP could ever run ahead of another."""
 
 
-class LeastDelays:
+class DelayMatrix:
     """All-pairs least delays over chains of at least one channel; ``get(j, j)`` is the shortest cycle through j.
 
     ``into[j]`` lists (k, delay) for every SIP k from which a chain leads to j, the least delay first.

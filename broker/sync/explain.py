@@ -4,7 +4,7 @@ from broker.membership import Membership
 from broker.sync.timesync import TimeSync
 from broker.wire import SipSync, Sync
 
-DEAREST_CHANNELS = 3
+COSTLIEST_CHANNELS = 3
 
 
 def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, now_ns: int, last: bool) -> Sync:
@@ -14,7 +14,7 @@ def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, n
         _sip(sync, rank, membership.incarnation(rank), rank not in missing, not missing, began_ns, now_ns)
         for rank in range(sync.size)
     )
-    channels = tuple(sync.waits.dearest_channels(sync.delays, DEAREST_CHANNELS, now_ns))
+    channels = tuple(sync.waits.costliest_channels(sync.delays, COSTLIEST_CHANNELS, now_ns))
     return Sync(last, phase, sync.reports, sync.grants, sips, channels)
 
 
@@ -39,11 +39,11 @@ def _sip(
         rank=rank,
         state=state,
         now_ps=sync.now_ps(rank),
-        next_ps=sync.acts_ps(rank),
+        next_ps=sync.next_event_bound_ps(rank),
         horizon_ps=sync.granted_ps(rank) if sync.is_running(rank) or not reported else sync.horizon_ps(rank),
         since_ns=max(now_ns - since_ns, 0),
         by=None if bound is None else bound.by,
-        by_ps=0 if bound is None else bound.sends_ps,
+        by_ps=0 if bound is None else bound.next_send_bound_ps,
         delay_ps=0 if bound is None else bound.delay_ps,
         chain=() if bound is None else tuple(bound.chain),
         lacks=sync.lacks(rank),
@@ -65,4 +65,4 @@ def _state(sync: TimeSync, rank: int, has_joined: bool, membership_complete: boo
         return "starting"
     if sync.is_running(rank):
         return "running"
-    return "idle" if sync.acts_ps(rank) is None else "waiting"
+    return "idle" if sync.next_event_bound_ps(rank) is None else "waiting"

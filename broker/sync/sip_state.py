@@ -5,14 +5,14 @@ Their proof is in ``broker.sync.timesync``, which is the only one to write here.
 
 from collections import deque
 
-from broker.sync.delays import FAR
+from broker.sync.delays import NEVER_PS
 from broker.wire import Grant, Report
 
 Ps = int
 
 
-class Standing:
-    """What the broker knows of one SIP. Only ``TimeSync`` writes it. Times here are ``FAR`` for never."""
+class SipSyncState:
+    """What the broker knows of one SIP. Only ``TimeSync`` writes it. Times here are ``NEVER_PS`` for never."""
 
     __slots__ = (
         "blocker",
@@ -40,8 +40,8 @@ class Standing:
         self.running = False
         self.now_ps: Ps = 0
         self.granted_ps: Ps | None = 0
-        self.next_ps: Ps = FAR
-        self.held_ps: Ps = FAR
+        self.next_ps: Ps = NEVER_PS
+        self.held_ps: Ps = NEVER_PS
         self.promise_ps: Ps | None = None
         self.waiting = 0
         self.blocker = -1
@@ -58,23 +58,23 @@ class Standing:
         self.history: deque[Report | Grant] = deque(maxlen=8)
 
     def flight_ps(self) -> Ps:
-        earliest = FAR
+        earliest = NEVER_PS
         for records in self.flight.values():
             for _, arrival in records:
                 if arrival < earliest:
                     earliest = arrival
         return earliest
 
-    def acts_ps(self) -> Ps:
+    def next_event_bound_ps(self) -> Ps:
         """``N``: held packets were counted into ``next_ps`` when the report came."""
         if not self.flight:
             return self.next_ps
         return min(self.next_ps, self.flight_ps())
 
-    def sends_ps(self) -> Ps:
+    def next_send_bound_ps(self) -> Ps:
         """``X``: what it told of by itself, or a reaction to what has arrived or will arrive; never before ``N``."""
-        acts, promise = self.acts_ps(), self.promise_ps
-        if promise is None or acts == FAR:
+        acts, promise = self.next_event_bound_ps(), self.promise_ps
+        if promise is None or acts == NEVER_PS:
             return acts if acts > self.logged_ps else self.logged_ps
         arrives = min(self.held_ps, self.flight_ps()) if self.flight else self.held_ps
         caused = arrives + self.reaction_ps

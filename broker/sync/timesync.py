@@ -18,7 +18,7 @@ something. In the first case it was sent at P[m] or later. In the second it was 
 The arrival was known to the broker (held by m, or counted by its sender and not yet taken) or it was not; if not, its
 sender's report has not come, so its own cause is looked at in the same way, and the delays and reactions of all SIPs
 on the chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at the chain's start and ``D`` with
-``R`` of each SIP on the way, its ends left out (``LeastDelays``), bound it. ``N`` is a bound by itself, so the greater
+``R`` of each SIP on the way, its ends left out (``DelayMatrix``), bound it. ``N`` is a bound by itself, so the greater
 of the two is one. A SIP that runs works on what it had reported and on what its grant made it take; both are still in
 its ``X``.
 
@@ -32,7 +32,7 @@ What is recomputed on a report: ``N`` and ``X`` of the reporter and of the recei
 *blocker*, a SIP whose ``X + D`` was not past its ``N``; only those whose blocker moved, and the SIPs named, are looked
 at again.
 
-The facts are ``Report`` messages, the commands ``Grant`` messages or ``Quiet``, which says that nothing
+The facts are ``Report`` messages, the commands ``Grant`` messages or ``Quiescent``, which says that nothing
 can happen any more.
 """
 
@@ -40,10 +40,10 @@ from collections import deque
 from typing import NamedTuple
 
 from broker.ids import MAX_PS, Channel
-from broker.sync.colocation import Crowd
-from broker.sync.delays import FAR, LeastDelays
-from broker.sync.sip_state import Standing
-from broker.sync.wait_stats import Waits
+from broker.sync.colocation import ColocationPolicy
+from broker.sync.delays import NEVER_PS, DelayMatrix
+from broker.sync.sip_state import SipSyncState
+from broker.sync.wait_stats import WaitStats
 from broker.wire import Grant, Report
 
 Ps = int
@@ -53,17 +53,17 @@ class ProtocolError(RuntimeError):
     """A report that contradicts an earlier one; carries the last facts of that SIP."""
 
 
-class Quiet(NamedTuple):
+class Quiescent(NamedTuple):
     """Nobody runs, nobody has anything to do, nothing is on its way. ``waiting`` = kernels and scripts by rank."""
 
     waiting: tuple[int, ...]
 
 
 class Bound(NamedTuple):
-    """Why a horizon is what it is: SIP ``by`` may send at ``sends_ps`` and ``chain`` leads from it in ``delay_ps``."""
+    """What bounds a horizon: SIP ``by`` may send at ``next_send_bound_ps``, over ``chain`` in ``delay_ps``."""
 
     by: int
-    sends_ps: Ps
+    next_send_bound_ps: Ps
     delay_ps: Ps
     chain: list[str]
 
@@ -82,15 +82,15 @@ class TimeSync:
 
     def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
         reactions = reactions_ps or [0] * size
-        self.delays = LeastDelays(size, channels, reactions)
-        self._members = [Standing(reaction) for reaction in reactions]
-        self._acts = [FAR] * size
-        self._sends = [FAR] * size
+        self.delays = DelayMatrix(size, channels, reactions)
+        self._members = [SipSyncState(reaction) for reaction in reactions]
+        self._next_event_bounds = [NEVER_PS] * size
+        self._next_send_bounds = [NEVER_PS] * size
         self._unreported = size
         self._running = 0
-        self.gather = False
-        self.waits = Waits(size)
-        self._crowd = Crowd()
+        self.colocate = False
+        self.waits = WaitStats(size)
+        self._colocation = ColocationPolicy()
         self._now_ns = 0
         self._changed: set[int] = set(range(size))
         self.reports = 0
@@ -98,7 +98,7 @@ class TimeSync:
         self.windows = 0
         self.window_ps_sum = 0
 
-    def report(self, rank: int, report: Report, now_ns: int = 0) -> list[tuple[int, Grant]] | Quiet:
+    def report(self, rank: int, report: Report, now_ns: int = 0) -> list[tuple[int, Grant]] | Quiescent:
         """Take one SIP's report and decide: :meth:`note`, then :meth:`decide`."""
         self.note(rank, report, now_ns)
         return self.decide()
@@ -117,12 +117,12 @@ class TimeSync:
         self._note_sent(rank, member, report.sent)
         self._note_taken(rank, member, report)
         if member.running:
-            self.gather = self._crowd.note(self._running, report.run_ns)
+            self.colocate = self._colocation.note(self._running, report.run_ns)
             self._running -= 1
         else:
             self._unreported -= 1
         member.reported, member.running = True, False
-        member.held_ps = FAR if report.held_ps is None else report.held_ps
+        member.held_ps = NEVER_PS if report.held_ps is None else report.held_ps
         member.next_ps = member.held_ps if report.next_ps is None else min(report.next_ps, member.held_ps)
         member.now_ps, member.promise_ps = report.now_ps, report.promise_ps
         member.waiting = report.waiting
@@ -141,7 +141,7 @@ class TimeSync:
         gone = self._members[rank]
         self._running -= gone.running
         self._unreported += gone.reported
-        fresh = self._members[rank] = Standing(gone.reaction_ps)
+        fresh = self._members[rank] = SipSyncState(gone.reaction_ps)
         for other, member in enumerate(self._members):
             member.told.pop(rank, None)
             member.flight.pop(rank, None)
@@ -167,7 +167,7 @@ class TimeSync:
         """By rank, how many packets of ``rank`` each SIP has told to have taken."""
         return tuple([member.taken.get(rank, 0) for member in self._members])
 
-    def decide(self) -> list[tuple[int, Grant]] | Quiet:
+    def decide(self) -> list[tuple[int, Grant]] | Quiescent:
         """The grants that the reports since the last decision make possible, or that all is quiet.
 
         Reports that are here already are better noted all before one decision: its horizons lie further ahead.
@@ -192,16 +192,16 @@ class TimeSync:
 
     def bound(self, rank: int) -> Bound | None:
         """Which SIP and which chain of channels bounds the horizon of ``rank``; the lowest rank when several do."""
-        reach = [(self._sends[k] + delay, k, delay) for k, delay in self.delays.into[rank]]
-        total, by, delay = min(reach, default=(FAR, 0, 0))
+        reach = [(self._next_send_bounds[k] + delay, k, delay) for k, delay in self.delays.into[rank]]
+        total, by, delay = min(reach, default=(NEVER_PS, 0, 0))
         if total > MAX_PS:
             return None
         return Bound(by, total - delay, delay, self.delays.chain(by, rank))
 
-    def acts_ps(self, rank: int) -> Ps | None:
+    def next_event_bound_ps(self, rank: int) -> Ps | None:
         """``N`` of one SIP; None for never."""
-        acts = self._acts[rank]
-        return None if acts == FAR else acts
+        acts = self._next_event_bounds[rank]
+        return None if acts == NEVER_PS else acts
 
     def is_running(self, rank: int) -> bool:
         """Whether ``rank`` was granted and has not reported since."""
@@ -233,13 +233,13 @@ class TimeSync:
         if not 0 <= rank < len(self._members):
             raise ProtocolError(f"a report by or about {rank}, where SIPs are 0 to {self.size - 1}")
 
-    def _note_sent(self, rank: int, member: Standing, sent: tuple[tuple[int, int, Ps], ...]) -> None:
+    def _note_sent(self, rank: int, member: SipSyncState, sent: tuple[tuple[int, int, Ps], ...]) -> None:
         for dst, count, arrival in sent:
             self._must_exist(dst)
             if count <= (before := member.sent.get(dst, 0)):
                 raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {before}")
             member.sent[dst] = count
-            if arrival < member.earliest.get(dst, FAR):
+            if arrival < member.earliest.get(dst, NEVER_PS):
                 member.earliest[dst] = arrival
             receiver = self._members[dst]
             receiver.told[rank] = count
@@ -247,7 +247,7 @@ class TimeSync:
             receiver.forget_covered(rank)
             self._changed.add(dst)
 
-    def _note_taken(self, rank: int, member: Standing, report: Report) -> None:
+    def _note_taken(self, rank: int, member: SipSyncState, report: Report) -> None:
         for source, count in report.taken:
             self._must_exist(source)
             if count < member.taken.get(source, 0):
@@ -255,16 +255,16 @@ class TimeSync:
             member.taken[source] = count
             member.forget_covered(source)
 
-    def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiet:
-        members, acts, sends = self._members, self._acts, self._sends
+    def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiescent:
+        members, acts, sends = self._members, self._next_event_bounds, self._next_send_bounds
         for rank in changed:
             member = members[rank]
-            acts[rank], sends[rank] = member.acts_ps(), member.sends_ps()
+            acts[rank], sends[rank] = member.next_event_bound_ps(), member.next_send_bound_ps()
         if self._unreported:
             self._changed |= changed
             return []
-        if not self._running and min(acts) == FAR:
-            return Quiet(tuple([m.waiting for m in members]))
+        if not self._running and min(acts) == NEVER_PS:
+            return Quiescent(tuple([m.waiting for m in members]))
         return [grant for rank in self._to_look_at(changed) if (grant := self._look_at(rank)) is not None]
 
     def _to_look_at(self, changed: set[int]) -> list[int]:
@@ -276,10 +276,10 @@ class TimeSync:
         ]
 
     def _look_at(self, rank: int) -> tuple[int, Grant] | None:
-        start = self._acts[rank]
-        if start == FAR:
+        start = self._next_event_bounds[rank]
+        if start == NEVER_PS:
             return None
-        sends, horizon = self._sends, FAR
+        sends, horizon = self._next_send_bounds, NEVER_PS
         for by, delay in self.delays.into[rank]:
             reach = sends[by] + delay
             if reach <= start:
@@ -297,14 +297,14 @@ class TimeSync:
             member.blocker = by
 
     def _horizon(self, rank: int) -> Ps:
-        sends = self._sends
-        return min([sends[by] + delay for by, delay in self.delays.into[rank]], default=FAR)
+        sends = self._next_send_bounds
+        return min([sends[by] + delay for by, delay in self.delays.into[rank]], default=NEVER_PS)
 
     def _grant(self, rank: int, start: Ps, horizon: Ps | None) -> Grant:
         member = self._members[rank]
         taken = member.taken
         need = tuple(sorted([(s, count) for s, count in member.told.items() if count > taken.get(s, 0)]))
-        grant = Grant(horizon, need, self.gather)
+        grant = Grant(horizon, need, self.colocate)
         self.waits.granted(rank, self._now_ns)
         member.running, member.next_ps, member.blocker = True, start, -1
         member.granted_ps = horizon

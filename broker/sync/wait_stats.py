@@ -6,12 +6,12 @@ where several forbid it. A SIP with nothing to do, and one that runs, waits for 
 
 from collections import defaultdict
 
-from broker.sync.delays import LeastDelays
+from broker.sync.delays import DelayMatrix
 
 Ns = int
 
 
-class Waits:
+class WaitStats:
     """Since when each SIP is as it is (``since_ns``) and has not got on (``moved_ns``), and what waiting has cost."""
 
     def __init__(self, size: int) -> None:
@@ -44,7 +44,7 @@ class Waits:
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
-    def dearest_channels(self, delays: LeastDelays, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
+    def costliest_channels(self, delays: DelayMatrix, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
         """The channels that cost most, by name: a wait is charged to each channel of the chain that bound it."""
         for rank in range(len(self._by)):
             self._charge(rank, now_ns)

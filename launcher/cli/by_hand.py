@@ -19,7 +19,7 @@ from msgspec.structs import replace  # noqa: E402
 from launcher.cli import launch as cli  # noqa: E402
 from launcher.engines.manual import TICKETS  # noqa: E402
 from launcher.hosts.bootstrap import sip_address, tcp  # noqa: E402
-from launcher.processes.environment import Standing, rank_environment  # noqa: E402
+from launcher.processes.environment import RankEnvironment, rank_environment  # noqa: E402
 from launcher.processes.limits import check_files  # noqa: E402
 from launcher.processes.ticket import Ticket, read_private  # noqa: E402
 from sipsim.errors import ConfigError  # noqa: E402
@@ -59,22 +59,22 @@ def sip_main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         ticket = Ticket.from_text(read_private(arguments.ticket), str(arguments.ticket))
-        if ticket.seat is None:
+        if ticket.spec is None:
             raise ConfigError(f"{arguments.ticket} is the ticket of an agent, not of a SIP")
-        endpoint = ticket.seat.endpoint or tcp(sip_address(ticket.seat.broker, arguments.bind))
-        seat = replace(ticket.seat, endpoint=endpoint)
+        endpoint = ticket.spec.endpoint or tcp(sip_address(ticket.spec.broker, arguments.bind))
+        spec = replace(ticket.spec, endpoint=endpoint)
         plan, job = ticket.prepare()
         check_files(plan, sips=True, broker=False)
     except ConfigError as error:
         print(f"ahbm-sip: {error}", file=sys.stderr)
         return error.exit_code
-    if not 0 <= seat.rank < plan.system.n_sips:
-        said = f"{arguments.ticket} is for rank {seat.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+    if not 0 <= spec.rank < plan.system.n_sips:
+        said = f"{arguments.ticket} is for rank {spec.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
         print(f"ahbm-sip: {said}; start each rank with the ticket that was written for it", file=sys.stderr)
         return ConfigError.exit_code
-    standing = Standing(seat.rank, plan.system.n_sips, 0, 1, seat.rank, "by-hand", seat.incarnation)
+    standing = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
     os.environ.update(rank_environment(standing))
     try:
-        return run_sip(seat, plan, job)
+        return run_sip(spec, plan, job)
     except KeyboardInterrupt:
         return 130

@@ -18,7 +18,7 @@ from launcher.run import options, prepare, result, table  # noqa: E402
 from launcher.run import run_record as rundir  # noqa: E402
 from launcher.run import validate as suits  # noqa: E402
 from launcher.run.listing import listing  # noqa: E402
-from launcher.run.output import lasting_output  # noqa: E402
+from launcher.run.output import safe_output  # noqa: E402
 from launcher.run.run import run  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     # A question that comes before or after the run has no answer, and must not end us.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     arguments = sys.argv[1:] if argv is None else argv
-    with lasting_output() as out:
+    with safe_output() as out:
         code = _main(arguments)
         out.flush()
         if out.trouble:
@@ -68,7 +68,7 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
     if chosen.resume is not None:
-        chosen = rundir.taken_up(chosen.resume, arguments, chosen)
+        chosen = rundir.resumed_options(chosen.resume, arguments, chosen)
     suits.check_flags(chosen)
     result.check_writable(chosen)
     prepared = prepare.prepare(chosen)
@@ -89,7 +89,7 @@ def _tell(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Options,
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="", flush=True)
     ends_ps = {rank: told.sim_end_ps for rank, told in outcome.ranks.items()} if outcome.status == "ok" else {}
-    for line in suits.unstruck(chosen, ends_ps):
+    for line in suits.unfired_faults(chosen, ends_ps):
         print(f"ahbm-launch: {line}", file=sys.stderr)
     for line in filter(None, [report.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.mail.base import PostOffice
+from broker.mail.base import InprocMail
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.run import options
 from launcher.run.prepare import resolve
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
 from sipsim.ccl.install import PePlace
 from sipsim.errors import AhbmError, ConfigError, SimulationError
@@ -79,9 +79,9 @@ def _run(plan: ProbePlan, nbytes: int) -> InProcess:
     sender = plan.rank_of[plan.src]
     arguments = (str(nbytes), str(sender), plan.way, plan.back)
     job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
-    with tempfile.TemporaryDirectory() as folder, Attention(None) as attention:
+    with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
         request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
-        ran = InProcess(request, attention, PostOffice(), keep_oplog=True)
+        ran = InProcess(request, signals, InprocMail(), keep_oplog=True)
         outcome = ran.run()
     if outcome.error is not None:
         raise SimulationError(outcome.error.message)

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 
 from launcher.engines.base import ENGINES, Request
 from launcher.report.outcome import Outcome
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 @ENGINES.register("auto")
-def run_where_it_suits(request: Request, attention: Attention) -> Outcome:
+def run_where_it_suits(request: Request, signals: StopSignals) -> Outcome:
     """slurm in an allocation, mpi below an mpiexec, ssh with --hosts, else local."""
-    return ENGINES.get(which(os.environ, bool(request.hosts)))(request, attention)
+    return ENGINES.get(which(os.environ, bool(request.hosts)))(request, signals)
 
 
 def which(environ: Mapping[str, str], has_hosts: bool) -> str:

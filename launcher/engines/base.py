@@ -6,14 +6,15 @@ from typing import NamedTuple
 from broker.mail.base import SILENCE_S
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
 from sipsim.registry import Registry
 
 
 class Request(NamedTuple):
-    """``run_dir``: a private folder for sockets, logs, evidence. ``started_s``: when the command started, monotonic.
+    """``scratch_dir``: a private folder for sockets, logs and recorded data. ``started_s``: when the command
+    started, monotonic.
 
     ``explain``: say at the end how synchronisation stood.
     ``mail``: one of ``broker.mail.kinds.MAIL_KINDS``, for engines with more than one process.
@@ -27,7 +28,7 @@ class Request(NamedTuple):
 
     plan: Plan
     job: Job
-    run_dir: str
+    scratch_dir: str
     started_s: float
     progress: Progress
     mail: str = "zmq"
@@ -46,5 +47,5 @@ class Request(NamedTuple):
     resume: bool = False
 
 
-Engine = Callable[[Request, Attention], Outcome]
+Engine = Callable[[Request, StopSignals], Outcome]
 ENGINES: Registry[Engine] = Registry("engine", "launcher.engines")

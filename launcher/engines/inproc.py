@@ -5,29 +5,29 @@ import time
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
-from broker.mail.base import PostOffice
+from broker.mail.base import InprocMail
 from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES, Request
 from launcher.report.explain import explanation
 from launcher.report.outcome import Outcome, RunError
-from launcher.supervise.signals import Attention, StopNow
-from sipsim.node.process_spec import Seat
-from sipsim.node.sip_node import Member
+from launcher.supervise.signals import ForcedStop, StopSignals
+from sipsim.node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipNode
 
 
 class InProcess:
     """A hub and its members over a post office. ``run`` delivers letters until none is left."""
 
-    def __init__(self, request: Request, attention: Attention, office: PostOffice, keep_oplog: bool = False) -> None:
+    def __init__(self, request: Request, signals: StopSignals, office: InprocMail, keep_oplog: bool = False) -> None:
         plan = request.plan
         self._request = request
-        self._attention = attention
+        self._signals = signals
         self._office = office
         self._stopping = False
         self.outcome = Outcome(plan.system.n_sips)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
-            Member(
+            SipNode(
                 _seat(rank), plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog
             )
             for rank in range(plan.system.n_sips)
@@ -41,11 +41,11 @@ class InProcess:
         self.outcome.startup_s = began_s - self._request.started_s
         try:
             self._deliver_all()
-        except StopNow:
-            reason = self._attention.reason() or "interrupted"
+        except ForcedStop:
+            reason = self._signals.reason() or "interrupted"
             if self._request.explain:
                 self._explain(self._hub.sync(time.monotonic_ns()))
-            self.outcome.fail(RunError(reason, None, self._attention.words(reason)))
+            self.outcome.fail(RunError(reason, None, self._signals.words(reason)))
         self.outcome.simulate_s = time.monotonic() - began_s
         return self.outcome
 
@@ -73,7 +73,7 @@ class InProcess:
         print(explanation(sync), file=sys.stderr)
 
     def _answer_question(self) -> None:
-        if self._attention.asked():
+        if self._signals.asked():
             self._explain(self._hub.sync(time.monotonic_ns()))
 
     def _look_up(self) -> None:
@@ -81,23 +81,23 @@ class InProcess:
         if self._request.progress.due():
             status = self._hub.status()
             self._request.progress.show(status.now_ps, status.grants)
-        reason = self._attention.reason()
+        reason = self._signals.reason()
         if reason is not None and not self._stopping:
             self._stopping = True
-            self.outcome.fail(RunError(reason, None, self._attention.words(reason)))
+            self.outcome.fail(RunError(reason, None, self._signals.words(reason)))
             self._office.post(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _must_end(self) -> bool:
         self._answer_question()
-        return self._attention.reason() is not None
+        return self._signals.reason() is not None
 
 
-def _seat(rank: int) -> Seat:
-    return Seat(rank=rank, broker="inproc", endpoint="inproc")
+def _seat(rank: int) -> SipProcessSpec:
+    return SipProcessSpec(rank=rank, broker="inproc", endpoint="inproc")
 
 
 @ENGINES.register("inproc")
-def run_in_process(request: Request, attention: Attention) -> Outcome:
+def run_in_process(request: Request, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
-    attention.insist()
-    return InProcess(request, attention, PostOffice()).run()
+    signals.force_interrupt()
+    return InProcess(request, signals, InprocMail()).run()

@@ -9,8 +9,8 @@ from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, StarterEnded, specs_of
 from launcher.processes.ticket import write_private
 from launcher.report.outcome import Outcome
-from launcher.supervise.signals import Attention
-from launcher.supervise.watchdog import say
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
 
 WHY = "--engine k8s"
@@ -18,9 +18,9 @@ BOOTSTRAP = "AHBM_BOOTSTRAP"
 
 
 @ENGINES.register("k8s")
-def run_for_kubernetes(request: Request, attention: Attention) -> Outcome:
+def run_for_kubernetes(request: Request, signals: StopSignals) -> Outcome:
     """SIPs by agents that wait for the file AHBM_BOOTSTRAP (configs/k8s)."""
-    return run_on_agents(request, attention, FileStarter(request))
+    return run_on_agents(request, signals, FileStarter(request))
 
 
 class FileStarter:
@@ -46,7 +46,7 @@ class FileStarter:
             write_private(self._path, boot(None))
         except OSError as error:
             raise ConfigError(f"{BOOTSTRAP}={self._path}: cannot be written: {error.strerror}") from None
-        say(f"agents may start: their bootstrap is {self._path}")
+        log(f"agents may start: their bootstrap is {self._path}")
 
     def revive(self, host: int) -> None:
         """Nobody here can."""

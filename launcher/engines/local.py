@@ -1,13 +1,13 @@
 """One process for each SIP and one for the broker, on this machine, over sockets in a private folder."""
 
 from launcher.engines.base import ENGINES, Request
-from launcher.hosts.local_host import Here
+from launcher.hosts.local_host import LocalHost
 from launcher.hosts.run_loop import run_processes
 from launcher.report.outcome import Outcome
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 
 
 @ENGINES.register("local")
-def run_local(request: Request, attention: Attention) -> Outcome:
+def run_local(request: Request, signals: StopSignals) -> Outcome:
     """One process a SIP, one for the broker, on this machine."""
-    return run_processes(request, attention, Here)
+    return run_processes(request, signals, LocalHost)

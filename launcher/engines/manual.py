@@ -10,14 +10,14 @@ from broker.security.keys import JobKeys
 from launcher.engines.base import ENGINES, Request
 from launcher.hosts.bootstrap import launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
-from launcher.processes.process_state import Look
+from launcher.processes.process_state import ProcessState
 from launcher.processes.ticket import Ticket, write_private
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
-from launcher.supervise.signals import Attention
-from launcher.supervise.watchdog import say
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
-from sipsim.node.process_spec import Seat
+from sipsim.node.process_spec import SipProcessSpec
 
 WHY = "--engine hand"
 TICKETS = "AHBM_TICKETS"
@@ -26,14 +26,14 @@ PATIENCE_S = 3600.0
 
 
 @ENGINES.register("hand")
-def run_by_hand(request: Request, attention: Attention) -> Outcome:
+def run_by_hand(request: Request, signals: StopSignals) -> Outcome:
     """SIPs that are started by hand with tickets, which the folder AHBM_TICKETS gets (see ahbm-broker)."""
     told = os.environ.get(TICKETS)
     if not told:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
     if request.mail != "zmq" or request.max_restarts or request.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
-    if request.job.evidence_dir or request.job.trace_dir:
+    if request.job.recorded_io_dir or request.job.trace_dir:
         what = "what scripts compute and traces stay where SIPs run"
         raise ConfigError(f"{WHY}: {what}; give --no-verify-data for a script, and no --trace-ccl")
     folder = Path(told)
@@ -43,11 +43,11 @@ def run_by_hand(request: Request, attention: Attention) -> Outcome:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
     patient = request._replace(join_timeout_s=max(request.join_timeout_s, PATIENCE_S))
     # Who has a ticket has a broker that listens already: only people are waited for.
-    return run_processes(patient, attention, lambda patient, _here: ByHand(patient, folder, request.join_timeout_s))
+    return run_processes(patient, signals, lambda patient, _here: ManualHosts(patient, folder, request.join_timeout_s))
 
 
-class ByHand:
-    """A crew of nobody that is known here; see ``launcher.hosts.base.Crew``.
+class ManualHosts:
+    """A crew of nobody that is known here; see ``launcher.hosts.base.HostPool``.
 
     ``answer_s``: how long the broker may take to answer a SIP.
     """
@@ -55,10 +55,10 @@ class ByHand:
     def __init__(self, request: Request, folder: Path, answer_s: float) -> None:
         self._answer_s = answer_s
         self.specs = [HostSpec()]
-        self.meeting = None
+        self.shared_cpu_seed = None
         self.is_here = False
         self.trouble = ""
-        self.looks: dict[str, Look] = {}
+        self.process_states: dict[str, ProcessState] = {}
         self.pollables: list[Any] = []
         self.unsent = False
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips)
@@ -86,13 +86,13 @@ class ByHand:
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Write the ticket."""
         path = self._folder.absolute() / f"{name}.ticket"
-        seat = msgspec.structs.replace(msgspec.convert(order["seat"], Seat), join_timeout_s=self._answer_s)
-        write_private(path, Ticket.of(self._plan, self._job, seat).text())
+        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=self._answer_s)
+        write_private(path, Ticket.of(self._plan, self._job, spec).text())
         self._written.append(path)
         if len(self._written) == self._plan.system.n_sips:
-            say(f"the broker listens at {seat.broker}; start each rank, on any machine that has its ticket:")
+            log(f"the broker listens at {spec.broker}; start each rank, on any machine that has its ticket:")
             for each in self._written:
-                say(f"  ahbm-sip {each}")
+                log(f"  ahbm-sip {each}")
 
     def kill(self, host: int, name: str) -> None:
         """That is for those who started it."""
@@ -100,16 +100,16 @@ class ByHand:
     def revive(self, host: int) -> None:
         """There is no agent."""
 
-    def disturb(self, kind: str, host: str) -> bool:
+    def inject_fault(self, kind: str, host: str) -> bool:
         """There is no agent."""
         return False
 
-    def waits_for(self, ranks: list[int]) -> None:
+    def on_missing(self, ranks: list[int]) -> None:
         """People like to know whom they have started."""
         joined = sorted(self._missing - set(ranks))
         self._missing &= set(ranks)
         if joined and self._missing:
-            say(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
+            log(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
 
     def close(self, well: bool) -> None:
         """Tickets are of no use any more."""

@@ -9,7 +9,7 @@ from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
 from launcher.processes.ticket import write_private
 from launcher.report.outcome import Outcome
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
 WHY = "--engine mpi"
@@ -18,9 +18,9 @@ ASK_S = 20.0
 
 
 @ENGINES.register("mpi")
-def run_by_mpi(request: Request, attention: Attention) -> Outcome:
+def run_by_mpi(request: Request, signals: StopSignals) -> Outcome:
     """SIPs on the hosts of --hosts, reached by mpiexec."""
-    return run_on_agents(request, attention, MpiStarter(request))
+    return run_on_agents(request, signals, MpiStarter(request))
 
 
 class MpiStarter(OneForAll):
@@ -36,9 +36,9 @@ class MpiStarter(OneForAll):
         self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
         self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
-        self._run_dir = Path(request.run_dir)
+        self._run_dir = Path(request.scratch_dir)
         shared = os.environ.get(SHARED)
-        self._bootstrap = Path(shared or request.run_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
+        self._bootstrap = Path(shared or request.scratch_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
         if shared and not self._bootstrap.parent.is_dir():
             raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
 

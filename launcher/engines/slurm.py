@@ -12,7 +12,7 @@ from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end
 from launcher.processes.environment import MOST_DIGITS
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import HostSpec
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
 WHY = "--engine slurm"
@@ -23,9 +23,9 @@ ASK_S = 5.0
 
 
 @ENGINES.register("slurm")
-def run_by_slurm(request: Request, attention: Attention) -> Outcome:
+def run_by_slurm(request: Request, signals: StopSignals) -> Outcome:
     """SIPs on the nodes of a Slurm allocation, or on those of --hosts."""
-    return run_on_agents(request, attention, SlurmStarter(request))
+    return run_on_agents(request, signals, SlurmStarter(request))
 
 
 class SlurmStarter(OneForAll):
@@ -44,7 +44,7 @@ class SlurmStarter(OneForAll):
         self.specs = specs_of(request.hosts, WHY) if request.hosts else of_the_allocation(os.environ)
         # With a budget for restarts the loss of one host must not be that of all.
         self._kill_all = request.max_restarts == 0
-        self._folder = Path(request.run_dir)
+        self._folder = Path(request.scratch_dir)
         self._name = f"ahbm-{self._folder.name}"
 
     def begin(self, boot: Boot) -> None:

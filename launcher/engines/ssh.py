@@ -8,7 +8,7 @@ from launcher.engines.base import ENGINES, Request
 from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
 from launcher.report.outcome import Outcome
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 
 WHY = "--engine ssh"
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -19,9 +19,9 @@ JITTER_S = (0.2, 1.2)
 
 
 @ENGINES.register("ssh")
-def run_by_ssh(request: Request, attention: Attention) -> Outcome:
+def run_by_ssh(request: Request, signals: StopSignals) -> Outcome:
     """SIPs on the hosts of --hosts, reached by ssh."""
-    return run_on_agents(request, attention, SshStarter(request))
+    return run_on_agents(request, signals, SshStarter(request))
 
 
 class SshStarter:
@@ -33,7 +33,7 @@ class SshStarter:
     def __init__(self, request: Request) -> None:
         self.specs = specs_of(request.hosts, WHY)
         self._ssh = program("ssh", WHY, "AHBM_SSH")
-        self._folder = Path(request.run_dir)
+        self._folder = Path(request.scratch_dir)
         self._running: dict[int, Running] = {}
         self._all: list[Running] = []
         self._again_s: dict[int, float] = {}

@@ -22,34 +22,34 @@ from pathlib import Path  # noqa: E402
 import zmq  # noqa: E402
 
 from broker.ids import LAUNCHER  # noqa: E402
-from broker.mail.sockets import Guard, Way  # noqa: E402
-from launcher.hosts.artifacts import Leavings  # noqa: E402
+from broker.mail.sockets import ClientSocket, SocketFactory  # noqa: E402
+from launcher.hosts.artifacts import AgentArtifacts  # noqa: E402
 from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
 from launcher.hosts.wire import (  # noqa: E402
-    BadWords,
-    Beat,
-    Die,
+    BadMessage,
     Finish,
     FromAgent,
+    Heartbeat,
     Hello,
-    Left,
-    Looked,
+    KillSelf,
+    Leaving,
     Order,
-    Passed,
+    ProcessStates,
+    ServerNews,
     decode_to_agent,
     encode,
 )
-from launcher.processes.children import call_it  # noqa: E402
+from launcher.processes.children import set_process_name  # noqa: E402
 from launcher.processes.environment import node_rank  # noqa: E402
-from launcher.processes.fork_server import CLOSE_S, Server, free_folder  # noqa: E402
-from launcher.processes.process_entry import SimTrade  # noqa: E402
-from launcher.processes.process_state import look_at  # noqa: E402
+from launcher.processes.fork_server import CLOSE_S, ForkServer, free_folder  # noqa: E402
+from launcher.processes.process_entry import SimProcessEntry  # noqa: E402
+from launcher.processes.process_state import process_state  # noqa: E402
 from launcher.processes.ticket import read_private  # noqa: E402
-from launcher.supervise.facts import how  # noqa: E402
+from launcher.supervise.facts import describe_exit  # noqa: E402
 from sipsim import VERSION  # noqa: E402
 from sipsim.errors import ConfigError  # noqa: E402
 
-BEAT_S = 0.2
+HEARTBEAT_S = 0.2
 LOOKS_EVERY = 4
 """Looks at processes go up with every so many beats."""
 LINGER_MS = 2000
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         # Its server ends everything when it is gone, however it went.
         signal.signal(signum, signal.SIG_DFL)
     arguments = _parser().parse_args(argv)
-    call_it("agent")
+    set_process_name("agent")
     try:
         bootstrap = _bootstrap(arguments)
         rank = node_rank(os.environ, bootstrap.n_hosts, bootstrap.node_rank, bootstrap.rank_names)
@@ -84,14 +84,14 @@ class _Agent:
         self._rank = rank
         self._watch_stdin = watch_stdin
         self._folder = free_folder("ahbm-agent-")
-        self._server = Server(SimTrade(), self._folder)
-        self._leavings = Leavings(self._folder)
+        self._server = ForkServer(SimProcessEntry(), self._folder)
+        self._artifacts = AgentArtifacts(self._folder)
         self._pids: dict[str, int] = {}
         keys = bootstrap.keys_of(rank)
-        self._guard = Guard(keys, {}, bootstrap.silence_s)
+        self._sockets = SocketFactory(keys, {}, bootstrap.silence_s)
         name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
         key = keys.launcher if keys else None
-        self._way: Way = self._guard.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
+        self._way: ClientSocket = self._sockets.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
         # Nobody must mistake it for a file: only its name, without a domain.
         self._name = socket.gethostname().partition(".")[0] or "host"
         self._send(Hello(rank, self._name, os.getpid(), VERSION, address, self._folder))
@@ -108,7 +108,7 @@ class _Agent:
         if self._watch_stdin:
             poller.register(0, zmq.POLLIN)
         while not why and not self._is_over():
-            ready = dict(poller.poll(int(BEAT_S * 1000)))
+            ready = dict(poller.poll(int(HEARTBEAT_S * 1000)))
             why = self._turn(0 in ready)
         self._end(why)
         return why
@@ -126,11 +126,11 @@ class _Agent:
         try:
             while (frame := self._receive()) is not None:
                 self._obey(frame)
-        except BadWords as error:
+        except BadMessage as error:
             return f"the launcher said what is no order: {error}"
         self._pass_on()
         if self._server.gone:
-            return f"the server that starts the processes (pid {self._server.pid}) {how(self._server.status)}"
+            return f"the server that starts the processes (pid {self._server.pid}) {describe_exit(self._server.status)}"
         self._beat()
         return ""
 
@@ -146,15 +146,15 @@ class _Agent:
                 self._server.order(order.fields)
             case Finish() as finish:
                 self._finish_by_s = time.monotonic() + finish.grace_s
-            case Die():
+            case KillSelf():
                 os.kill(os.getpid(), signal.SIGKILL)
-            case Beat():
+            case Heartbeat():
                 pass
 
     def _pass_on(self) -> None:
         """News; and before the news of a death, what the dead has said."""
         lines = self._server.lines()
-        for message in self._leavings.logs():
+        for message in self._artifacts.logs():
             self._send(message)
         for fields in lines:
             match fields:
@@ -162,41 +162,43 @@ class _Agent:
                     self._pids[name] = pid
                 case ["ended", str(name), _, int(pid), _] if self._pids.get(name) == pid:
                     del self._pids[name]
-            self._send(Passed.of(fields))
+            self._send(ServerNews.of(fields))
 
     def _beat(self) -> None:
         now_s = time.monotonic()
         if now_s < self._next_beat_s:
             return
-        self._next_beat_s = now_s + BEAT_S
-        self._send(Beat())
+        self._next_beat_s = now_s + HEARTBEAT_S
+        self._send(Heartbeat())
         if self._beats % LOOKS_EVERY == 0:
-            looks = {name: look for name, pid in self._pids.items() if (look := look_at(pid)) is not None}
-            self._send(Looked({name: (look.state, look.ticks) for name, look in looks.items()}))
+            process_states = {
+                name: look for name, pid in self._pids.items() if (look := process_state(pid)) is not None
+            }
+            self._send(ProcessStates({name: (look.state, look.ticks) for name, look in process_states.items()}))
         self._beats += 1
 
     def _end(self, why: str) -> None:
         # The server stays to the last: it removes the folder, also when this process is killed now.
         is_well = self._end_processes()
         if self._finish_by_s is not None:
-            for log in self._leavings.logs():
+            for log in self._artifacts.logs():
                 self._send(log)
-            for file in self._leavings.files():
+            for file in self._artifacts.files():
                 self._send(file)
-        self._send(Left(why))
+        self._send(Leaving(why))
         if is_well:
             self._server.abandon()
         else:
             self._server.close()
-            self._leavings.remove()
-        self._guard.close(0 if self._way.look() is not None else LINGER_MS)
+            self._artifacts.remove()
+        self._sockets.close(0 if self._way.look() is not None else LINGER_MS)
 
     def _end_processes(self) -> bool:
         """Kill all; whether the server has told of all their ends in time."""
         self._server.kill_all()
         until_s = time.monotonic() + CLOSE_S
         while self._pids and not self._server.gone and time.monotonic() < until_s:
-            select.select([self._server], [], [], BEAT_S)
+            select.select([self._server], [], [], HEARTBEAT_S)
             self._pass_on()
         return not self._pids and not self._server.gone
 

@@ -13,7 +13,7 @@ from launcher.hosts.wire import Hello
 from launcher.supervise.facts import Fact, HostGone, HostSpec
 from sipsim import VERSION
 
-BEAT_S = 0.2
+HEARTBEAT_S = 0.2
 LATER_S = 0.3
 """Agents are given up after connections, which tell more."""
 FRESH = 0.7
@@ -25,7 +25,7 @@ LONGEST_GAP_S = 0.7
 
 
 @dataclass
-class Post:
+class AgentSlot:
     """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone."""
 
     name: str
@@ -55,14 +55,14 @@ class Post:
             self.cut_s = now_s
 
 
-class TurnedAway(NamedTuple):
+class RejectedAgent(NamedTuple):
     """Why an agent can have no post. ``host``: whose only agent it was, so that none comes there; None for nobody's."""
 
     host: int | None
     why: str
 
 
-class Muster:
+class AgentRegistry:
     """The posts of a run. ``silence_s``: after how long silence is death, None for never.
 
     ``by_name``: others number the hosts, so the names tell which of ours an agent is on.
@@ -71,7 +71,7 @@ class Muster:
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
         self._names = [spec.name.partition(".")[0] for spec in specs] if by_name else []
         self._specs = specs
-        self.posts = [Post(spec.name) for spec in specs]
+        self.agent_slots = [AgentSlot(spec.name) for spec in specs]
         self._silence_s = silence_s
         self._looked_s: float | None = None
         self._lost_s = 0.0
@@ -83,42 +83,44 @@ class Muster:
 
     def host_of(self, routing_id: bytes) -> int | None:
         """Whose agent that is now."""
-        return next((host for host, post in enumerate(self.posts) if post.routing_id == routing_id), None)
+        return next((host for host, slot in enumerate(self.agent_slots) if slot.routing_id == routing_id), None)
 
-    def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | TurnedAway:
+    def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
         """The post of an agent that says hello, or why it can have none. Whoever says a wrong number is only that."""
         number = hello.node_rank
-        if number >= len(self.posts):
-            return TurnedAway(None, f"an agent on {hello.name} says that it is node {number} of {len(self.posts)}")
+        if number >= len(self.agent_slots):
+            return RejectedAgent(
+                None, f"an agent on {hello.name} says that it is node {number} of {len(self.agent_slots)}"
+            )
         host = self._names.index(hello.name) if self._names.count(hello.name) == 1 else number
-        post = self.posts[host]
+        slot = self.agent_slots[host]
         if member is not None and member != str(number):
-            why = f"{post.name}: an agent with the key of node {member} says that it is node {number}"
-            return TurnedAway(None, why)
-        if post.is_up or post.given_up:
-            why = f"{post.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
-            return TurnedAway(None, why)
+            why = f"{slot.name}: an agent with the key of node {member} says that it is node {number}"
+            return RejectedAgent(None, why)
+        if slot.is_up or slot.given_up:
+            why = f"{slot.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
+            return RejectedAgent(None, why)
         if hello.version != VERSION:
-            why = f"{post.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
-            return TurnedAway(host, why)
-        name = post.name if self._specs[host].is_named else hello.name
-        self.posts[host] = Post(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
+            why = f"{slot.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
+            return RejectedAgent(host, why)
+        name = slot.name if self._specs[host].is_named else hello.name
+        self.agent_slots[host] = AgentSlot(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host
 
     def expect_again(self, host: int) -> None:
         """Another agent is on its way there."""
-        self.posts[host] = Post(self.posts[host].name)
+        self.agent_slots[host] = AgentSlot(self.agent_slots[host].name)
 
     def starter_ended(self, host: int | None, why: str, now_s: float, speechless: bool = False) -> None:
         """Whoever started agents, that of one host or all of them, has ended.
 
         ``speechless``: without a word, so that another one may do better.
         """
-        for post in self.posts if host is None else [self.posts[host]]:
-            post.starter_words = why or "it has ended"
-            post.is_reachable = speechless
-            if post.is_up:
-                post.cut_off(now_s)
+        for slot in self.agent_slots if host is None else [self.agent_slots[host]]:
+            slot.starter_words = why or "it has ended"
+            slot.is_reachable = speechless
+            if slot.is_up:
+                slot.cut_off(now_s)
 
     def overdue(self, now_s: float, can_revive: bool) -> list[Fact]:
         """Who has gone, as far as can be told at ``now_s``."""
@@ -126,42 +128,42 @@ class Muster:
         self._looked_s = now_s
         if gap_s > LONGEST_GAP_S:
             # It was us who did not look.
-            for post in self.posts:
-                post.heard_s += gap_s
+            for slot in self.agent_slots:
+                slot.heard_s += gap_s
             return []
-        found = (self._gone(host, post, now_s, can_revive) for host, post in enumerate(self.posts))
+        found = (self._gone(host, slot, now_s, can_revive) for host, slot in enumerate(self.agent_slots))
         return [fact for fact in found if fact is not None]
 
-    def _gone(self, host: int, post: Post, now_s: float, can_revive: bool) -> Fact | None:
-        if post.given_up:
+    def _gone(self, host: int, slot: AgentSlot, now_s: float, can_revive: bool) -> Fact | None:
+        if slot.given_up:
             return None
-        agent = f"the agent on {post.name}" + (f" (pid {post.pid})" if post.pid else "")
-        if not post.is_up:
-            if post.left is not None:
-                return self._give_up(host, post, "agent_failed", f"{agent} has left: {post.left}", can_revive)
-            if post.starter_words and not post.pid:
+        agent = f"the agent on {slot.name}" + (f" (pid {slot.pid})" if slot.pid else "")
+        if not slot.is_up:
+            if slot.left is not None:
+                return self._give_up(host, slot, "agent_failed", f"{agent} has left: {slot.left}", can_revive)
+            if slot.starter_words and not slot.pid:
                 return self._give_up(
                     host,
-                    post,
+                    slot,
                     "agent_failed",
-                    f"{post.name}: no agent: {post.starter_words}",
-                    can_revive and post.is_reachable,
+                    f"{slot.name}: no agent: {slot.starter_words}",
+                    can_revive and slot.is_reachable,
                 )
             return None
-        silent_s = now_s - post.heard_s
-        if post.cut_s is None:
+        silent_s = now_s - slot.heard_s
+        if slot.cut_s is None:
             if self._silence_s is None or silent_s < self._silence_s + LATER_S:
                 return None
-            why = f"host {post.name} is lost: its agent (pid {post.pid}) has been silent for {silent_s:.1f} s"
-            return self._give_up(host, post, "host_lost", why, False)
-        if post.cut_s - post.heard_s > FRESH * (self._silence_s or SILENCE_S):
-            why = f"host {post.name} is lost: the connection to its agent (pid {post.pid}) has ended"
-            return self._give_up(host, post, "host_lost", why, False)
-        if not post.starter_words and now_s - post.cut_s < WORDS_S:
+            why = f"host {slot.name} is lost: its agent (pid {slot.pid}) has been silent for {silent_s:.1f} s"
+            return self._give_up(host, slot, "host_lost", why, False)
+        if slot.cut_s - slot.heard_s > FRESH * (self._silence_s or SILENCE_S):
+            why = f"host {slot.name} is lost: the connection to its agent (pid {slot.pid}) has ended"
+            return self._give_up(host, slot, "host_lost", why, False)
+        if not slot.starter_words and now_s - slot.cut_s < WORDS_S:
             return None
-        words = f": {post.starter_words}" if post.starter_words else ""
-        return self._give_up(host, post, "agent_failed", f"{agent} has ended{words}", can_revive)
+        words = f": {slot.starter_words}" if slot.starter_words else ""
+        return self._give_up(host, slot, "agent_failed", f"{agent} has ended{words}", can_revive)
 
-    def _give_up(self, host: int, post: Post, kind: str, why: str, can_revive: bool) -> Fact:
-        post.routing_id, post.given_up = None, True
+    def _give_up(self, host: int, slot: AgentSlot, kind: str, why: str, can_revive: bool) -> Fact:
+        slot.routing_id, slot.given_up = None, True
         return HostGone(host, kind, why, can_revive)

@@ -11,7 +11,7 @@ WANTED = re.compile(r"\d+-\d+-(in|out)\.npy|trace\.\d+\.csv")
 """What a script's ranks leave for the check of their results, and traces."""
 
 
-class Leavings:
+class AgentArtifacts:
     """Those in ``folder``; logs are read on from where they were last read to."""
 
     def __init__(self, folder: str) -> None:

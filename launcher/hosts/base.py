@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 from broker.security.keys import JobKeys
 from launcher.engines.base import Request
-from launcher.processes.fork_server import Server
-from launcher.processes.process_state import Look
+from launcher.processes.fork_server import ForkServer
+from launcher.processes.process_state import ProcessState
 from launcher.supervise.facts import Fact, HostSpec
 
 
-class Crew(Protocol):
+class HostPool(Protocol):
     """The hosts of one run. Nothing here blocks but ``close``."""
 
     @property
@@ -26,7 +26,7 @@ class Crew(Protocol):
         """The keys of the run; None where only processes of this user can come."""
 
     @property
-    def meeting(self) -> int | None:
+    def shared_cpu_seed(self) -> int | None:
         """By which number SIPs and the broker find a processor to share; None where they have none in common."""
 
     @property
@@ -34,7 +34,7 @@ class Crew(Protocol):
         """Whether its processes are this host's."""
 
     @property
-    def looks(self) -> Mapping[str, Look]:
+    def process_states(self) -> Mapping[str, ProcessState]:
         """How its processes on other hosts looked when they were last told of."""
 
     @property
@@ -67,15 +67,15 @@ class Crew(Protocol):
     def revive(self, host: int) -> None:
         """Start another agent there."""
 
-    def disturb(self, kind: str, host: str) -> bool:
+    def inject_fault(self, kind: str, host: str) -> bool:
         """A fault that the user asked for, such as ``agent``, which kills that host's agent; whether it could."""
 
-    def waits_for(self, ranks: list[int]) -> None:
+    def on_missing(self, ranks: list[int]) -> None:
         """Those have not joined yet, for whoever could do something about it."""
 
     def close(self, well: bool) -> None:
         """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
 
 
-Muster = Callable[[Request, Server], Crew]
+PoolFactory = Callable[[Request, ForkServer], HostPool]
 """What an engine is to the loop: makes the crew, once this host's server is forked."""

@@ -13,38 +13,38 @@ from typing import Any
 import msgspec
 import zmq
 
-from broker.mail.connection_warnings import Gazette
-from broker.mail.sockets import Guard, member_of
+from broker.mail.connection_warnings import ConnectionWarnings
+from broker.mail.sockets import SocketFactory, member_of
 from broker.security.keys import JobKeys
 from launcher.engines.base import Request
-from launcher.hosts.agent_registry import BEAT_S, Muster, Post, TurnedAway
+from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
 from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
-    BadWords,
-    Beat,
-    Die,
+    BadMessage,
     File,
     Finish,
+    Heartbeat,
     Hello,
-    Left,
+    KillSelf,
+    Leaving,
     Log,
-    Looked,
     Order,
-    Passed,
+    ProcessStates,
+    ServerNews,
     ToAgent,
     decode_from_agent,
     encode,
 )
-from launcher.processes.fork_server import Fit, Unfit
-from launcher.processes.process_state import Look
+from launcher.processes.fork_server import Ready, SetupFailed
+from launcher.processes.process_state import ProcessState
 from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
-from launcher.supervise.facts import At, Fact, HostGone, HostJoined, HostSpec
+from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
 from launcher.supervise.placement import place_blockwise
-from launcher.supervise.signals import Attention
-from launcher.supervise.watchdog import say
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
 
 FINISH_S = 1.0
@@ -53,35 +53,35 @@ LEFT_S = 5.0
 """For agents to leave once they have been told to; longer while they send what their processes have left."""
 
 
-class Agents:
-    """A crew, see ``launcher.hosts.base.Crew``."""
+class AgentHosts:
+    """A crew, see ``launcher.hosts.base.HostPool``."""
 
     def __init__(self, request: Request, starter: Starter) -> None:
         self._request = request
         self._starter = starter
         self.specs: Sequence[HostSpec] = starter.specs
-        self.meeting = None
+        self.shared_cpu_seed = None
         self.is_here = False
-        self._looks: list[dict[str, Look]] = [{} for _ in self.specs]
+        self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
         self._address = launcher_address([spec.name for spec in starter.specs if spec.is_named], request.bind)
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
-        self._guard = Guard(self.keys.for_launcher(), members, request.silence_s)
-        self._door = self._guard.listen(zmq.ROUTER, tcp(self._address))
-        self._door.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._muster = Muster(self.specs, request.silence_s, by_name=bool(starter.rank_names))
-        self._folder = Path(request.run_dir)
+        self._sockets = SocketFactory(self.keys.for_launcher(), members, request.silence_s)
+        self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
+        self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._registry = AgentRegistry(self.specs, request.silence_s, by_name=bool(starter.rank_names))
+        self._folder = Path(request.scratch_dir)
         self._next_beat_s = 0.0
         self.trouble = ""
-        self._gazette = Gazette("ahbm-launch")
+        self._warnings = ConnectionWarnings("ahbm-launch")
         self._starter.begin(self._boot)
 
     def _boot(self, node_rank: int | None) -> str:
         assert self.keys is not None
         hosts = range(len(self.specs)) if node_rank is None else (node_rank,)
         return Bootstrap(
-            launcher=self._door.endpoint,
+            launcher=self._listening.endpoint,
             n_hosts=len(self.specs),
             node_rank=node_rank,
             keys=tuple(self.keys.for_agent(host) for host in hosts),
@@ -90,15 +90,17 @@ class Agents:
         ).text()
 
     @property
-    def looks(self) -> dict[str, Look]:
+    def process_states(self) -> dict[str, ProcessState]:
         """As agents have told. Of a host that is gone nothing is known."""
-        posts = zip(self._muster.posts, self._looks, strict=True)
-        return {name: look for post, looks in posts if post.is_up for name, look in looks.items()}
+        agent_slots = zip(self._registry.agent_slots, self._states, strict=True)
+        return {
+            name: look for slot, process_states in agent_slots if slot.is_up for name, look in process_states.items()
+        }
 
     @property
     def pollables(self) -> list[Any]:
         """The socket and what happens to its connections."""
-        return [self._door.socket, self._door.monitor]
+        return [self._listening.socket, self._listening.monitor]
 
     @property
     def unsent(self) -> bool:
@@ -107,11 +109,11 @@ class Agents:
 
     def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """On the address that the agent told; the system there chooses a port."""
-        return tcp(self._muster.posts[host].address)
+        return tcp(self._registry.agent_slots[host].address)
 
     def folder(self, host: int) -> str:
         """The agent's."""
-        return self._muster.posts[host].folder
+        return self._registry.agent_slots[host].folder
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """By the agent's server."""
@@ -123,52 +125,52 @@ class Agents:
 
     def revive(self, host: int) -> None:
         """By the starter."""
-        self._muster.expect_again(host)
+        self._registry.expect_again(host)
         self._starter.revive(host)
 
-    def disturb(self, kind: str, host: str) -> bool:
+    def inject_fault(self, kind: str, host: str) -> bool:
         """An agent can be told to kill itself. Who is to cut a host off is another program."""
-        names = [post.name for post in self._muster.posts]
-        return kind == "agent" and host in names and self._tell(names.index(host), Die())
+        names = [slot.name for slot in self._registry.agent_slots]
+        return kind == "agent" and host in names and self._tell(names.index(host), KillSelf())
 
-    def waits_for(self, ranks: list[int]) -> None:
+    def on_missing(self, ranks: list[int]) -> None:
         """They will come."""
 
     def facts(self) -> list[Fact]:
         """From agents, from their connections, and from the starter."""
         now_s = time.monotonic()
         found = self._take_all(now_s)
-        notices = self._door.look()
-        self._gazette.tell([*notices, *self._guard.notices()])
+        notices = self._listening.look()
+        self._warnings.tell([*notices, *self._sockets.notices()])
         if any(notice.kind == "lost" for notice in notices):
             # Whose connection it was, it does not tell.
             found += self._probe(now_s)
         if now_s >= self._next_beat_s:
-            self._next_beat_s = now_s + BEAT_S
+            self._next_beat_s = now_s + HEARTBEAT_S
             found += self._probe(now_s)
         for ending in self._starter.ended():
-            self._muster.starter_ended(ending.host, ending.why, now_s, ending.speechless)
-        return found + self._muster.overdue(now_s, self._starter.can_revive)
+            self._registry.starter_ended(ending.host, ending.why, now_s, ending.speechless)
+        return found + self._registry.overdue(now_s, self._starter.can_revive)
 
     def close(self, well: bool) -> None:
         """Tell agents to finish, take what they still have, and end the starter."""
         if well:
-            self._muster.be_patient(LEFT_S)
-        asked = [host for host, post in enumerate(self._muster.posts) if post.is_up]
+            self._registry.be_patient(LEFT_S)
+        asked = [host for host, slot in enumerate(self._registry.agent_slots) if slot.is_up]
         for host in asked:
             self._tell(host, Finish(FINISH_S if well else 0.0))
         until_s = time.monotonic() + LEFT_S
-        while any(self._muster.posts[host].is_up for host in asked) and time.monotonic() < until_s:
-            if self._door.socket.poll(100):
+        while any(self._registry.agent_slots[host].is_up for host in asked) and time.monotonic() < until_s:
+            if self._listening.socket.poll(100):
                 until_s = time.monotonic() + LEFT_S
             now_s = time.monotonic()
             self._take_all(now_s)
             self._probe(now_s)
-            self._muster.overdue(now_s, False)
+            self._registry.overdue(now_s, False)
         try:
             self._starter.close()
         finally:
-            self._guard.close(0)
+            self._sockets.close(0)
 
     # --- what agents say ---
 
@@ -176,7 +178,7 @@ class Agents:
         found: list[Fact] = []
         while True:
             try:
-                parts = self._door.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                parts = self._listening.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return found
             if len(parts) == 2:
@@ -187,55 +189,55 @@ class Agents:
             message = decode_from_agent(frame)
             if isinstance(message, Hello):
                 return self._hello(name, member, message, now_s)
-            host = self._muster.host_of(name)
+            host = self._registry.host_of(name)
             if host is None:
                 # Of a host that was given up, or of an agent that another one has replaced.
                 self._send(name, Finish(0.0))
                 return []
             return self._from(host, message, now_s)
-        except (BadWords, msgspec.ValidationError):
+        except (BadMessage, msgspec.ValidationError):
             # Nobody without a key of this run gets this far; what one with a key says wrongly is not obeyed.
             return []
 
     def _hello(self, name: bytes, member: str | None, hello: Hello, now_s: float) -> list[Fact]:
-        host = self._muster.seat(name, member, hello, now_s)
-        if isinstance(host, TurnedAway):
+        host = self._registry.seat(name, member, hello, now_s)
+        if isinstance(host, RejectedAgent):
             self._send(name, Finish(0.0))
             if host.host is None:
-                say(f"{host.why}; it was turned away")
+                log(f"{host.why}; it was turned away")
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
         plan, job = self._request.plan, self._request.job
-        theirs = {name: hello.folder for name in ("evidence_dir", "trace_dir") if getattr(job, name)}
+        theirs = {name: hello.folder for name in ("recorded_io_dir", "trace_dir") if getattr(job, name)}
         ticket = Ticket.of(plan, msgspec.structs.replace(job, **theirs))
         self._tell(host, Order.of(["setup", ticket.text()]))
         return []
 
     def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
-        post = self._muster.posts[host]
-        post.heard_s = now_s
+        slot = self._registry.agent_slots[host]
+        slot.heard_s = now_s
         match message:
-            case Passed():
-                return self._passed(host, post, message)
+            case ServerNews():
+                return self._passed(host, slot, message)
             case Log():
                 self._append(f"{message.name}.log", message.data)
             case File():
                 self._append(message.name, message.data)
-            case Looked():
-                self._looks[host] = {name: Look(*look) for name, look in message.looks.items()}
-            case Left():
-                post.leave(message.why)
+            case ProcessStates():
+                self._states[host] = {name: ProcessState(*look) for name, look in message.process_states.items()}
+            case Leaving():
+                slot.leave(message.why)
         return []
 
-    def _passed(self, host: int, post: Post, passed: Passed) -> list[Fact]:
+    def _passed(self, host: int, slot: AgentSlot, passed: ServerNews) -> list[Fact]:
         news = passed.news()
         match news:
-            case Fit():
-                return [HostJoined(host, post.name)]
-            case Unfit():
-                post.leave("")
-                return [HostGone(host, "refused", f"{post.name}: {news.line}")]
-        return [At(host, news)]
+            case Ready():
+                return [HostJoined(host, slot.name)]
+            case SetupFailed():
+                slot.leave("")
+                return [HostGone(host, "refused", f"{slot.name}: {news.line}")]
+        return [ProcessNews(host, news)]
 
     def _append(self, name: str, data: bytes) -> None:
         if self.trouble:
@@ -252,18 +254,18 @@ class Agents:
 
     def _probe(self, now_s: float) -> list[Fact]:
         """A sign of life to everybody; who is not connected any more is found out by that."""
-        for host, post in enumerate(self._muster.posts):
-            if post.is_up and not self._tell(host, Beat()):
-                post.cut_off(now_s)
+        for host, slot in enumerate(self._registry.agent_slots):
+            if slot.is_up and not self._tell(host, Heartbeat()):
+                slot.cut_off(now_s)
         return []
 
     def _tell(self, host: int, message: ToAgent) -> bool:
-        post = self._muster.posts[host]
-        return post.routing_id is not None and self._send(post.routing_id, message)
+        slot = self._registry.agent_slots[host]
+        return slot.routing_id is not None and self._send(slot.routing_id, message)
 
     def _send(self, name: bytes, message: ToAgent) -> bool:
         try:
-            self._door.socket.send_multipart([name, encode(message)])
+            self._listening.socket.send_multipart([name, encode(message)])
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -271,7 +273,7 @@ class Agents:
         return True
 
 
-def run_on_agents(request: Request, attention: Attention, starter: Starter) -> Outcome:
+def run_on_agents(request: Request, signals: StopSignals, starter: Starter) -> Outcome:
     """Run it with the agents that ``starter`` gets onto its hosts.
 
     Raises:
@@ -283,4 +285,4 @@ def run_on_agents(request: Request, attention: Attention, starter: Starter) -> O
         place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
     except ValueError as error:
         raise ConfigError(f"--hosts: {error}") from None
-    return run_processes(request, attention, lambda request, _here: Agents(request, starter))
+    return run_processes(request, signals, lambda request, _here: AgentHosts(request, starter))

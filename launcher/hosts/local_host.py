@@ -5,24 +5,24 @@ from typing import Any
 
 from broker.mail.kinds import MAIL_KINDS
 from launcher.engines.base import Request
-from launcher.processes.fork_server import Server
+from launcher.processes.fork_server import ForkServer
 from launcher.processes.names import sip_name
-from launcher.processes.process_state import Look
+from launcher.processes.process_state import ProcessState
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
 
 
-class Here:
+class LocalHost:
     """One host, over sockets in the run's private folder."""
 
-    def __init__(self, request: Request, here: Server) -> None:
+    def __init__(self, request: Request, here: ForkServer) -> None:
         self.specs = [HostSpec()]
         self._local = MAIL_KINDS[request.mail].local
-        self._run_dir = request.run_dir
+        self._run_dir = request.scratch_dir
         self.is_here = True
         self.trouble = ""
-        self.looks: dict[str, Look] = {}
+        self.process_states: dict[str, ProcessState] = {}
         self.keys = None
-        self.meeting = os.getpid()
+        self.shared_cpu_seed = os.getpid()
         self.broker_endpoint = self._local(f"{self._run_dir}/broker")
         self._server = here
         self._told = False
@@ -61,11 +61,11 @@ class Here:
     def revive(self, host: int) -> None:
         """There is no agent here."""
 
-    def disturb(self, kind: str, host: str) -> bool:
+    def inject_fault(self, kind: str, host: str) -> bool:
         """There is no agent here."""
         return False
 
-    def waits_for(self, ranks: list[int]) -> None:
+    def on_missing(self, ranks: list[int]) -> None:
         """They will come."""
 
     def close(self, well: bool) -> None:

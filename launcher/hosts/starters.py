@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from launcher.supervise.facts import HostSpec, how
+from launcher.supervise.facts import HostSpec, describe_exit
 from sipsim.errors import ConfigError
 
 Boot = Callable[[int | None], str]
@@ -128,7 +128,7 @@ class Running:
         if lines:
             return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()
-        return StarterEnded(host, f"what started it {how(status or 0)}", speechless=True)
+        return StarterEnded(host, f"what started it {describe_exit(status or 0)}", speechless=True)
 
     def signal(self, signum: int) -> None:
         """To all of its group, if it is still there."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from broker.wire import BadFrame, Kind, checked
-from launcher.processes.fork_server import Fit, News, Unfit, news_from
+from launcher.processes.fork_server import News, Ready, SetupFailed, news_from
 from launcher.processes.names import is_sip_name
 
 PIECE_BYTES = 2**20
@@ -22,7 +22,7 @@ Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
-class BadWords(ValueError):
+class BadMessage(ValueError):
     """Bytes that neither an agent nor the launcher says."""
 
 
@@ -52,21 +52,21 @@ class _OfServers(_Message, frozen=True):
         return cls(json.dumps(fields))
 
 
-class Passed(_OfServers, tag="news", frozen=True):
+class ServerNews(_OfServers, tag="news", frozen=True):
     """News of the agent's server."""
 
     def news(self) -> News:
         """What it is.
 
         Raises:
-            BadWords: when it is no news.
+            BadMessage: when it is no news.
         """
         try:
             found = news_from(json.loads(self.line))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise BadWords(f"no news: {error}") from None
-        if not isinstance(found, Fit | Unfit) and not is_sip_name(found.name):
-            raise BadWords("no news: an agent starts nothing but SIPs")
+            raise BadMessage(f"no news: {error}") from None
+        if not isinstance(found, Ready | SetupFailed) and not is_sip_name(found.name):
+            raise BadMessage("no news: an agent starts nothing but SIPs")
         return found
 
 
@@ -84,17 +84,17 @@ class File(_Message, tag="file", frozen=True):
     data: Piece
 
 
-class Looked(_Message, tag="looked", frozen=True):
+class ProcessStates(_Message, tag="process_states", frozen=True):
     """How the processes look: state letter and CPU ticks, by name."""
 
-    looks: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=1)], Number]], Meta(max_length=4096)]
+    process_states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=1)], Number]], Meta(max_length=4096)]
 
 
-class Beat(_Message, tag="beat", frozen=True):
+class Heartbeat(_Message, tag="heartbeat", frozen=True):
     """Still here."""
 
 
-class Left(_Message, tag="left", frozen=True):
+class Leaving(_Message, tag="leaving", frozen=True):
     """The agent has ended all its processes and leaves; ``why`` is empty when it was told to."""
 
     why: Text
@@ -108,18 +108,18 @@ class Order(_OfServers, tag="order", frozen=True):
         """What it is.
 
         Raises:
-            BadWords: when it is no order.
+            BadMessage: when it is no order.
         """
         try:
             found = json.loads(self.line)
         except (ValueError, RecursionError) as error:
-            raise BadWords(f"no order: {error}") from None
+            raise BadMessage(f"no order: {error}") from None
         if not isinstance(found, list) or not found or not isinstance(found[0], str):
-            raise BadWords("no order: not a list that begins with a word")
+            raise BadMessage("no order: not a list that begins with a word")
         return found
 
 
-class Die(_Message, tag="die", frozen=True):
+class KillSelf(_Message, tag="kill_self", frozen=True):
     """A fault that the user asked for: kill yourself, as if somebody else had."""
 
 
@@ -129,8 +129,8 @@ class Finish(_Message, tag="finish", frozen=True):
     grace_s: Annotated[float, Meta(ge=0, le=3600)]
 
 
-FromAgent = Hello | Passed | Log | File | Looked | Beat | Left
-ToAgent = Order | Finish | Beat | Die
+FromAgent = Hello | ServerNews | Log | File | ProcessStates | Heartbeat | Leaving
+ToAgent = Order | Finish | Heartbeat | KillSelf
 _ENCODER = msgspec.msgpack.Encoder()
 _UP: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
 _DOWN: "msgspec.msgpack.Decoder[ToAgent]" = msgspec.msgpack.Decoder(ToAgent)
@@ -145,7 +145,7 @@ def decode_from_agent(frame: bytes) -> FromAgent:
     """Bytes to what an agent says.
 
     Raises:
-        BadWords: when they are anything else.
+        BadMessage: when they are anything else.
     """
     return _checked(_UP.decode, frame)
 
@@ -154,7 +154,7 @@ def decode_to_agent(frame: bytes) -> ToAgent:
     """Bytes to what the launcher says.
 
     Raises:
-        BadWords: when they are anything else.
+        BadMessage: when they are anything else.
     """
     return _checked(_DOWN.decode, frame)
 
@@ -163,4 +163,4 @@ def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
     try:
         return checked(decode, frame, "what agents and launchers say")
     except BadFrame as error:
-        raise BadWords(str(error)) from None
+        raise BadMessage(str(error)) from None

@@ -39,8 +39,8 @@ class Children:
             if pid == 0:
                 for end in self._not_theirs:
                     end.close()
-                die_with(parent, signal.SIGKILL)
-                call_it(name)
+                set_parent_death_signal(parent, signal.SIGKILL)
+                set_process_name(name)
                 _redirect(log)
                 as_child(program)
         finally:
@@ -76,7 +76,7 @@ class Children:
         shutil.rmtree(self._log_dir, ignore_errors=True)
 
 
-def call_it(name: str) -> None:
+def set_process_name(name: str) -> None:
     """What ``ps`` and ``top`` show of this process; Linux keeps 15 bytes of it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"ahbm-{name}")
@@ -103,7 +103,7 @@ def as_child(program: Program) -> None:
         os._exit(status)
 
 
-def die_with(parent_pid: int, signum: int) -> None:
+def set_parent_death_signal(parent_pid: int, signum: int) -> None:
     """Ask the kernel for a signal when the parent dies. Not retroactive, so the parent is compared afterwards."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signum))

@@ -12,7 +12,7 @@ NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
 MOST_DIGITS = 9
 
 
-class Standing(NamedTuple):
+class RankEnvironment(NamedTuple):
     """Where a rank stands in a run. ``local_rank`` of ``local_size`` on its host, which is the ``node_rank``-th."""
 
     rank: int
@@ -24,7 +24,7 @@ class Standing(NamedTuple):
     incarnation: int
 
 
-def rank_environment(standing: Standing) -> dict[str, str]:
+def rank_environment(standing: RankEnvironment) -> dict[str, str]:
     """What a rank finds in its environment: our names, and those that scripts written for torchrun read."""
     rank, size = str(standing.rank), str(standing.world_size)
     local_rank, incarnation = str(standing.local_rank), str(standing.incarnation)

@@ -3,7 +3,7 @@
 It is forked when everything is imported and before any thread or socket exists, so its children start in
 milliseconds and share its memory. Whom it serves is the launcher, or the agent of another host. If that one dies,
 however it dies, the server kills its children and removes their folder; if the server dies, the kernel kills them.
-It knows processes by a name and the number of their incarnation, and nothing of what they do: that is a ``Trade``.
+It knows processes by a name and an incarnation number; what they do is a ``ProcessEntry``.
 """
 
 import contextlib
@@ -21,15 +21,27 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from launcher.processes.children import EXIT_UNCAUGHT, Children, as_child, call_it, die_with
+from launcher.processes.children import EXIT_UNCAUGHT, Children, as_child, set_parent_death_signal, set_process_name
 
 Tell = Callable[[str], None]
 CLOSE_S = 5.0
 """Whoever has not gone by then was stopped by somebody else, and is killed."""
-__all__ = ["EXIT_UNCAUGHT", "Ended", "Fit", "News", "NotStarted", "Server", "Started", "Tell", "Told", "Trade", "Unfit"]
+__all__ = [
+    "EXIT_UNCAUGHT",
+    "Ended",
+    "ForkServer",
+    "News",
+    "NotStarted",
+    "ProcessEntry",
+    "ProcessMessage",
+    "ProcessStarted",
+    "Ready",
+    "SetupFailed",
+    "Tell",
+]
 
 
-class Trade(Protocol):
+class ProcessEntry(Protocol):
     """What a server's processes do."""
 
     def set_up(self, ticket: str) -> None:
@@ -39,7 +51,7 @@ class Trade(Protocol):
         """In a child: be the process ``name``; its exit code. ``tell`` passes a short text to who ordered it."""
 
 
-class Started(NamedTuple):
+class ProcessStarted(NamedTuple):
     """A process runs."""
 
     name: str
@@ -64,7 +76,7 @@ class NotStarted(NamedTuple):
     why: str
 
 
-class Told(NamedTuple):
+class ProcessMessage(NamedTuple):
     """What a process had to tell."""
 
     name: str
@@ -72,24 +84,24 @@ class Told(NamedTuple):
     text: str
 
 
-class Fit(NamedTuple):
+class Ready(NamedTuple):
     """The set-up is done: processes may be started."""
 
 
-class Unfit(NamedTuple):
+class SetupFailed(NamedTuple):
     """The set-up cannot be done, and why."""
 
     line: str
 
 
-News = Started | Ended | NotStarted | Told | Fit | Unfit
+News = ProcessStarted | Ended | NotStarted | ProcessMessage | Ready | SetupFailed
 _KINDS: dict[str, type[News]] = {
-    "started": Started,
+    "started": ProcessStarted,
     "ended": Ended,
     "not_started": NotStarted,
-    "told": Told,
-    "fit": Fit,
-    "unfit": Unfit,
+    "told": ProcessMessage,
+    "fit": Ready,
+    "unfit": SetupFailed,
 }
 
 
@@ -103,7 +115,7 @@ def news_from(fields: list[Any]) -> News:
     return msgspec.convert(values, _KINDS[kind])
 
 
-class Server:
+class ForkServer:
     """The end of whom it serves. Processes write to ``log_dir/NAME.log``. Orders never block.
 
     ``log_dir`` need not be there. Who is killed leaves nothing: the server makes the folder that it will remove.
@@ -112,7 +124,7 @@ class Server:
         OSError: when it cannot be made.
     """
 
-    def __init__(self, trade: Trade, log_dir: str) -> None:
+    def __init__(self, entry: ProcessEntry, log_dir: str) -> None:
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -123,7 +135,7 @@ class Server:
         if self.pid == 0:
             ours.close()
             # Not SIGKILL: it has children to kill and a folder to remove. But a stopped one must wake to that.
-            as_child(lambda: _serve(theirs, trade, log_dir, served))
+            as_child(lambda: _serve(theirs, entry, log_dir, served))
         gc.unfreeze()
         theirs.close()
         _await_folder(ours, self.pid)
@@ -178,7 +190,7 @@ class Server:
         return bool(self._orders) and not self._gone
 
     def set_up(self, ticket: str) -> None:
-        """Have the trade set up; ``Fit`` or ``Unfit`` is the answer."""
+        """Have the trade set up; ``Ready`` or ``SetupFailed`` is the answer."""
         self.order(["setup", ticket])
 
     def start(self, name: str, incarnation: int, order: Any) -> None:
@@ -244,9 +256,9 @@ def _await_folder(server: socket.socket, pid: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _serve(control: socket.socket, trade: Trade, log_dir: str, served: int) -> int:
-    die_with(served, signal.SIGCONT)
-    call_it("server")
+def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, served: int) -> int:
+    set_parent_death_signal(served, signal.SIGCONT)
+    set_process_name("server")
     os.setsid()
     try:
         if not os.path.isdir(log_dir) or os.stat(log_dir).st_uid != os.geteuid():
@@ -255,7 +267,7 @@ def _serve(control: socket.socket, trade: Trade, log_dir: str, served: int) -> i
         control.send(bytes([min(error.errno or errno.EIO, 255)]))
         return 1
     control.send(b"\0")
-    server = _Serving(control, trade, log_dir)
+    server = _Serving(control, entry, log_dir)
     while not server.done:
         server.turn()
     return 0
@@ -264,9 +276,9 @@ def _serve(control: socket.socket, trade: Trade, log_dir: str, served: int) -> i
 class _Serving:
     """The server's own side: one turn of its loop at a time."""
 
-    def __init__(self, control: socket.socket, trade: Trade, log_dir: str) -> None:
+    def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
         self._control = control
-        self._trade = trade
+        self._entry = entry
         self._buffer = b""
         self._woken, wake = socket.socketpair()
         self._words, words = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -324,7 +336,7 @@ class _Serving:
 
     def _set_up(self, ticket: str) -> None:
         try:
-            self._trade.set_up(ticket)
+            self._entry.set_up(ticket)
         except Exception as error:
             self._tell(["unfit", f"{error}" or type(error).__name__])
             return
@@ -337,7 +349,7 @@ class _Serving:
             self._word_out.send(json.dumps([name, incarnation, text]).encode())
 
         try:
-            pid = self._children.start(name, incarnation, lambda: self._trade.run(name, order, tell))
+            pid = self._children.start(name, incarnation, lambda: self._entry.run(name, order, tell))
         except OSError as error:
             self._tell(["not_started", name, incarnation, _why(error)])
             return

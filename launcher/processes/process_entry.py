@@ -17,25 +17,25 @@ from launcher.processes.limits import check_files
 from launcher.processes.names import BROKER_NAME
 from launcher.processes.ticket import Ticket
 from sipsim.node.process import run_sip
-from sipsim.node.process_spec import Seat
+from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
 
 
-def sip_order(seat: Seat, environ: dict[str, str]) -> dict[str, Any]:
+def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
     """What starts a SIP; ``environ`` is added to its environment."""
-    return {"seat": msgspec.to_builtins(seat), "environ": environ}
+    return {"spec": msgspec.to_builtins(spec), "environ": environ}
 
 
 def broker_order(
-    endpoint: str, meeting: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
+    endpoint: str, shared_cpu_seed: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
 ) -> dict[str, Any]:
     """What starts the broker; once it listens, it tells where."""
     told_keys = None if keys is None else msgspec.to_builtins(keys)
-    return {"endpoint": endpoint, "meeting": meeting, "keys": told_keys, "silence_s": silence_s}
+    return {"endpoint": endpoint, "shared_cpu_seed": shared_cpu_seed, "keys": told_keys, "silence_s": silence_s}
 
 
-class SimTrade:
+class SimProcessEntry:
     """The trade of one run. Without a plan it has to be set up first."""
 
     def __init__(self, plan: Plan | None = None, job: Job | None = None) -> None:
@@ -54,7 +54,7 @@ class SimTrade:
         if name == BROKER_NAME:
             return self._broker(self._plan, order, tell)
         os.environ.update(order["environ"])
-        return run_sip(msgspec.convert(order["seat"], Seat), self._plan, self._job)
+        return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job)
 
     def _broker(self, plan: Plan, order: dict[str, Any], tell: Tell) -> int:
         keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
@@ -63,7 +63,7 @@ class SimTrade:
             plan.system.n_sips,
             plan.channels,
             plan.reactions_ps,
-            order["meeting"],
+            order["shared_cpu_seed"],
             keys,
             order["silence_s"],
             tell,

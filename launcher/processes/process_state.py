@@ -12,13 +12,13 @@ _WORDS = {
 }
 
 
-class Look(NamedTuple):
+class ProcessState(NamedTuple):
     """One look at a process: its state letter of proc(5), and its CPU time so far in clock ticks."""
 
     state: str
     ticks: int
 
-    def computes_since(self, before: "Look | None") -> bool:
+    def computes_since(self, before: "ProcessState | None") -> bool:
         """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier look."""
         return self.state in "RD" or (before is not None and self.ticks > before.ticks + 1)
 
@@ -28,11 +28,11 @@ class Look(NamedTuple):
         return _WORDS.get(self.state, f"is in state {self.state}")
 
 
-def look_at(pid: int) -> Look | None:
+def process_state(pid: int) -> ProcessState | None:
     """How process ``pid`` is now; None when it is gone, or where the system does not tell."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return Look(fields[0].decode(), int(fields[11]) + int(fields[12]))
+    return ProcessState(fields[0].decode(), int(fields[11]) + int(fields[12]))

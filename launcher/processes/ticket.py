@@ -17,7 +17,7 @@ from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.host.script import find_script
-from sipsim.node.process_spec import Seat
+from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
 
@@ -32,13 +32,13 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     job: Job
     folder: str = ""
     paths: tuple[str, ...] = ()
-    seat: Seat | None = None
+    spec: SipProcessSpec | None = None
 
     @staticmethod
-    def of(plan: Plan, job: Job, seat: Seat | None = None) -> "Ticket":
+    def of(plan: Plan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
         """The ticket of a run that is prepared in this process."""
         ours = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
-        return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=ours, seat=seat)
+        return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=ours, spec=spec)
 
     def text(self) -> str:
         """As JSON."""

@@ -6,7 +6,7 @@ First cause first: the first failure that is told is the error of the run; what 
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, Started, Status, Sync, ToLauncher
+from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.errors import ERROR_KINDS
 from sipsim.plan.job import RankOutcome, outcome_from_bytes
@@ -71,7 +71,7 @@ class Outcome:
                 self.now_ps = message.now_ps
             case Sync():
                 self._note_sync(message)
-            case Started():
+            case RunStarted():
                 pass
 
     def _note_result(self, result: RankResult) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from launcher.report.outcome import Outcome, RunError
-from sipsim.host.seeded import Wrong, compare
+from sipsim.host.seeded import Mismatch, compare
 from sipsim.plan.job import RankOutcome, RunRecord
 from sipsim.plan.plan import Plan
 
@@ -24,7 +24,7 @@ class BadEvidence(ValueError):
         self.rank = rank
 
 
-def check_evidence(outcome: Outcome, plan: Plan, folder: str) -> None:
+def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
     """Fill in ``wrong`` of every run that all ranks completed, where the algorithm has a ``reference``."""
     reference = plan.algorithm.reference
     if reference is None or not outcome.complete:
@@ -86,7 +86,7 @@ def load(folder: str, index: int, rank: int, when: str) -> Array:
         raise BadEvidence(said, rank) from None
 
 
-def _with_wrong(rank: RankOutcome, index: int, wrong: Wrong) -> RankOutcome:
+def _with_wrong(rank: RankOutcome, index: int, wrong: Mismatch) -> RankOutcome:
     runs = list[RunRecord](rank.runs)
     runs[index] = msgspec.structs.replace(runs[index], wrong=wrong.elements, first_wrong=wrong.first)
     return msgspec.structs.replace(rank, runs=tuple(runs))

@@ -18,7 +18,7 @@ MOST_SLOTS = 4096
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII)
 
 
-class Whole:
+class IntRange:
     """A whole number of at least ``least``, and at most ``most``."""
 
     def __init__(self, least: int, most: int | None = None) -> None:
@@ -80,7 +80,7 @@ def seconds(text: str) -> float:
     return span
 
 
-class Silence:
+class HeartbeatTimeout:
     """A span of wall time that is worth at least two signs of life, which come every ``sign_s``."""
 
     def __init__(self, sign_s: float) -> None:

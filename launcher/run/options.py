@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_system(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--sips", type=arguments.Whole(1), metavar="N", help="number of SIPs (= ranks = processes)")
+    group.add_argument("--sips", type=arguments.IntRange(1), metavar="N", help="number of SIPs (= ranks = processes)")
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
     group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
     group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
@@ -226,16 +226,16 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
         "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
     )
     group.add_argument(
-        "--n-elem", type=arguments.list_of(arguments.Whole(1)), metavar="N[,N...]", help="elements a cube"
+        "--n-elem", type=arguments.list_of(arguments.IntRange(1)), metavar="N[,N...]", help="elements a cube"
     )
     group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
     group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
-    group.add_argument("-f", type=arguments.Whole(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
+    group.add_argument("-f", type=arguments.IntRange(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
     group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
     group.add_argument("--op", choices=["sum"], default="sum", help="reduction (sum)")
-    group.add_argument("-n", "--iters", type=arguments.Whole(1), default=1, metavar="N", help="timed iterations (1)")
-    group.add_argument("-w", "--warmup", type=arguments.Whole(0), default=0, metavar="N", help="untimed ones (0)")
-    group.add_argument("--seed", type=arguments.Whole(0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument("-n", "--iters", type=arguments.IntRange(1), default=1, metavar="N", help="timed iterations (1)")
+    group.add_argument("-w", "--warmup", type=arguments.IntRange(0), default=0, metavar="N", help="untimed ones (0)")
+    group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")
     group.add_argument(
         "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
     )
@@ -284,7 +284,7 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument(
         "--heartbeat-timeout",
-        type=arguments.Silence(HEARTBEAT_MS / 1000),
+        type=arguments.HeartbeatTimeout(HEARTBEAT_MS / 1000),
         default=SILENCE_S,
         dest="heartbeat_timeout_s",
         metavar="S",
@@ -295,7 +295,7 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument(
         "--max-restarts",
-        type=arguments.Whole(0, MAX_INCARNATION),
+        type=arguments.IntRange(0, MAX_INCARNATION),
         default=0,
         metavar="N",
         help="start the dead again (0)",

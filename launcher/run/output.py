@@ -14,7 +14,7 @@ GONE = (errno.EPIPE, errno.EIO)
 """Nobody reads any more, which is the reader's business and no trouble of ours."""
 
 
-class Lasting:
+class SafeStream:
     """A stream that never raises when it is written to. ``trouble``: why something was lost that somebody wanted."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -48,10 +48,10 @@ class Lasting:
 
 
 @contextmanager
-def lasting_output() -> Iterator[Lasting]:
+def safe_output() -> Iterator[SafeStream]:
     """Both of this process's streams, for as long; yields standard output."""
     streams = sys.stdout, sys.stderr
-    out, err = Lasting(sys.stdout), Lasting(sys.stderr)
+    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
     sys.stdout, sys.stderr = out, err
     try:
         yield out

@@ -57,7 +57,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
             "reports": sync.reports if sync else 0,
             "grants": sync.grants if sync else 0,
             "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
-            "dearest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _dearest(outcome)],
+            "costliest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _dearest(outcome)],
         },
         "wall_s": {
             "total": round(outcome.total_s, 4),
@@ -162,7 +162,7 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "topology": options.topology if options else None,
         "runs": [],
         "ranks": [],
-        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "dearest_channels": []},
+        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
         "status": "failed",
         "error": {"kind": ConfigError.kind, "rank": None, "message": message},

@@ -16,14 +16,14 @@ from launcher.processes.fork_server import free_folder
 from launcher.processes.oom import kills_since, oom_kills
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
-from launcher.report.recorded_io import check_evidence
+from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
-from launcher.run.run_record import RunDir
+from launcher.run.run_record import RunFolder
 from launcher.run.validate import faults_of
 from launcher.supervise.logs import prepare_log_dir, write_error_files
-from launcher.supervise.signals import Attention
+from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import FaultPlan
 
@@ -70,26 +70,26 @@ def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[O
     return code
 
 
-def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunDir | None:
+def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | None:
     if options.resume is not None:
-        return RunDir.go_on(options.resume, prepared)
-    return RunDir.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
+        return RunFolder.go_on(options.resume, prepared)
+    return RunFolder.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
 
 
 def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float) -> Outcome:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     progress = Progress(options.quiet)
     killed = oom_kills()
-    with Attention(options.timeout_s) as attention:
+    with StopSignals(options.timeout_s) as signals:
         run_dir = _private_folder()
         if prepared.engine == "inproc":
             # There is no server that would make it, and remove it when we are killed.
             os.mkdir(run_dir, 0o700)
         try:
             request = _request(prepared, options, faults, started_s, run_dir, progress)
-            outcome = ENGINES.get(prepared.engine)(request, attention)
-            if request.job.evidence_dir:
-                check_evidence(outcome, prepared.plan, request.job.evidence_dir)
+            outcome = ENGINES.get(prepared.engine)(request, signals)
+            if request.job.recorded_io_dir:
+                check_recorded_io(outcome, prepared.plan, request.job.recorded_io_dir)
         finally:
             progress.close()
             trouble = write_trace(run_dir, options.trace_ccl) if options.trace_ccl else ""
@@ -107,7 +107,7 @@ def _request(
 ) -> Request:
     job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
     if job.script is not None and job.verify:
-        job = msgspec.structs.replace(job, evidence_dir=run_dir)
+        job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
     keep_dir = options.resume or options.run_dir
     return Request(
         prepared.plan,

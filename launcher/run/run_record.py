@@ -30,7 +30,7 @@ ALSO_WHEN_RESUMED = frozenset(
 """Options that may be given anew: what is written and shown, and how long this command may take."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     """``run.json``."""
 
     schema: int
@@ -42,19 +42,19 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 1
 
 
-class RunDir:
+class RunFolder:
     """A folder that this launcher holds. Use :meth:`begin` or :meth:`go_on`, and :meth:`close` in the end."""
 
     def __init__(self, folder: Path, flag: str) -> None:
         self.folder = folder
         self._flag = flag
         self._lock = _locked(folder, flag)
-        self._kept: Kept | None = None
-        self._before: Kept | None = None
+        self._kept: SavedRun | None = None
+        self._before: SavedRun | None = None
         self._is_ours = False
 
     @classmethod
-    def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunDir":
+    def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunFolder":
         """Make the folder, or take an empty one.
 
         Raises:
@@ -75,14 +75,14 @@ class RunDir:
             raise
         made._is_ours = is_new
         try:
-            made._write(Kept(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
+            made._write(SavedRun(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
         except ConfigError:
             made.abandon()
             raise
         return made
 
     @classmethod
-    def go_on(cls, folder: Path, prepared: Prepared) -> "RunDir":
+    def go_on(cls, folder: Path, prepared: Prepared) -> "RunFolder":
         """Take up the run of a folder.
 
         Raises:
@@ -123,7 +123,7 @@ class RunDir:
         """How often the run has been gone on with, this time included."""
         return self._kept.started - 1 if self._kept is not None else 0
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: SavedRun) -> None:
         beside = self.folder / f".{RUN_FILE}.{os.getpid()}"
         try:
             beside.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
@@ -152,7 +152,7 @@ def check_new(folder: Path) -> None:
         raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder in one that exists")
 
 
-def read(folder: Path) -> Kept:
+def read(folder: Path) -> SavedRun:
     """The run of a folder.
 
     Raises:
@@ -168,7 +168,7 @@ def read(folder: Path) -> Kept:
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:
             said = version.get("version")
             raise ConfigError(f"--resume {folder}: it was begun by version {said}, this is {VERSION}; use that one")
-        kept = msgspec.json.decode(data, type=Kept)
+        kept = msgspec.json.decode(data, type=SavedRun)
     except FileNotFoundError:
         raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name what --run-dir named") from None
     except OSError as error:
@@ -180,7 +180,7 @@ def read(folder: Path) -> Kept:
     return kept
 
 
-def taken_up(folder: Path, argv: list[str], options: Options) -> Options:
+def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
     """The options of the run in ``folder``, but for output what the new command line says; moves to its folder.
 
     Raises:
@@ -205,7 +205,7 @@ def taken_up(folder: Path, argv: list[str], options: Options) -> Options:
     return old.changed(**fields, run_dir=None, resume=home)
 
 
-def check_same(folder: Path, kept: Kept, prepared: Prepared) -> None:
+def check_same(folder: Path, kept: SavedRun, prepared: Prepared) -> None:
     """Whether what is to run is what ran.
 
     Raises:

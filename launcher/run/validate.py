@@ -116,7 +116,7 @@ def _check_address(address: str) -> None:
         raise ConfigError(f"--bind {address}: cannot be listened on: {why}") from None
 
 
-def unstruck(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
+def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
     """A line for each fault that came too late. ``ends_ps``: when each rank ended, of a run that ended well."""
     found = []
     for spec in options.faults:

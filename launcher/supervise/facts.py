@@ -39,7 +39,7 @@ HERE = -1
 """Where the broker is, whatever the hosts of the SIPs are."""
 
 
-class At(NamedTuple):
+class ProcessNews(NamedTuple):
     """News of the server on a host."""
 
     host: int
@@ -57,7 +57,7 @@ class BrokerListens(NamedTuple):
     """The broker is where SIPs can be told to find it."""
 
 
-class Looks(NamedTuple):
+class HostStates(NamedTuple):
     """What processes of ranks do just now, in words."""
 
     words: dict[int, str]
@@ -107,11 +107,11 @@ class Say(NamedTuple):
     text: str
 
 
-Fact = HostJoined | HostGone | At | ServerGone | BrokerListens | Looks | Tick
+Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | HostStates | Tick
 Command = Start | Kill | Revive | Tell | Fail | Say
 
 
-def how(status: int) -> str:
+def describe_exit(status: int) -> str:
     """How a process ended, in words; ``status`` as in ``server.Ended``."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}

@@ -1,6 +1,6 @@
 """Faults that are the launcher's to make: to itself, the broker, agents and hosts (see ``sipsim.faults.plan``).
 
-``Timetable`` is pure and says what is due; ``Disturbance`` does what needs no host, and leaves the rest to the crew.
+``FaultSchedule`` is pure and says what is due; ``FaultInjector`` does what needs no host, the host pool the rest.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from launcher.supervise.watchdog import say
+from launcher.supervise.watchdog import log
 from sipsim.faults.plan import Fault, FaultPlan
 
 CUT_PROGRAM = "AHBM_CUT"
@@ -19,7 +19,7 @@ END_S = 5.0
 """For a program that cuts a host off to end, once the run has."""
 
 
-class Timetable:
+class FaultSchedule:
     """When what is due: the broker by simulated time, the others by wall time since the run began."""
 
     def __init__(self, plan: FaultPlan, began_s: float) -> None:
@@ -53,17 +53,17 @@ class Timetable:
         return is_due
 
 
-class Disturbance:
+class FaultInjector:
     """One run's. ``on_host(kind, host)`` cuts off or kills an agent, and says whether it could."""
 
     def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool]) -> None:
         self._on_host = on_host
-        self._timetable = Timetable(FaultPlan.of(faults), time.monotonic())
+        self._timetable = FaultSchedule(FaultPlan.of(faults), time.monotonic())
         self._cutting: list[subprocess.Popen[bytes]] = []
 
     @property
     def asks_status(self) -> bool:
-        """As ``Timetable`` has it."""
+        """As ``FaultSchedule`` has it."""
         return self._timetable.asks_status
 
     def patience_s(self, at_most: float) -> float:
@@ -72,17 +72,17 @@ class Disturbance:
         return at_most if left_s is None else min(at_most, left_s)
 
     def broker_dies(self, now_ps: int) -> bool:
-        """As ``Timetable`` has it."""
+        """As ``FaultSchedule`` has it."""
         return self._timetable.broker_dies(now_ps)
 
     def look(self) -> None:
         """Break what is due."""
         for fault in self._timetable.due(time.monotonic()):
-            say(f"fault {fault} strikes")
+            log(f"fault {fault} strikes")
             if fault.kind == "launcher":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif not (fault.kind == "cut" and self._cut(fault.host)) and not self._on_host(fault.kind, fault.host):
-                say(f"fault {fault}: {fault.host} cannot be reached for that")
+                log(f"fault {fault}: {fault.host} cannot be reached for that")
 
     def close(self) -> None:
         """Leave no program behind."""
@@ -101,6 +101,6 @@ class Disturbance:
         try:
             self._cutting.append(subprocess.Popen([program, host], stdin=subprocess.DEVNULL, stdout=2))
         except OSError as error:
-            say(f"{CUT_PROGRAM}={program}: {error.strerror}")
+            log(f"{CUT_PROGRAM}={program}: {error.strerror}")
             return False
         return True

@@ -109,7 +109,7 @@ class Logs:
     """One run's. Call ``pass_on`` often; ``placed`` says where a rank's next process runs."""
 
     def __init__(self, request: Request, hosts: Sequence[str] = (), out: Any = None) -> None:
-        folder = Path(request.run_dir)
+        folder = Path(request.scratch_dir)
         ranks = range(request.plan.system.n_sips)
         self._logs = {name: _Log(name, folder) for name in (BROKER_NAME, *map(sip_name, ranks))}
         self._shown = {sip_name(rank) for rank in ranks if request.tee is None or rank in request.tee}

@@ -17,7 +17,7 @@ class Rules(NamedTuple):
 
 
 @dataclass
-class Site:
+class Host:
     """A host. ``joined``: it can start SIPs now. ``awaited``: its agent died and another one is on its way."""
 
     index: int
@@ -36,10 +36,10 @@ class Site:
 
 @dataclass
 class Rank:
-    """A rank and its process. ``doom``: the failure's kind and words, when we have decided that it must die."""
+    """A rank and its process. ``kill_reason``: the failure's kind and words, when we have decided that it must die."""
 
     number: int
-    site: Site
+    site: Host
     incarnation: int = 0
     pid: int | None = None
     ordered: bool = False
@@ -47,7 +47,7 @@ class Rank:
     returning: bool = False
     is_dead: bool = False
     since_s: float = 0.0
-    doom: tuple[str, str] | None = None
+    kill_reason: tuple[str, str] | None = None
     last: SipSync | None = None
 
     def started(self, incarnation: int, pid: int) -> None:
@@ -62,7 +62,7 @@ class Rank:
     def next_incarnation(self, now_s: float) -> None:
         """It will be started again."""
         self.incarnation += 1
-        self.pid, self.doom, self.last = None, None, None
+        self.pid, self.kill_reason, self.last = None, None, None
         self.ordered, self.answered, self.returning, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:

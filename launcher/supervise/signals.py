@@ -17,11 +17,11 @@ _REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.S
 INSIST_AFTER_S = 1.0
 
 
-class StopNow(BaseException):
+class ForcedStop(BaseException):
     """The run must end and nobody asked for too long: raised wherever the main thread is."""
 
 
-class Attention:
+class StopSignals:
     """Use as a context manager around a run, in the main thread."""
 
     def __init__(self, timeout_s: float | None) -> None:
@@ -33,7 +33,7 @@ class Attention:
         self._asked = False
         self._wakeup, self._wake = socket.socketpair()
 
-    def __enter__(self) -> "Attention":
+    def __enter__(self) -> "StopSignals":
         for end in (self._wakeup, self._wake):
             end.setblocking(False)
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
@@ -51,7 +51,7 @@ class Attention:
         self._wakeup.close()
         self._wake.close()
 
-    def insist(self) -> None:
+    def force_interrupt(self) -> None:
         """From now on interrupt code that does not ask: an engine that runs a user's code in this process needs it."""
         self._insists = True
         self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
@@ -102,4 +102,4 @@ class Attention:
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         if self.reason() is not None:
-            raise StopNow
+            raise ForcedStop

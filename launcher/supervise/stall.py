@@ -1,13 +1,13 @@
 """Stalls: nothing moves and no process computes. Computing for long, host code included, is never one. Pure.
 
-``Stall`` takes what the broker says and how processes look, with the time of each, and answers with what to tell.
+``StallDetector`` takes the broker's messages and process states, with the time of each, and returns warnings.
 """
 
 from typing import NamedTuple
 
 from broker.wire import Sync
 from launcher.processes.names import sip_name
-from launcher.processes.process_state import Look
+from launcher.processes.process_state import ProcessState
 from launcher.report.explain import explanation, reason
 
 STALL_AFTER_S = 3.0
@@ -22,7 +22,7 @@ class Suspect(NamedTuple):
     pid: int | None
 
 
-class Stall:
+class StallDetector:
     """One run's watch. Tells a stall once, and when it is over."""
 
     def __init__(self, now_s: float) -> None:
@@ -31,7 +31,7 @@ class Stall:
         self._told = False
         self._answered_s = now_s
         self._judged_s = now_s
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, ProcessState] = {}
 
     def answered(self, sync: Sync, now_s: float) -> str | None:
         """The broker has answered; what to tell when things move again after a stall."""
@@ -42,7 +42,9 @@ class Stall:
         self._mark = mark
         return self._moves(now_s)
 
-    def judge(self, sync: Sync | None, pids: dict[str, int], looks: dict[str, Look], now_s: float) -> str | None:
+    def judge(
+        self, sync: Sync | None, pids: dict[str, int], looks: dict[str, ProcessState], now_s: float
+    ) -> str | None:
         """What to tell now, if anything. ``looks``: how the processes of ``pids`` look, on whatever host."""
         before, self._looks = self._looks, looks
         asleep, self._judged_s = now_s - self._judged_s > BLIND_AFTER_S, now_s
@@ -64,7 +66,9 @@ class Stall:
         was_told, self._told = self._told, False
         return f"goes on after {still_s:.1f} s" if was_told else None
 
-    def _suspects(self, sync: Sync | None, pids: dict[str, int], looks: dict[str, Look], now_s: float) -> list[str]:
+    def _suspects(
+        self, sync: Sync | None, pids: dict[str, int], looks: dict[str, ProcessState], now_s: float
+    ) -> list[str]:
         lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in pids.items() if _stopped(looks, name)]
         if sync is None or now_s - self._answered_s >= STALL_AFTER_S:
             return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
@@ -78,5 +82,5 @@ class Stall:
         return [*lines, *explanation(sync).splitlines()]
 
 
-def _stopped(looks: dict[str, Look], name: str) -> bool:
+def _stopped(looks: dict[str, ProcessState], name: str) -> bool:
     return name in looks and looks[name].state in "Tt"

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
-from launcher.processes.fork_server import Ended, NotStarted, Started
+from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
     HERE,
-    At,
     BrokerListens,
     Command,
     Fact,
@@ -25,19 +24,20 @@ from launcher.supervise.facts import (
     HostGone,
     HostJoined,
     HostSpec,
+    HostStates,
     Kill,
-    Looks,
+    ProcessNews,
     Revive,
     Say,
     ServerGone,
     Start,
     Tell,
     Tick,
-    how,
+    describe_exit,
     status_facts,
 )
 from launcher.supervise.placement import next_host, place_blockwise
-from launcher.supervise.ranks import Rank, Rules, Site, missing
+from launcher.supervise.ranks import Host, Rank, Rules, missing
 from sipsim.units import format_time_ps
 
 GRACE_S = 1.0
@@ -53,7 +53,7 @@ class Supervisor:
 
     def __init__(self, rules: Rules, hosts: Sequence[HostSpec], now_s: float) -> None:
         self._rules = rules
-        self.sites = [Site(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
+        self.sites = [Host(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
         places = place_blockwise(rules.n_sips, [spec.slots for spec in hosts])
         self.ranks = [Rank(rank, self.sites[host]) for rank, host in enumerate(places)]
         self.restarts = 0
@@ -93,7 +93,7 @@ class Supervisor:
         """Take one fact that is known at ``now_s``, on any clock that does not go back."""
         self._advance(now_s)
         match fact:
-            case At():
+            case ProcessNews():
                 return self._news(fact)
             case HostJoined():
                 return self._host_joined(fact)
@@ -103,10 +103,10 @@ class Supervisor:
                 self._broker_listens = True
                 return self._start_all()
             case ServerGone():
-                told = f"the server that starts the processes (pid {fact.pid}) {how(fact.status)}"
+                told = f"the server that starts the processes (pid {fact.pid}) {describe_exit(fact.status)}"
                 self._give_up_s = self._clock_s
                 return self._fail("process_died", None, told, status_facts(fact.status))
-            case Looks():
+            case HostStates():
                 self._words = fact.words
                 return []
             case Tick():
@@ -120,7 +120,7 @@ class Supervisor:
         """Take one message of the broker; ``Outcome`` takes it too."""
         self._advance(now_s)
         match message:
-            case wire.Started():
+            case wire.RunStarted():
                 self._began = True
             case wire.Finished():
                 self.finished = True
@@ -135,12 +135,14 @@ class Supervisor:
 
     # --- processes ---
 
-    def _news(self, at: At) -> list[Command]:
+    def _news(self, at: ProcessNews) -> list[Command]:
         news = at.news
-        if not self._may_tell(at.host, news.name if isinstance(news, Started | Ended | NotStarted) else BROKER_NAME):
+        if not self._may_tell(
+            at.host, news.name if isinstance(news, ProcessStarted | Ended | NotStarted) else BROKER_NAME
+        ):
             return []
         match news:
-            case Started():
+            case ProcessStarted():
                 return self._started(news)
             case Ended():
                 return self._ended(news)
@@ -155,7 +157,7 @@ class Supervisor:
         """A host's agent tells of the ranks that run there now, and of nobody else."""
         return host == HERE or any(sip_name(r.number) == name for r in self.ranks if r.site.index == host)
 
-    def _started(self, news: Started) -> list[Command]:
+    def _started(self, news: ProcessStarted) -> list[Command]:
         number = rank_of(news.name)
         if number is None:
             self._broker_pid = news.pid
@@ -177,13 +179,13 @@ class Supervisor:
         number = rank_of(news.name)
         facts = {"pid": news.pid, **status_facts(news.status)}
         if number is None:
-            told = f"the broker (pid {news.pid}) {how(news.status)}"
+            told = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
             return self._fail("process_died", None, told, facts, BROKER_NAME)
         rank = self.ranks[number]
-        why = how(news.status)
+        why = describe_exit(news.status)
         rank.is_dead, rank.pid = True, None
         facts |= {"host": rank.site.name, "incarnation": rank.incarnation}
-        kind, told = rank.doom or ("process_died", f"rank {number} (pid {news.pid}{rank.site.on}) {why}")
+        kind, told = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.site.on}) {why}")
         if self._may_restart():
             self.restarts += 1
             return [self._say_again(told), *self._again([rank])]
@@ -349,7 +351,7 @@ class Supervisor:
         return [command for rank in hung for command in self._hung(self.ranks[rank])]
 
     def _hung(self, rank: Rank) -> list[Command]:
-        if rank.doom is not None:
+        if rank.kill_reason is not None:
             return []
         sip = rank.last
         assert sip is not None
@@ -360,7 +362,7 @@ class Supervisor:
             f"{format_time_ps(sip.now_ps)}, granted to {granted}" + (f"; its process {doing}" if doing else "")
         )
         facts = {"host": rank.site.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
-        rank.doom = ("hung", told)
+        rank.kill_reason = ("hung", told)
         if self._may_restart():
             return [Kill(rank.site.index, rank.number)]
         failed = self._fail("hung", rank.number, told + self._used_up(), facts, sip_name(rank.number))

@@ -1,6 +1,6 @@
 """How synchronisation stands, told when somebody wants to know: asked for, at the end, or because nothing moves.
 
-The shell around ``Stall``: it reads the clock and /proc, and prints to standard error.
+The shell around ``StallDetector``: it reads the clock and /proc, and prints to standard error.
 """
 
 import sys
@@ -9,16 +9,16 @@ from collections.abc import Mapping
 
 from broker.wire import Sync
 from launcher.processes.names import rank_of
-from launcher.processes.process_state import Look, look_at
+from launcher.processes.process_state import ProcessState, process_state
 from launcher.report.explain import explanation
-from launcher.supervise.stall import Stall
+from launcher.supervise.stall import StallDetector
 
 EVERY_S = 1.0
 LOOKS = 4
 """Within the shortest deadline, so that one is not kept by far more than it is long."""
 
 
-class Watch:
+class Watchdog:
     """One run's. ``at_the_end``: tell the last state too, however the run ends. ``deadline_s``: the shortest one."""
 
     def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * LOOKS) -> None:
@@ -26,8 +26,8 @@ class Watch:
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
         self._far: set[str] = set()
-        self._looks: dict[str, Look] = {}
-        self._stall = Stall(time.monotonic())
+        self._looks: dict[str, ProcessState] = {}
+        self._stall = StallDetector(time.monotonic())
         self._sync: Sync | None = None
         self._next_s = time.monotonic() + self._every_s
         self._wanted = False
@@ -53,13 +53,13 @@ class Watch:
         self._wanted = True
         self._next_s = 0.0
 
-    def look(self, far: Mapping[str, Look]) -> bool:
+    def look(self, far: Mapping[str, ProcessState]) -> bool:
         """Look at the processes when it is time; whether the broker is to be asked. ``far``: who is on other hosts."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
-        here = {name: look_at(pid) for name, pid in self._pids.items() if name not in self._far}
+        here = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._far}
         there = {name: far.get(name) for name in self._far if name in self._pids}
         self._looks = {name: look for name, look in {**here, **there}.items() if look is not None}
         say_if(self._stall.judge(self._sync, self._pids, self._looks, now_s))
@@ -82,7 +82,7 @@ class Watch:
             print(known, file=sys.stderr, flush=True)
 
 
-def say(what: str) -> None:
+def log(what: str) -> None:
     """A line, or more, of the launcher itself."""
     print(f"ahbm-launch: {what}", file=sys.stderr)
 
@@ -90,4 +90,4 @@ def say(what: str) -> None:
 def say_if(what: str | None) -> None:
     """The same, if there is something to say."""
     if what is not None:
-        say(what)
+        log(what)

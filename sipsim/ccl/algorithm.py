@@ -34,7 +34,7 @@ class Algorithm:
         self._where = f"algorithms.{name}.module = {entry.module}"
         self._adopt(self._load())
 
-    def private_copy(self, rank: int) -> "Algorithm":
+    def fresh_instance(self, rank: int) -> "Algorithm":
         """The same algorithm from a fresh run of its module, so that SIPs in one process share none of its state."""
         twin = copy.copy(self)
         path = self._module.__file__
@@ -111,8 +111,8 @@ class Algorithm:
             ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or names what cannot be.
         """
         table = TABLES.get(self.entry.topology)
-        if table.own and self._neighbors is None:
-            built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).own)
+        if table.self_wired and self._neighbors is None:
+            built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
             raise ConfigError(
                 f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
                 f"write it, or name a built-in table as algorithms.{self.name}.topology: {built_in}"

@@ -45,7 +45,7 @@ def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
 def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
     """What a rank of the wiring is: a cube where the algorithm wires itself (ADR-0032 D3), else a PE (ADR-0023 D11)."""
     entry = resolved.ccl.algorithms[algorithm_name]
-    return entry.rank_per or ("cube" if TABLES.get(entry.topology).own else "pe")
+    return entry.rank_per or ("cube" if TABLES.get(entry.topology).self_wired else "pe")
 
 
 def rank_places(resolved: Resolved, algorithm_name: str) -> int:
@@ -67,7 +67,7 @@ def wiring_view(resolved: Resolved, algorithm_name: str) -> list[object]:
     """Table, kind of rank and world size for digests; nothing for what ADR-0032 has: its own wiring of all cubes."""
     kind, per = resolved.ccl.algorithms[algorithm_name].topology, effective_rank_per(resolved, algorithm_name)
     size = effective_world_size(resolved, algorithm_name)
-    own = TABLES.get(kind).own
+    own = TABLES.get(kind).self_wired
     if own and per == "cube" and size == rank_places(resolved, algorithm_name):
         return []
     return ["none" if own else kind, per, size]

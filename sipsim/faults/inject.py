@@ -15,22 +15,22 @@ from sipsim.engine import Engine
 from sipsim.faults.plan import JOIN_PS, Fault
 
 Ps = int
-Strike = Callable[[Fault], None]
+Execute = Callable[[Fault], None]
 
 
 class FaultHook:
-    """The faults of one process, yet to strike. ``strike`` does what cannot be taken back.
+    """The faults of one process, yet to strike. ``execute`` does what cannot be taken back.
 
     ``mute``: whether nothing must be sent any more. ``slower``: how many times as long everything takes.
     """
 
-    def __init__(self, engine: Engine, faults: tuple[Fault, ...], strike: Strike) -> None:
+    def __init__(self, engine: Engine, faults: tuple[Fault, ...], execute: Execute) -> None:
         self.mute = False
         self.slower = 1
         self._pending = sorted(faults, key=lambda fault: fault.at_ps)
         self._run_before = engine.run_before
         self._engine = engine
-        self._strike = strike
+        self._strike = execute
 
     def look(self, now_ps: Ps) -> None:
         """Everything before ``now_ps`` has been simulated: let happen what is due. ``JOIN_PS``: nothing has been."""
@@ -68,7 +68,7 @@ class FaultHook:
         return reached
 
 
-def strike(fault: Fault) -> None:
+def execute(fault: Fault) -> None:
     """Do it to this very process."""
     if fault.kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -82,7 +82,7 @@ def strike(fault: Fault) -> None:
         sum(itertools.repeat(0))
 
 
-def arm(engine: Engine, faults: tuple[Fault, ...], act: Strike = strike) -> FaultHook | None:
+def install(engine: Engine, faults: tuple[Fault, ...], act: Execute = execute) -> FaultHook | None:
     """Let ``faults`` happen to whoever runs ``engine``; None when there are none, at no cost.
 
     Whoever sends asks ``mute`` first, and calls ``joining`` before it joins.

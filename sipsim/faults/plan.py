@@ -166,7 +166,7 @@ class FaultPlan:
 
     @classmethod
     def of(cls, specs: Iterable[str]) -> "FaultPlan":
-        """The plan that the texts of ``Request.faults`` or ``Seat.faults`` stand for.
+        """The plan that the texts of ``Request.faults`` or ``SipProcessSpec.faults`` stand for.
 
         Raises:
             BadFault: for one that cannot be, or that is random still.
@@ -195,7 +195,7 @@ class FaultPlan:
         """Every fault as the spec that asks for it alone."""
         return tuple(map(str, self._faults))
 
-    def for_seat(self, rank: int, incarnation: int) -> tuple[Fault, ...]:
+    def for_process(self, rank: int, incarnation: int) -> tuple[Fault, ...]:
         """What happens to one process of a SIP."""
         mine = (fault for fault in self._faults if fault.kind in SIP_KINDS)
         return tuple(fault for fault in mine if (fault.rank, fault.incarnation) == (rank, incarnation))

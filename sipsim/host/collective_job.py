@@ -5,7 +5,7 @@ It is a host program like a user's script, and uses the same ``torch``.
 
 from sipsim.dtypes import DTYPES
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.seeded import NONE_WRONG, Wrong, compare, expected_row, seeded_tensor
+from sipsim.host.seeded import NONE_WRONG, Mismatch, compare, expected_row, seeded_tensor
 from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job, RunRecord
@@ -48,7 +48,7 @@ class CollectiveJob:
                 wrong = _worse(wrong, compare(tensor.numpy(), expected))
         dist.record(self._record(tensor, first_ps or 0, last_ps, wrong))
 
-    def _record(self, tensor: Tensor, start_ps: int, end_ps: int, wrong: Wrong) -> RunRecord:
+    def _record(self, tensor: Tensor, start_ps: int, end_ps: int, wrong: Mismatch) -> RunRecord:
         job = self._job
         return RunRecord(
             collective=job.collective,
@@ -65,5 +65,5 @@ class CollectiveJob:
         )
 
 
-def _worse(a: Wrong, b: Wrong) -> Wrong:
-    return Wrong(a.elements + b.elements, a.first or b.first)
+def _worse(a: Mismatch, b: Mismatch) -> Mismatch:
+    return Mismatch(a.elements + b.elements, a.first or b.first)

@@ -1,8 +1,8 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
-Rank and world size are SIPs. A collective launches its kernel on the PEs of this SIP that take part (``Plan.places``)
-and the host waits, in simulated time, until all of them have ended.
+Rank and world size are SIPs. A collective launches its kernel on the PEs of this SIP that take part
+(``Plan.pe_of_rank``) and the host waits, in simulated time, until all of them have ended.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.ccl.install import PePlace
-from sipsim.errors import NotKept
+from sipsim.errors import OutputError
 from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
@@ -63,7 +63,7 @@ class KernelQueue:
     def __init__(self, sip: Sip, space: AddressSpace) -> None:
         self._sip = sip
         self._space = space
-        self._places = [place for place in sip.plan.places if place.sip == sip.sip]
+        self._places = [place for place in sip.plan.pe_of_rank if place.sip == sip.sip]
         self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
         self._running: Work | None = None
         self.host: Task | None = None
@@ -131,12 +131,12 @@ class Distributed:
 
     ReduceOp = ReduceOp
 
-    def __init__(self, sip: Sip, queue: KernelQueue, evidence_dir: str) -> None:
+    def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
-        self._evidence_dir = evidence_dir
-        self._algorithm = sip.plan.algorithm.private_copy(sip.sip)
+        self._recorded_io_dir = recorded_io_dir
+        self._algorithm = sip.plan.algorithm.fresh_instance(sip.sip)
         self._initialized = False
         self.runs: list[RunRecord] = []
         self.memory = PeakMemory()
@@ -185,9 +185,9 @@ class Distributed:
             ValueError: another ``op``, or a tensor that does not lie on every cube.
         """
         work = Work(self._queue)
-        if self._evidence_dir:
+        if self._recorded_io_dir:
             # Not now: a collective that was launched before may still write to the tensor.
-            work.on_start = lambda: self._leave_evidence("in", tensor)
+            work.on_start = lambda: self._record_io("in", tensor)
         work.on_end = lambda: self._note_run(work, tensor, op)
         self._launch(work, tensor, op)
         if async_op:
@@ -221,8 +221,8 @@ class Distributed:
         self.runs.append(run)
 
     def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:
-        if self._evidence_dir:
-            self._leave_evidence("out", tensor)
+        if self._recorded_io_dir:
+            self._record_io("out", tensor)
         assert work.end_ps is not None
         self.record(
             RunRecord(
@@ -240,11 +240,13 @@ class Distributed:
             )
         )
 
-    def _leave_evidence(self, when: str, tensor: Tensor) -> None:
-        path = Path(self._evidence_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
+    def _record_io(self, when: str, tensor: Tensor) -> None:
+        path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
         rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1)
         try:
             np.save(path, rows)
         except OSError as error:
             what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
-            raise NotKept(f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data") from None
+            raise OutputError(
+                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
+            ) from None

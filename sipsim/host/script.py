@@ -65,7 +65,7 @@ def check_script(path: Path) -> None:
 class HostTask(Task):
     """A host program's task: its turns run inside its rank's own interpreter state."""
 
-    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, world: "ScriptWorld") -> None:
+    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, world: "ScriptNamespace") -> None:
         super().__init__(name, body, loop)
         self._world = world
 
@@ -77,7 +77,7 @@ class HostTask(Task):
             self._world.leave()
 
 
-class ScriptWorld:
+class ScriptNamespace:
     """The interpreter state that one rank's script may change: its modules, ``sys.argv``, random generators.
 
     The generators start from (seed, rank), so that a script that never seeds is repeatable too.

@@ -19,14 +19,14 @@ PIECE = 2**14
 """Elements made at a time: their int64 fit a cache."""
 
 
-class Wrong(NamedTuple):
+class Mismatch(NamedTuple):
     """The outcome of a comparison: how many elements differ, and the first that does."""
 
     elements: int
     first: str
 
 
-NONE_WRONG = Wrong(0, "")
+NONE_WRONG = Mismatch(0, "")
 
 
 def check_contributions(dtype: DType, contributions: int) -> None:
@@ -82,7 +82,7 @@ def _values(first: int, count: int, dtype: DType, seed: int, contributions: int)
     return values
 
 
-def compare(got: Array, expected: Array) -> Wrong:
+def compare(got: Array, expected: Array) -> Mismatch:
     """Bit for bit; ``expected`` is broadcast to the shape of ``got``."""
     wanted = np.broadcast_to(expected, got.shape)
     bits = np.dtype(f"u{got.dtype.itemsize}")
@@ -91,7 +91,7 @@ def compare(got: Array, expected: Array) -> Wrong:
     if not count:
         return NONE_WRONG
     index = tuple(int(i) for i in np.argwhere(differs)[0])
-    return Wrong(count, f"first wrong at {list(index)}: expected {wanted[index]}, got {got[index]}")
+    return Mismatch(count, f"first wrong at {list(index)}: expected {wanted[index]}, got {got[index]}")
 
 
 def _splitmix64(state: Array) -> Array:

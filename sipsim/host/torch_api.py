@@ -22,12 +22,12 @@ class Torch:
     float32 = DTYPES["f32"]
     int32 = DTYPES["i32"]
 
-    def __init__(self, sip: Sip, evidence_dir: str = "") -> None:
+    def __init__(self, sip: Sip, recorded_io_dir: str = "") -> None:
         self._sip = sip
         self._space = AddressSpace(sip.sip, sip.plan.hbm_room_bytes)
         self.calls = self._space.calls
         self.kernels = KernelQueue(sip, self._space)
-        self.distributed = Distributed(sip, self.kernels, evidence_dir)
+        self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
         self.tensors: list[Tensor] = []
 
     @host_call

@@ -208,7 +208,7 @@ class Carrier:
         name = known[channel].name if channel < len(known) else f"{channel}, which is none"
         return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}")
 
-    def sends_ps(self, next_ps: Ps) -> Ps:
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
         """Nothing is sent before this by what is on its way to a port, or by events from ``next_ps`` on.
 
         What is on its way is not sent before its head could reach the link if nothing else were there, nor, with a

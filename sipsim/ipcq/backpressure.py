@@ -13,7 +13,7 @@ class Backpressure:
     def __init__(self, interval_ps: Ps) -> None:
         self._interval_ps = interval_ps
 
-    def seen_ps(self, since_ps: Ps, now_ps: Ps) -> Ps:
+    def wakeup_ps(self, since_ps: Ps, now_ps: Ps) -> Ps:
         """When what happens now is seen by who has waited since ``since_ps``; a look at this very moment sees it."""
         interval = self._interval_ps
         return now_ps + (since_ps - now_ps) % interval if interval else now_ps

@@ -34,7 +34,7 @@ class CreditReturn:
         self._overhead_ps = overhead_ps
         self._wait_ps = wait_ps
 
-    def give_back(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         """A slot is free: see that the sender hears of it; ``emitted`` is when ``recv`` returns."""
         raise NotImplementedError
 
@@ -46,7 +46,7 @@ class CreditReturn:
 class FastPath(CreditReturn):
     """The credit takes the whole path's latency on its own wire, and ``recv`` blocks for it."""
 
-    def give_back(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         arrival_ps = self._engine.now_ps + self._overhead_ps + queue.credit_ps
         self._carrier.carry_credit(queue, credit, arrival_ps, emitted)
 
@@ -54,7 +54,7 @@ class FastPath(CreditReturn):
 class OverFabric(CreditReturn):
     """The credit is a message like others, and ``recv`` blocks until it has been injected."""
 
-    def give_back(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         self._carrier.inject_credit(queue, credit, emitted)
 
 
@@ -68,7 +68,7 @@ class Piggyback(CreditReturn):
         super().__init__(engine, carrier, overhead_ps, wait_ps)
         self._waiting: dict[Place, dict[int, tuple[QueuePair, IpcqCreditMetadata]]] = {}
 
-    def give_back(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:

@@ -122,7 +122,7 @@ class PeIpcq:
             IpcqInvalidDirection: F1.
         """
         queue = self.queue(direction, sending=False)
-        if queue.is_empty or queue.posted or queue.is_held:
+        if queue.is_empty or queue.posted or queue.blocked:
             queue.posted.append(receive)
         else:
             self._take(queue, receive)
@@ -150,7 +150,7 @@ class PeIpcq:
         while True:
             for direction in directions:
                 queue = self.queues[direction]
-                if not (queue.is_empty or queue.posted or queue.is_held):
+                if not (queue.is_empty or queue.posted or queue.blocked):
                     self.last_polled_dir = direction
                     return direction
             self._any_receiver = (task, self._engine.now_ps)
@@ -172,7 +172,7 @@ class PeIpcq:
             self._checker.arrived(self.place, queue, token)
         for credit in token.credits:
             self.credit(credit)
-        self._attend(queue)
+        self._deliver(queue)
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
         """The peer freed a slot: a sender that waits goes on."""
@@ -199,22 +199,22 @@ class PeIpcq:
             )
         return queue
 
-    def _attend(self, queue: QueuePair) -> None:
+    def _deliver(self, queue: QueuePair) -> None:
         """Serve posted receives for which there are messages, once they notice; else who takes from any direction."""
-        while queue.posted and not queue.is_empty and not queue.is_held:
-            seen_ps = self._backpressure.seen_ps(queue.posted[0].since_ps, self._engine.now_ps)
-            if seen_ps > self._engine.now_ps:
-                queue.is_held = True
-                self._engine.at(seen_ps, lambda: self._look(queue))
+        while queue.posted and not queue.is_empty and not queue.blocked:
+            wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].since_ps, self._engine.now_ps)
+            if wakeup_ps > self._engine.now_ps:
+                queue.blocked = True
+                self._engine.at(wakeup_ps, lambda: self._look(queue))
                 return
             self._take(queue, queue.posted.popleft())
-        if self._any_receiver is not None and not queue.is_empty and not queue.is_held:
+        if self._any_receiver is not None and not queue.is_empty and not queue.blocked:
             (task, since_ps), self._any_receiver = self._any_receiver, None
             self._resume(task, since_ps)
 
     def _look(self, queue: QueuePair) -> None:
-        queue.is_held = False
-        self._attend(queue)
+        queue.blocked = False
+        self._deliver(queue)
 
     def _take(self, queue: QueuePair, receive: Receive) -> None:
         """Latch the next message; with ``copy_to_dst`` its slot is free only when it has been copied."""
@@ -227,12 +227,12 @@ class PeIpcq:
         if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
             self._free_slot(queue, receive)
             return
-        queue.is_held = True
+        queue.blocked = True
 
         def copied() -> None:
-            queue.is_held = False
+            queue.blocked = False
             self._free_slot(queue, receive)
-            self._attend(queue)
+            self._deliver(queue)
 
         self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
 
@@ -241,12 +241,12 @@ class PeIpcq:
         if self._checker is not None:
             self._checker.freed(self.place, queue)
         credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
-        self._credit_return.give_back(queue, credit, receive.end)
+        self._credit_return.return_credit(queue, credit, receive.end)
 
     def _resume(self, task: Task, since_ps: int) -> None:
-        seen_ps = self._backpressure.seen_ps(since_ps, self._engine.now_ps)
-        if seen_ps > self._engine.now_ps:
-            self._engine.at(seen_ps, task.resume)
+        wakeup_ps = self._backpressure.wakeup_ps(since_ps, self._engine.now_ps)
+        if wakeup_ps > self._engine.now_ps:
+            self._engine.at(wakeup_ps, task.resume)
         else:
             task.resume()
 

@@ -14,16 +14,16 @@ class QueuePair:
     """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots.
 
     ``sender`` waits since ``sender_since_ps`` for a free slot. ``posted`` are the receives that have not got their
-    message yet, in order; none is served while the queue ``is_held`` by a pending poll or copy. ``messages`` says what
+    message yet, in order; none is served while the queue ``blocked`` by a pending poll or copy. ``messages`` says what
     lies in the slots between ``my_tail`` and ``peer_head_cache``.
     """
 
     __slots__ = (
+        "blocked",
         "can_receive",
         "can_send",
         "credit_ps",
         "direction",
-        "is_held",
         "messages",
         "my_head",
         "my_rx_base_pa",
@@ -53,7 +53,7 @@ class QueuePair:
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
         self.sender: Task | None = None
         self.sender_since_ps = 0
-        self.is_held = False
+        self.blocked = False
         self.posted: deque[Receive] = deque()
         self.messages: dict[int, IpcqDmaToken] = {}
         self.peer_name = ".".join(map(str, self.peer.place))

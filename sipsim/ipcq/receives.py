@@ -18,9 +18,9 @@ class CopyTo(NamedTuple):
 class Receive:
     """Posted at ``since_ps``. ``copy_to``: where to copy the message to, None to get its slot (ADR-0023 D9.5).
 
-    A message of another size is not copied: who waits for it refuses it. It has ended once the credit for its slot has
-    been emitted: then ``received`` holds the message, ``noted`` has been called, and ``task``, which waits for it, goes
-    on.
+    A message of another size is not copied: the waiter raises on a size mismatch. It has ended once the credit for its
+    slot has been emitted: then ``received`` holds the message, ``on_complete`` has been called, and ``task``, which
+    waits for it, goes on.
     """
 
     __slots__ = ("copy_to", "ended", "received", "since_ps", "task")
@@ -35,9 +35,9 @@ class Receive:
     def end(self) -> None:
         """The message is the kernel's."""
         self.ended = True
-        self.noted()
+        self.on_complete()
         if self.task is not None:
             self.task.resume()
 
-    def noted(self) -> None:
+    def on_complete(self) -> None:
         """For whoever keeps a log of receives."""

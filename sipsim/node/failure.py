@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.mail.streams import LostPacket
-from broker.wire import NOWHERE, Where
+from broker.wire import NOWHERE, FailureSite
 from sipsim.errors import AhbmError
 from sipsim.task import TaskFailed
 from sipsim.units import format_time_ps
@@ -21,7 +21,7 @@ class Failure(NamedTuple):
     kind: str
     message: str
     detail: str
-    where: Where = NOWHERE
+    where: FailureSite = NOWHERE
 
 
 def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
@@ -32,7 +32,7 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
     when = f"at {format_time_ps(now_ps)}"
     if isinstance(cause, AhbmError):
         cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
-        where = Where(cube, pe, cause.direction)
+        where = FailureSite(cube, pe, cause.direction)
         return Failure(cause.kind, f"{cause} ({place}, {when})", _last_line(cause), where)
     if isinstance(cause, LostPacket):
         return Failure("lost_packet", f"{cause} ({place}, {when})", "")
@@ -40,7 +40,7 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
     what = f"{type(cause).__name__}: {said}" if said else type(cause).__name__
     kind = "exception" if isinstance(error, TaskFailed) else "internal"
     detail = _sendable(_traceback(cause), LONGEST_DETAIL)
-    return Failure(kind, f"{what} ({place}, {when})", detail, Where(*on_pe))
+    return Failure(kind, f"{what} ({place}, {when})", detail, FailureSite(*on_pe))
 
 
 def _sendable(text: str, longest: int) -> str:

@@ -1,4 +1,4 @@
-"""One SIP's process: a ``Participant`` behind mail. It decides nothing itself."""
+"""One SIP's process: a ``SyncClient`` behind mail. It decides nothing itself."""
 
 import sys
 from collections import deque
@@ -6,93 +6,93 @@ from collections.abc import Callable
 
 from broker.ids import BROKER, address_of
 from broker.mail.base import Disconnected, Notice, SipMail
-from broker.mail.connection_warnings import Gazette
+from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
-from broker.sync.colocation import Placement
-from broker.wire import Abort, BadFrame, CutOff, Failed, decode_for_sip, encode
+from broker.sync.colocation import CpuAffinity
+from broker.wire import Abort, BadFrame, ConnectionLost, Failed, decode_for_sip, encode
 from sipsim.errors import AhbmError
 from sipsim.node.failure import describe
-from sipsim.node.process_spec import Seat
-from sipsim.node.sip_node import Member
+from sipsim.node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
-from sipsim.sync.client import Participant
+from sipsim.sync.client import SyncClient
 
 CUT_OFF = 4
 """The exit code of a SIP that has lost its broker."""
-Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], Participant]
+Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
 
 
-def run_sip(seat: Seat, plan: Plan, job: Job) -> int:
+def run_sip(spec: SipProcessSpec, plan: Plan, job: Job) -> int:
     """Simulate a SIP to the end of the run; returns the process's exit code."""
-    return run_participant(
-        seat, lambda mail, interrupted, gather: Member(seat, plan, job, mail, mail.endpoint, interrupted, gather)
+    return run_client(
+        spec, lambda mail, interrupted, colocate: SipNode(spec, plan, job, mail, mail.endpoint, interrupted, colocate)
     )
 
 
-def run_participant(seat: Seat, make: Make) -> int:
-    """Run what ``make(mail, interrupted, gather)`` makes to the end of the run; returns the process's exit code."""
-    address = address_of(seat.rank, seat.incarnation)
-    letters: deque[bytes] = deque()
+def run_client(spec: SipProcessSpec, make: Make) -> int:
+    """Run what ``make(mail, interrupted, colocate)`` makes to the end of the run; returns the process's exit code."""
+    address = address_of(spec.rank, spec.incarnation)
+    frames: deque[bytes] = deque()
     has_come = is_torn = False
 
     def peer_lost(rank: int, notice: Notice) -> None:
-        mail.send(BROKER, encode(CutOff(rank, notice.endpoint, notice.text)))
+        mail.send(BROKER, encode(ConnectionLost(rank, notice.endpoint, notice.text)))
 
-    mail = mail_for(seat.broker).sip(
-        address, seat.broker, seat.endpoint, seat.keys, seat.silence_s, seat.join_timeout_s, peer_lost
+    mail = mail_for(spec.broker).sip(
+        address, spec.broker, spec.endpoint, spec.keys, spec.silence_s, spec.join_timeout_s, peer_lost
     )
 
     def abort_has_come() -> bool:
         nonlocal has_come, is_torn
-        new = [frame for frame in mail.control_here() if not participant.heed(frame)]
-        letters.extend(new)
+        new = [frame for frame in mail.poll_control() if not client.handle_within_window(frame)]
+        frames.extend(new)
         has_come = has_come or any(_is_abort(frame) for frame in new)
         is_torn = mail.cut_off is not None
         return is_torn or has_come
 
     try:
-        participant = make(mail, abort_has_come, _gathering(seat.meeting))
+        client = make(mail, abort_has_come, _gathering(spec.shared_cpu_seed))
     except AhbmError as error:
-        failure = describe(error, seat.rank, 0)
+        failure = describe(error, spec.rank, 0)
         mail.send(BROKER, encode(Failed(failure.kind, failure.message, failure.detail, 0, failure.where)))
         mail.close()
         return error.exit_code
-    gazette = Gazette(f"SIP {seat.rank}")
+    warnings = ConnectionWarnings(f"SIP {spec.rank}")
     try:
-        _take_part(participant, mail, letters, lambda: is_torn)
-        gazette.tell(mail.notices())
+        _take_part(client, mail, frames, lambda: is_torn)
+        warnings.tell(mail.notices())
     except Disconnected as lost:
         # Whoever is still there goes on without us, or starts us again: we must not speak any more.
-        print(f"SIP {seat.rank}: {lost}", file=sys.stderr)
+        print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
         return CUT_OFF
-    if participant.log is not None:
-        participant.log.close()
+    if client.log is not None:
+        client.log.close()
     mail.close()
     return 0
 
 
-def _take_part(participant: Participant, mail: SipMail, letters: deque[bytes], is_torn: Callable[[], bool]) -> None:
+def _take_part(client: SyncClient, mail: SipMail, frames: deque[bytes], is_torn: Callable[[], bool]) -> None:
     """``is_torn``: a window was left in its middle because the broker is lost; no letter can be obeyed after that."""
-    participant.join()
-    while not participant.done:
+    client.join()
+    while not client.done:
         if is_torn() and mail.cut_off is not None:
             raise Disconnected(mail.cut_off)
-        if letters:
-            participant.handle(letters.popleft())
-        elif participant.lacks_packets:
-            participant.handle(mail.parcel())
+        if frames:
+            client.handle(frames.popleft())
+        elif client.lacks_packets:
+            client.handle(mail.recv_data())
         else:
-            participant.handle(mail.control())
+            client.handle(mail.recv_control())
 
 
 def _is_abort(frame: bytes) -> bool:
-    """Bytes that are no message end the window too; ``Participant.handle`` tells of them when their turn comes."""
+    """Bytes that are no message end the window too; ``SyncClient.handle`` tells of them when their turn comes."""
     try:
         return isinstance(decode_for_sip(frame), Abort)
     except BadFrame:
         return True
 
 
-def _gathering(meeting: int | None) -> Callable[[bool], None]:
-    return (lambda _together: None) if meeting is None else Placement(meeting).gather
+def _gathering(shared_cpu_seed: int | None) -> Callable[[bool], None]:
+    return (lambda _together: None) if shared_cpu_seed is None else CpuAffinity(shared_cpu_seed).colocate

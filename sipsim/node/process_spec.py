@@ -6,12 +6,12 @@ from broker.mail.base import SILENCE_S
 from broker.security.keys import SipKeys
 
 
-class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``broker`` and ``endpoint``: the broker's, and where this SIP listens; a TCP port may be ``*``.
 
-    ``meeting``: any number, the same for all of a run on this host; None never shares a processor.
+    ``shared_cpu_seed``: any number, the same for all of a run on this host; None never shares a processor.
     ``keys``: its part of the run's; None where only processes of this user can come.
-    ``log_dir``: a folder for the packets that it sends, from which it can be brought back; empty for none.
+    ``packet_log_dir``: a folder for the packets that it sends, from which it can be brought back; empty for none.
     ``faults``: what the user wants to happen to it, in the words of ``--fault``.
     ``silence_s``: after how long others' silence over TCP is their death, None for never.
     ``join_timeout_s``: how long the broker may take to answer.
@@ -21,9 +21,9 @@ class Seat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     broker: str
     endpoint: str
     incarnation: int = 0
-    meeting: int | None = None
+    shared_cpu_seed: int | None = None
     keys: SipKeys | None = None
-    log_dir: str = ""
+    packet_log_dir: str = ""
     faults: tuple[str, ...] = ()
     silence_s: float | None = SILENCE_S
     join_timeout_s: float = 30.0

@@ -13,40 +13,40 @@ from broker.mail.base import Mail
 from broker.wire import Failed, Join
 from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
-from sipsim.faults.inject import arm
+from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
-from sipsim.host.script import HostTask, ScriptWorld, find_script
+from sipsim.host.script import HostTask, ScriptNamespace, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
-from sipsim.node.process_spec import Seat
+from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job, RankOutcome, to_bytes
 from sipsim.plan.plan import Plan
 from sipsim.record.resources import cpu_seconds
 from sipsim.record.trace import TraceFile
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sip.sip import Sip
-from sipsim.sync.client import Participant
+from sipsim.sync.client import SyncClient
 from sipsim.task import Task
 
 
-class Member(Participant):
-    """The SIP of ``plan`` that has ``seat``, listening at ``endpoint``."""
+class SipNode(SyncClient):
+    """The SIP of ``plan`` that has ``spec``, listening at ``endpoint``."""
 
     def __init__(
         self,
-        seat: Seat,
+        spec: SipProcessSpec,
         plan: Plan,
         job: Job,
         mail: Mail,
         endpoint: str = "",
         interrupted: Callable[[], bool] = lambda: False,
-        gather: Callable[[bool], None] = lambda _together: None,
+        colocate: Callable[[bool], None] = lambda _together: None,
         keep_oplog: bool = False,
     ) -> None:
-        rank = seat.rank
-        super().__init__(rank, mail, interrupted, gather)
-        self._incarnation = seat.incarnation
+        rank = spec.rank
+        super().__init__(rank, mail, interrupted, colocate)
+        self._incarnation = spec.incarnation
         self.plan = plan
         self.job = job
         self._endpoint = endpoint
@@ -56,14 +56,14 @@ class Member(Participant):
         if self._trace is not None:
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
-        self.torch = Torch(self.sip, job.evidence_dir)
+        self.torch = Torch(self.sip, job.recorded_io_dir)
         self.torch.calls.on_end = self.note_step
         self._world = _script_world(job, rank)
         self._digest = run_digest(plan.digest, job)
-        mine = FaultPlan.of(seat.faults).for_seat(rank, seat.incarnation)
-        self._faults = arm(self.sip.engine, mine) if mine else None
-        if seat.log_dir:
-            self.log = PacketLog(seat.log_dir, rank, self._digest)
+        mine = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
+        self._faults = install(self.sip.engine, mine) if mine else None
+        if spec.packet_log_dir:
+            self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
 
     def join(self) -> None:
         if self._faults is not None:
@@ -139,13 +139,13 @@ class Member(Participant):
 
 def run_digest(plan_digest: str, job: Job) -> str:
     """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
-    shared = replace(job, evidence_dir="", trace_dir="")
+    shared = replace(job, recorded_io_dir="", trace_dir="")
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 
 
-def _script_world(job: Job, rank: int) -> ScriptWorld | None:
+def _script_world(job: Job, rank: int) -> ScriptNamespace | None:
     if job.script is None:
         return None
     package = job.script.rpartition(".")[0] if job.as_module else ""
-    return ScriptWorld(find_script(job.script, job.as_module), job.script_args, job.seed, rank, package)
+    return ScriptNamespace(find_script(job.script, job.as_module), job.script_args, job.seed, rank, package)

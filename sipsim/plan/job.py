@@ -10,7 +10,7 @@ from broker.wire import checked
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
 
-    ``n_elems``: elements a cube, one run each. ``evidence_dir``: where a script's ranks leave what the launcher
+    ``n_elems``: elements a cube, one run each. ``recorded_io_dir``: where a script's ranks leave what the launcher
     checks; empty when nothing is checked. ``trace_dir``: where ranks leave their traces; empty for none.
     """
 
@@ -25,7 +25,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     script: str | None = None
     as_module: bool = False
     script_args: tuple[str, ...] = ()
-    evidence_dir: str = ""
+    recorded_io_dir: str = ""
     check_invariants: bool = False
     trace_dir: str = ""
 

@@ -34,7 +34,7 @@ from sipsim.units import ns_to_ps
 class Plan:
     """A system with its collective installed.
 
-    ``places`` are the PEs that take part, in the order of their ranks in the wiring; ``rank_of`` is the way back and
+    ``pe_of_rank`` are the PEs that take part, in the order of their ranks in the wiring; ``rank_of`` is the inverse and
     ``world_size`` their number. None of it is the process group's, whose ranks are SIPs.
 
     Raises:
@@ -51,11 +51,11 @@ class Plan:
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
-        self.places: list[PePlace] = self._places()
-        self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.places)}
-        self.world_size = len(self.places)
+        self.pe_of_rank: list[PePlace] = self._places()
+        self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}
+        self.world_size = len(self.pe_of_rank)
         one_way = TABLES.get(self.algorithm.entry.topology).one_way
-        self.entries: InstallPlan = install(self.system, self.ipcq, self.places, self._neighbour_table(), one_way)
+        self.entries: InstallPlan = install(self.system, self.ipcq, self.pe_of_rank, self._neighbour_table(), one_way)
         check_rings_disjoint(self.entries)
         check_endpoints(self.entries, self.ipcq.buffer_kind)
 

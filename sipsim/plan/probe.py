@@ -50,7 +50,7 @@ class ProbePlan(Plan):
         return sorted((self.src, self.dst))
 
     def _neighbour_table(self) -> NeighbourTable:
-        here, there = self.places.index(self.src), self.places.index(self.dst)
+        here, there = self.pe_of_rank.index(self.src), self.pe_of_rank.index(self.dst)
         return {here: {self.way: there}, there: {OPPOSITE[self.way]: here}}
 
 

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-from sipsim.errors import NotKept
+from sipsim.errors import OutputError
 
 
 class TraceLine(NamedTuple):
@@ -36,7 +36,7 @@ class TraceFile:
         """Write one line.
 
         Raises:
-            NotKept: when the disk is full.
+            OutputError: when the disk is full.
         """
         try:
             self._lines.writerow(line)
@@ -44,7 +44,7 @@ class TraceFile:
             self._is_lost = True
             folder = Path(self._file.name).parent
             hint = "make room there, set TMPDIR to another folder, or leave --trace-ccl out"
-            raise NotKept(f"{folder}: the trace cannot be written: {error.strerror}; {hint}") from None
+            raise OutputError(f"{folder}: the trace cannot be written: {error.strerror}; {hint}") from None
 
     def close(self) -> None:
         """No more lines."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from time import monotonic
 
 from broker.ids import MAX_PS, MAX_RANK
-from broker.wire import BadFrame, Parcel, decode_for_sip
-from sipsim.errors import ConfigError, NotKept
+from broker.wire import BadFrame, PacketBatch, decode_for_sip
+from sipsim.errors import ConfigError, OutputError
 
 MAGIC = b"ahbm packets 1 "
 _RECORD = struct.Struct(">IIi")
@@ -91,7 +91,7 @@ class PacketLog:
         """Write what waits.
 
         Raises:
-            NotKept: when the disk is full; what stands in the file is whole even then.
+            OutputError: when the disk is full; what stands in the file is whole even then.
         """
         self._put_mark()
         if not self._waiting:
@@ -129,9 +129,9 @@ class PacketLog:
         self.flush()
         os.close(self._fd)
 
-    def _not_kept(self, error: OSError) -> NotKept:
+    def _not_kept(self, error: OSError) -> OutputError:
         where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
-        return NotKept(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
+        return OutputError(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
 
     def _read_predecessors(self) -> int:
         """Take in what the file holds; where its last whole record ends."""
@@ -200,9 +200,9 @@ def fingerprint(packet: tuple[int, int, bytes]) -> bytes:
     return blake2b(body, digest_size=8, key=_KEY.pack(channel, arrival_ps)).digest()
 
 
-def _parcel(body: bytes) -> Parcel | None:
+def _parcel(body: bytes) -> PacketBatch | None:
     try:
         message = decode_for_sip(body)
     except BadFrame:
         return None
-    return message if isinstance(message, Parcel) and message.packets else None
+    return message if isinstance(message, PacketBatch) and message.packets else None

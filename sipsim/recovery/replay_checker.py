@@ -12,7 +12,7 @@ from sipsim.recovery.packet_log import fingerprint
 Packet = tuple[int, int, bytes]
 
 
-class Memory:
+class ReplayChecker:
     """What ``rank`` compares with. ``logged``: by destination, fingerprints of what its predecessors sent."""
 
     def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:

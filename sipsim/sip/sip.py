@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import greenlet
 
-from broker.wire import Parcel
+from broker.wire import PacketBatch
 from sipsim.ccl.install import PePlace
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
@@ -57,7 +57,7 @@ class Sip:
         self,
         sip: int,
         plan: Plan,
-        post: Callable[[int, Parcel], None],
+        post: Callable[[int, PacketBatch], None],
         keep_oplog: bool = False,
         check_invariants: bool = False,
     ) -> None:
@@ -104,9 +104,9 @@ class Sip:
         """A packet's last byte arrives over a link, now."""
         self.carrier.receive(channel, body)
 
-    def sends_ps(self, next_ps: int) -> int:
+    def next_send_bound_ps(self, next_ps: int) -> int:
         """By local events alone, the first at ``next_ps``, nothing is sent before this."""
-        return self.carrier.sends_ps(next_ps)
+        return self.carrier.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
         """Tasks that have not ended."""

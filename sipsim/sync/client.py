@@ -13,24 +13,24 @@ from broker.ids import BROKER
 from broker.mail.base import Mail
 from broker.wire import (
     Abort,
-    AskDump,
     BadFrame,
-    Bye,
     Dump,
+    DumpRequest,
     End,
     Failed,
     Grant,
     Join,
-    Knock,
+    Leave,
     Message,
-    Parcel,
+    PacketBatch,
+    Ping,
     Progress,
     Refused,
     Rejoined,
     Report,
     Result,
+    RevokeGrant,
     Start,
-    Withdraw,
     decode_for_sip,
     encode,
 )
@@ -43,10 +43,10 @@ LOOK_NS = 250_000_000
 """Host time between two looks at what has come, at most, unless a single event takes longer."""
 
 
-class Participant:
+class SyncClient:
     """One side of the protocol. ``interrupted`` is asked between batches of events whether an ``Abort`` has come.
 
-    ``gather`` is called when the broker's advice on placement changes. A subclass sets ``session`` and says what is
+    ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and says what is
     simulated: ``identity``, ``start_program``, ``outcome``, ``dump_waiting``, ``failure``. ``lacks_packets``: it was
     granted a window and waits for packets of its peers. ``log``: what it sends, where it may have to be brought back
     or to bring others back; set it before :meth:`join`.
@@ -60,7 +60,7 @@ class Participant:
         rank: int,
         mail: Mail,
         interrupted: Callable[[], bool] = lambda: False,
-        gather: Callable[[bool], None] = lambda _together: None,
+        colocate: Callable[[bool], None] = lambda _together: None,
     ) -> None:
         self.rank = rank
         self.done = False
@@ -69,7 +69,7 @@ class Participant:
         self.send_ns = 0
         self._mail = mail
         self._interrupted = interrupted
-        self._gather = gather
+        self._gather = colocate
         self._gathered = False
         self._answered = False
         self._ended_well = False
@@ -122,7 +122,7 @@ class Participant:
             self._send(self.failure(error))
             self._answer(partial=True)
 
-    def heed(self, frame: bytes) -> bool:
+    def handle_within_window(self, frame: bytes) -> bool:
         """Whether this is a letter that can be obeyed within a window, and was: a peer must be fed while we compute."""
         try:
             message = decode_for_sip(frame)
@@ -133,7 +133,7 @@ class Participant:
         self._rejoined(message)
         return True
 
-    def post_parcel(self, dst: int, parcel: Parcel) -> None:
+    def post_parcel(self, dst: int, parcel: PacketBatch) -> None:
         """Send packets to a peer; what a session posts with. One that is being started again is fed from the log."""
         frame = encode(parcel)
         if self.log is not None:
@@ -158,12 +158,12 @@ class Participant:
         match message:
             case Grant():
                 session.grant(message)
-                if message.gather is not self._gathered:
-                    self._gathered = message.gather
-                    self._gather(message.gather)
-            case Parcel():
+                if message.colocate is not self._gathered:
+                    self._gathered = message.colocate
+                    self._gather(message.colocate)
+            case PacketBatch():
                 session.take(message)
-            case Withdraw():
+            case RevokeGrant():
                 if session.is_granted and not session.is_ready():
                     self._report(session.withdraw())
             case Start():
@@ -171,7 +171,7 @@ class Participant:
                 return
             case Rejoined():
                 self._rejoined(message)
-            case AskDump():
+            case DumpRequest():
                 self._send(Dump(self.dump_waiting()))
             case End():
                 if self.log is not None:
@@ -183,9 +183,9 @@ class Participant:
             case Refused():
                 self._answer(partial=True)
                 self.done = True
-            case Bye():
+            case Leave():
                 self.done = True
-            case Knock():
+            case Ping():
                 return
         ready = session.is_ready()
         if ready and self._ended_well and isinstance(message, Grant) and not self.done:
@@ -195,7 +195,7 @@ class Participant:
             self._run_window()
 
     def _take_part(self, start: Start) -> None:
-        self._mail.meet(start.endpoints)
+        self._mail.connect_peers(start.endpoints)
         self._open_window()
         self.session.costs = self._costs
         for rank, endpoint in enumerate(start.endpoints):
@@ -207,7 +207,7 @@ class Participant:
         self._report(self.session.report())
 
     def _rejoined(self, news: Rejoined) -> None:
-        self._mail.meet_again(news.rank, news.incarnation, news.endpoint)
+        self._mail.reconnect_peer(news.rank, news.incarnation, news.endpoint)
         self._absent.discard(news.rank)
         self._feed(news.rank, 0)
 

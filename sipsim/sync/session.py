@@ -16,10 +16,10 @@ from typing import Protocol
 
 from broker.ids import MAX_PS, Channel, pair_delays_ps
 from broker.mail.streams import InStreams, OutStreams
-from broker.wire import Grant, Parcel, Report
+from broker.wire import Grant, PacketBatch, Report
 from sipsim.engine import ARRIVAL, Engine
 from sipsim.errors import InvariantViolation
-from sipsim.recovery.replay_checker import Memory
+from sipsim.recovery.replay_checker import ReplayChecker
 
 Ps = int
 EVENTS_BETWEEN_LOOKS = 4096
@@ -36,7 +36,7 @@ class Model(Protocol):
     def waiting(self) -> int:
         """Kernels and scripts that wait for something."""
 
-    def sends_ps(self, next_ps: Ps) -> Ps:
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
         """By local events alone, the first of which is at ``next_ps``: a bound on what is sent (``Report.promise_ps``).
 
         Sent at ``t`` means: arrives ``t`` plus the least delay of the pair's channels later, or after that.
@@ -67,7 +67,7 @@ class Session:
         rank: int,
         engine: Engine,
         channels: list[Channel],
-        post: Callable[[int, Parcel], None],
+        post: Callable[[int, PacketBatch], None],
         reaction_ps: Ps = 0,
     ) -> None:
         self.rank = rank
@@ -81,7 +81,7 @@ class Session:
         self._post = post
         self._out = OutStreams()
         self._outgoing: dict[int, _Outgoing] = {}
-        self._memory: Memory | None = None
+        self._memory: ReplayChecker | None = None
         self._in = InStreams()
         self._held: list[tuple[Ps, int, int, int, bytes]] = []
         self._grant: Grant | None = None
@@ -95,7 +95,7 @@ class Session:
 
     def remember(self, logged: dict[int, list[bytes]]) -> None:
         """From now on compare what comes or is made again. ``logged``: fingerprints of what predecessors sent."""
-        self._memory = Memory(self.rank, logged)
+        self._memory = ReplayChecker(self.rank, logged)
         self._out = OutStreams({dst: len(packets) for dst, packets in logged.items()})
 
     @property
@@ -140,7 +140,7 @@ class Session:
         if outgoing.nbytes >= PARCEL_BYTES:
             self._post_parcel(dst)
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel: PacketBatch) -> None:
         """Packets came off their channels. Duplicates are dropped; a gap raises ``LostPacket``."""
         src, packets = parcel.src, parcel.packets
         known = self._in.accept(src, parcel.first, len(packets))
@@ -217,7 +217,7 @@ class Session:
         for dst in list(self._outgoing):
             self._post_parcel(dst)
         next_ps = self.engine.next_ps()
-        self._promise_ps = MAX_PS if next_ps is None else model.sends_ps(next_ps)
+        self._promise_ps = MAX_PS if next_ps is None else model.next_send_bound_ps(next_ps)
         return Report(
             self.engine.now_ps,
             next_ps,
@@ -231,4 +231,4 @@ class Session:
 
     def _post_parcel(self, dst: int) -> None:
         outgoing = self._outgoing.pop(dst)
-        self._post(dst, Parcel(self.rank, outgoing.first, tuple(outgoing.packets)))
+        self._post(dst, PacketBatch(self.rank, outgoing.first, tuple(outgoing.packets)))

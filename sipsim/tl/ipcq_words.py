@@ -47,7 +47,7 @@ class RecvFuture(Receive):
         """Whether ``tl.wait`` would return at once."""
         return self.ended
 
-    def noted(self) -> None:
+    def on_complete(self) -> None:
         """In the op log, and in the trace if there is one."""
         self._words.note_received(self)
 

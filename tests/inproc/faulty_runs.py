@@ -16,8 +16,8 @@ import msgspec
 from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
-from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, who_is
-from broker.mail.base import Letter, ShuffledPostOffice
+from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, split_address
+from broker.mail.base import Envelope, ShuffledInprocMail
 from broker.wire import (
     Deadlock,
     Failed,
@@ -33,7 +33,7 @@ from broker.wire import (
 from sipsim.engine import Engine
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync import session as session_module
-from sipsim.sync.client import Participant
+from sipsim.sync.client import SyncClient
 from sipsim.sync.session import Session
 
 MOST_STEPS = 60_000
@@ -84,7 +84,7 @@ def random_faults(seed: int) -> Faults:
     )
 
 
-class Office(ShuffledPostOffice):
+class Office(ShuffledInprocMail):
     """Mail with living and dead addressees; parcels may come twice."""
 
     def __init__(self, seed: int, twice: float) -> None:
@@ -110,7 +110,7 @@ class Office(ShuffledPostOffice):
                 while len(letters) > left:
                     letters.pop()
 
-    def next(self) -> tuple[int, Letter] | None:
+    def next(self) -> tuple[int, Envelope] | None:
         waiting = [pair for pair, letters in self._pairs.items() if letters and pair[1] not in self.standing]
         if not waiting:
             return None
@@ -126,10 +126,10 @@ class Box:
         self._sender = sender
         self._peers: list[str] = []
 
-    def meet(self, endpoints: tuple[str, ...]) -> None:
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         self._peers = list(endpoints)
 
-    def meet_again(self, rank: int, incarnation: int, endpoint: str) -> None:
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
         assert endpoint == f"at {address_of(rank, incarnation)}"
         self._peers[rank] = endpoint
 
@@ -138,11 +138,11 @@ class Box:
         self._office.post(self._sender, address, frame)
 
 
-class Player(Participant):
+class Player(SyncClient):
     """The real participant, with an automaton to simulate. It is its session's model and its device's world."""
 
     def __init__(self, address: int, system: System, run: "FaultyRun") -> None:
-        rank, self._incarnation = who_is(address)
+        rank, self._incarnation = split_address(address)
         super().__init__(rank, Box(run.office, address), run.looked)
         self.address = address
         self._size = system.size
@@ -176,8 +176,8 @@ class Player(Participant):
     def waiting(self) -> int:
         return self.device.waiting()
 
-    def sends_ps(self, _next_ps: int) -> int:
-        return self.device.sends_ps()
+    def next_send_bound_ps(self, _next_ps: int) -> int:
+        return self.device.next_send_bound_ps()
 
     def now_ps(self) -> int:
         return self.engine.now_ps
@@ -306,7 +306,7 @@ class FaultyRun:
         if to == BROKER:
             self._forward(self.hub.take(letter.sender, decode_for_broker(letter.frame)))
             return True
-        player = self.players.get(who_is(to)[0])
+        player = self.players.get(split_address(to)[0])
         if player is not None and player.address == to:
             try:
                 player.handle(letter.frame)

@@ -13,7 +13,7 @@ from launcher.engines.inproc import InProcess
 from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
 from sipsim.ipcq.messages import Waiting
-from sipsim.node.sip_node import Member
+from sipsim.node.sip_node import SipNode
 from sipsim.tl.values import TensorHandle
 from sipsim.tl.words import TL
 from sipsim.topology.address import PhysAddr
@@ -31,7 +31,7 @@ def pattern(tag: int, words: int) -> "np.ndarray[Any, Any]":
 class Kernel:
     """The program of one rank, and what it has seen."""
 
-    def __init__(self, program: Program, rank: int, member: Member, place: PePlace) -> None:
+    def __init__(self, program: Program, rank: int, member: SipNode, place: PePlace) -> None:
         self.ops = program.ops[rank]
         self.rank = rank
         self.place = place
@@ -160,7 +160,7 @@ class Settings(NamedTuple):
             **(line if self.sips > 1 and rng.random() < 0.5 else {}),
         }
 
-    def places(self, program: Program, seed: int) -> list[PePlace]:
+    def pe_of_rank(self, program: Program, seed: int) -> list[PePlace]:
         """Different PEs, and few to a SIP, so that most rings lead to another one."""
         rng = random.Random(seed)
         room = [PePlace(sip, cube, pe) for sip in range(self.sips) for cube in range(2) for pe in range(3)]
@@ -180,11 +180,11 @@ class Ran(NamedTuple):
 
 
 def run_program(program: Program, settings: Settings, seed: int, mail_seed: int = 0) -> Ran:
-    places = settings.places(program, seed)
+    places = settings.pe_of_rank(program, seed)
     plan = WiredPlan(config(settings.chosen(program, seed)), places, program.table)
     kernels: dict[int, Kernel] = {}
 
-    def start(member: Member) -> None:
+    def start(member: SipNode) -> None:
         for rank, place in enumerate(places):
             if place.sip == member.rank:
                 kernels[rank] = Kernel(program, rank, member, place)

@@ -16,18 +16,18 @@ from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, MAX_PS, PROTOCOL
-from broker.mail.base import ShuffledPostOffice
+from broker.mail.base import ShuffledInprocMail
 from broker.wire import (
     Abort,
-    AskDump,
     Deadlock,
     Dump,
+    DumpRequest,
     End,
     Finished,
     Grant,
     Join,
     Message,
-    Parcel,
+    PacketBatch,
     RankFailed,
     RankResult,
     Report,
@@ -87,10 +87,10 @@ class _Inside:
         self._engine.host_code = action
 
 
-class Participant:
+class SyncClient:
     """One SIP's process: mail in, and one thing at a turn when its patience ends. It is its session's model."""
 
-    def __init__(self, rank: int, system: System, office: ShuffledPostOffice, parts: "Parts") -> None:
+    def __init__(self, rank: int, system: System, office: ShuffledInprocMail, parts: "Parts") -> None:
         self.rank = rank
         self._rng = rng = random.Random(system.seed * 8 + rank)
         self._office = office
@@ -107,8 +107,8 @@ class Participant:
         self._modesty_ps = rng.choice(((0,), (0, 0, 0, 1, 5, 60)))
         self._parcel_bytes = rng.choice(((2**16,), (1,), (1, 40, 60, 2**16)))
         self._stutter = rng.choice((0.0, 0.0, 0.3))
-        self._inbox: dict[int, deque[Parcel]] = {}
-        self._latest: dict[int, Parcel] = {}
+        self._inbox: dict[int, deque[PacketBatch]] = {}
+        self._latest: dict[int, PacketBatch] = {}
         self._taken: dict[int, int] = {}
         self._patience = 0
         self._need: tuple[tuple[int, int], ...] | None = None
@@ -124,28 +124,28 @@ class Participant:
     def waiting(self) -> int:
         return self.device.waiting()
 
-    def sends_ps(self, next_ps: int) -> int:
+    def next_send_bound_ps(self, next_ps: int) -> int:
         """Sometimes less than it could promise, and less than the time of its next event says by itself."""
-        sends_ps = self.device.sends_ps()
-        assert sends_ps >= next_ps
-        return _less(sends_ps, self._rng.choice(self._modesty_ps))
+        next_send_bound_ps = self.device.next_send_bound_ps()
+        assert next_send_bound_ps >= next_ps
+        return _less(next_send_bound_ps, self._rng.choice(self._modesty_ps))
 
     # Mail.
 
     def send(self, message: Message) -> None:
         self._office.post(self.rank, BROKER, encode(message))
 
-    def mail_name(self, parcel: Parcel) -> int:
+    def mail_name(self, parcel: PacketBatch) -> int:
         """Whose letters keep their order: all of one SIP's."""
         return parcel.src
 
-    def _post_parcel(self, dst: int, parcel: Parcel) -> None:
+    def _post_parcel(self, dst: int, parcel: PacketBatch) -> None:
         self._office.post(self.mail_name(parcel), dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
         match message:
-            case Parcel():
+            case PacketBatch():
                 self._inbox.setdefault(message.src, deque()).append(self._perhaps_again(message))
                 if self._rng.random() < self._eager:
                     self._take(message.src, None)
@@ -156,7 +156,7 @@ class Participant:
             case Start():
                 self.owes_first_report = True
                 self._dawdle()
-            case AskDump():
+            case DumpRequest():
                 self.ended = message
                 self.send(Dump(b"dump of %d" % self.rank))
             case End() | Abort():
@@ -165,7 +165,7 @@ class Participant:
             case _:
                 raise Caught(f"SIP {self.rank} was sent {message}")
 
-    def _perhaps_again(self, parcel: Parcel) -> Parcel:
+    def _perhaps_again(self, parcel: PacketBatch) -> PacketBatch:
         """Sometimes with the packets of the parcel before it once more, as a mail would that resends."""
         before = self._latest.get(parcel.src)
         self._latest[parcel.src] = parcel
@@ -252,7 +252,7 @@ class Parts(NamedTuple):
 
     session: type[Session] = Session
     engine: type[PacedEngine] = PacedEngine
-    participant: type[Participant] = Participant
+    participant: type[SyncClient] = SyncClient
     reactions: Callable[[System], list[int]] = lambda system: system.reactions_ps
     tamper: Callable[[Hub, System], None] = lambda _hub, _system: None
 
@@ -264,7 +264,7 @@ class _Run:
         self._hasty = self._rng.choice((1.0, 0.5, 0.1))
         self.hub = Hub(system.size, system.channels, parts.reactions(system))
         parts.tamper(self.hub, system)
-        self._office = ShuffledPostOffice(system.seed)
+        self._office = ShuffledInprocMail(system.seed)
         self.participants = [parts.participant(rank, system, self._office, parts) for rank in range(system.size)]
         self.told: list[Any] = []
 
@@ -314,15 +314,15 @@ class _Run:
             self._office.post(BROKER, to, encode(message))
 
     def _chopped(self, to: int, grant: Grant) -> Grant:
-        start_ps, horizon_ps = self.hub.timesync.acts_ps(to), grant.horizon_ps
+        start_ps, horizon_ps = self.hub.timesync.next_event_bound_ps(to), grant.horizon_ps
         assert start_ps is not None
         if horizon_ps is not None and horizon_ps <= start_ps:
             raise Caught(f"SIP {to} acts at {start_ps} ps and was granted {horizon_ps} ps: nothing to run")
-        gather = self._rng.random() < 0.5
+        colocate = self._rng.random() < 0.5
         if self._rng.random() >= self._chop:
-            return replace(grant, gather=gather)
+            return replace(grant, colocate=colocate)
         room_ps = 30 if horizon_ps is None else min(30, horizon_ps - start_ps)
-        return Grant(start_ps + self._rng.randint(1, room_ps), grant.need, gather)
+        return Grant(start_ps + self._rng.randint(1, room_ps), grant.need, colocate)
 
 
 def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 - immutable
@@ -347,7 +347,7 @@ def _check_the_end(run: _Run, waiting: list[int]) -> None:
     size = len(run.participants)
     deadlocked = any(waiting)
     for p in run.participants:
-        if not isinstance(p.ended, AskDump if deadlocked else End):
+        if not isinstance(p.ended, DumpRequest if deadlocked else End):
             raise Caught(f"waiting {waiting}, but SIP {p.rank} was sent {p.ended}")
         if p.owes_first_report or p.engine.host_code:
             raise Caught(f"the run ended while SIP {p.rank} was in host code")

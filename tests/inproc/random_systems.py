@@ -183,7 +183,7 @@ class Automaton:
     def waiting(self) -> int:
         return int(self.habits.may_wait and (self._state >> 20) % 2)
 
-    def sends_ps(self) -> int:
+    def next_send_bound_ps(self) -> int:
         """It sends nothing before this unless something arrives; known from its local events only."""
         return min((max(pending) for pending in self._pending.values()), default=NEVER_SENDS_PS)
 

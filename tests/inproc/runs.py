@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from broker.mail.base import PostOffice
+from broker.mail.base import InprocMail
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
-from launcher.report.recorded_io import check_evidence
+from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
 from sipsim.dtypes import DTYPES
 from sipsim.host.seeded import seeded_rows
-from sipsim.node.sip_node import Member
+from sipsim.node.sip_node import SipNode
 
 
 class Undisturbed:
@@ -40,7 +40,7 @@ class Run(NamedTuple):
     prepared: Prepared
     outcome: Outcome
     document: dict[str, Any]
-    members: list[Member]
+    members: list[SipNode]
 
     def tensor(self, rank: int, index: int = -1) -> "np.ndarray[Any, Any]":
         """What a rank's tensor holds at the end; the last one that was made, unless another is named."""
@@ -52,7 +52,7 @@ class Run(NamedTuple):
         return [(told.tensor_sha256, told.oplog_sha256, told.sim_end_ps) for told in ranks]
 
 
-def run(*argv: object, office: PostOffice | None = None, keep_oplog: bool = False) -> Run:
+def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = False) -> Run:
     """Run a command line of ``ahbm-launch``.
 
     Raises:
@@ -64,12 +64,12 @@ def run(*argv: object, office: PostOffice | None = None, keep_oplog: bool = Fals
     with tempfile.TemporaryDirectory() as run_dir:
         job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if chosen.trace_ccl else "")
         if job.script is not None and job.verify:
-            job = msgspec.structs.replace(job, evidence_dir=run_dir)
+            job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
         request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
-        engine = InProcess(request, Undisturbed(), office or PostOffice(), keep_oplog)
+        engine = InProcess(request, Undisturbed(), office or InprocMail(), keep_oplog)
         outcome = engine.run()
-        if job.evidence_dir:
-            check_evidence(outcome, prepared.plan, job.evidence_dir)
+        if job.recorded_io_dir:
+            check_recorded_io(outcome, prepared.plan, job.recorded_io_dir)
         if chosen.trace_ccl:
             write_trace(run_dir, chosen.trace_ccl)
         outcome.note_wrong()

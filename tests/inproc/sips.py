@@ -5,11 +5,11 @@ from collections.abc import Callable
 from hardware import WiredPlan
 from runs import Undisturbed
 
-from broker.mail.base import ShuffledPostOffice
+from broker.mail.base import ShuffledInprocMail
 from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
-from sipsim.node.sip_node import Member
+from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.sip.sip import Sip
 from sipsim.tl.words import TL
@@ -17,11 +17,11 @@ from sipsim.tl.words import TL
 Kernel = Callable[[TL], None]
 
 
-def run_sips(plan: WiredPlan, start: Callable[[Member], None], mail_seed: int = 0) -> InProcess:
+def run_sips(plan: WiredPlan, start: Callable[[SipNode], None], mail_seed: int = 0) -> InProcess:
     """Run all SIPs of a plan to the end, checked, with shuffled mail; ``start`` starts the kernels of one at time 0."""
     job = Job(check_invariants=True, verify=False)
     request = Request(plan, job, "", 0.0, Progress(quiet=True))
-    engine = InProcess(request, Undisturbed(), ShuffledPostOffice(mail_seed), keep_oplog=True)
+    engine = InProcess(request, Undisturbed(), ShuffledInprocMail(mail_seed), keep_oplog=True)
     for member in engine.members:
         member.start_program = lambda member=member: start(member)  # type: ignore[method-assign,misc]
     engine.run()

@@ -15,9 +15,9 @@ import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
 
-from broker.mail.base import ShuffledPostOffice
+from broker.mail.base import ShuffledInprocMail
 from sipsim.errors import ConfigError
-from sipsim.host.script import ScriptWorld
+from sipsim.host.script import ScriptNamespace
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 RING = ("--sips", 4, *SMALL)
@@ -270,7 +270,7 @@ dist.all_reduce(torch.ones(4, 8))
         body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
         assert "ZeroDivisionError: division by zero (rank 3," in failure(run_worker(tmp_path, body))[2]
         for seed in range(5):
-            done = run(*RING, tmp_path / "script.py", office=ShuffledPostOffice(seed))
+            done = run(*RING, tmp_path / "script.py", office=ShuffledInprocMail(seed))
             assert "ZeroDivisionError: division by zero (rank 3," in failure(done)[2]
 
     def test_what_a_rank_has_done_before_is_told(self, tmp_path):
@@ -344,7 +344,7 @@ class TestRanksAreKeptApart:
     def test_the_order_of_the_mail_does_not(self, tmp_path):
         plain = run(*RING, stateful(tmp_path)).results()
         for seed in range(5):
-            assert run(*RING, stateful(tmp_path), office=ShuffledPostOffice(seed)).results() == plain
+            assert run(*RING, stateful(tmp_path), office=ShuffledInprocMail(seed)).results() == plain
 
     @pytest.mark.processes
     def test_as_with_a_process_for_each(self, tmp_path):
@@ -363,7 +363,7 @@ class TestRanksAreKeptApart:
         """A script at the root of a checkout has them in its folder."""
         import sipsim.host.script
 
-        world = ScriptWorld(Path(sipsim.__file__).parents[1] / "script.py", (), 0, 0)
+        world = ScriptNamespace(Path(sipsim.__file__).parents[1] / "script.py", (), 0, 0)
         world.enter()
         world.leave()
         assert sys.modules["sipsim.host.script"] is sipsim.host.script
@@ -426,7 +426,7 @@ class TestKernelsThatBreakARule:
     @pytest.mark.parametrize("seed", range(3))
     def test_the_rank_that_failed_is_told_and_not_those_that_only_stop(self, tmp_path, seed):
         flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
-        done = run(*RING, *flags, "--no-verify-data", office=ShuffledPostOffice(seed))
+        done = run(*RING, *flags, "--no-verify-data", office=ShuffledInprocMail(seed))
         assert (done.outcome.error.kind, done.outcome.error.rank) == ("MemoryAccessError", 3)
 
 
@@ -494,6 +494,6 @@ class TestDeadlocks:
     def test_the_explanation_does_not_depend_on_the_mail(self, tmp_path, seed):
         plain = run_worker(tmp_path, self.SKIPS)
         path = str(tmp_path / "script.py")
-        shuffled = run(*RING, path, office=ShuffledPostOffice(seed))
+        shuffled = run(*RING, path, office=ShuffledInprocMail(seed))
         assert shuffled.outcome.error.message == plain.outcome.error.message
         assert shuffled.outcome.error.detail == plain.outcome.error.detail

@@ -17,7 +17,7 @@ import pytest
 import zmq
 from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Done, Launch, environment, launched, launching, script
 
-from broker.mail.sockets import Guard
+from broker.mail.sockets import SocketFactory
 from broker.security.keys import AgentKeys, JobKeys
 from launcher.hosts.bootstrap import Bootstrap
 
@@ -277,7 +277,7 @@ def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
 def test_an_agent_whose_key_the_launcher_does_not_know_leaves(tmp_path):
     """As with the bootstrap of an earlier run. Planted: it waits for ever to say why it leaves."""
     keys, theirs = JobKeys.fresh(1, 1), JobKeys.fresh(1, 1)
-    guard = Guard(theirs.for_launcher(), {pair.public: "0" for pair in theirs.agents})
+    guard = SocketFactory(theirs.for_launcher(), {pair.public: "0" for pair in theirs.agents})
     door = guard.listen(zmq.ROUTER, "tcp://127.0.0.1:*")
     stale = AgentKeys(own=keys.agents[0], launcher=theirs.for_agent(0).launcher)
     boot = Bootstrap(launcher=door.endpoint, n_hosts=1, node_rank=0, keys=(stale,))

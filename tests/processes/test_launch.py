@@ -70,7 +70,7 @@ class TestADefaultRun:
         assert list(document) == KEYS
         assert [list(each) for each in document["runs"]] == [RUN_KEYS]
         assert all(sorted(each) == sorted(RANK_KEYS) for each in document["ranks"])
-        assert sorted(document["sync"]) == ["dearest_channels", "grants", "mean_window_ps", "reports"]
+        assert sorted(document["sync"]) == ["costliest_channels", "grants", "mean_window_ps", "reports"]
         assert sorted(document["wall_s"]) == ["simulate", "startup", "total"]
         assert (document["schema"], document["engine"], document["sips"], document["topology"]) == (
             1,

@@ -16,7 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.fork_server import Ended, Fit, News, NotStarted, Server, Started, Told, Unfit
+from launcher.processes.fork_server import (
+    Ended,
+    ForkServer,
+    News,
+    NotStarted,
+    ProcessMessage,
+    ProcessStarted,
+    Ready,
+    SetupFailed,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -41,15 +50,15 @@ class Programs:
         return self._programs[name]()
 
 
-def served(folder: Path, **programs: Callable[[], int]) -> Server:
+def served(folder: Path, **programs: Callable[[], int]) -> ForkServer:
     """A server that has been told to start them all."""
-    server = Server(Programs(**programs), str(folder))
+    server = ForkServer(Programs(**programs), str(folder))
     for name in programs:
         server.start(name, 0, [])
     return server
 
 
-def news_until(server: Server, enough: Callable[[list[News]], bool]) -> list[News]:
+def news_until(server: ForkServer, enough: Callable[[list[News]], bool]) -> list[News]:
     """Everything that it tells until that is enough, or it is gone; blocks."""
     found: list[News] = []
     while not server.gone and not enough(found):
@@ -62,9 +71,9 @@ def all_ended(count: int) -> Callable[[list[News]], bool]:
     return lambda found: sum(isinstance(event, Ended) for event in found) == count
 
 
-def first_started(server: Server) -> Started:
-    found = news_until(server, lambda found: any(isinstance(event, Started) for event in found))
-    return next(event for event in found if isinstance(event, Started))
+def first_started(server: ForkServer) -> ProcessStarted:
+    found = news_until(server, lambda found: any(isinstance(event, ProcessStarted) for event in found))
+    return next(event for event in found if isinstance(event, ProcessStarted))
 
 
 def stand() -> int:
@@ -93,7 +102,7 @@ def test_it_tells_how_each_process_ends(tmp_path):
     server = served(tmp_path, **programs)
     news = news_until(server, all_ended(5))
     server.close()
-    started = [event for event in news if isinstance(event, Started)]
+    started = [event for event in news if isinstance(event, ProcessStarted)]
     assert [event.name for event in started] == list(programs)
     ended = {event.name: event.status for event in news if isinstance(event, Ended)}
     assert ended == {"good": 0, "three": 3, "killed": -signal.SIGKILL, "raises": 70, "leaves": 9}
@@ -106,7 +115,7 @@ def test_it_tells_how_each_process_ends(tmp_path):
 def test_the_folder_is_made_by_who_removes_it(tmp_path):
     """Planted: made before the fork; a launcher that was killed between them left it."""
     folder = tmp_path / "new"
-    server = Server(Programs(), str(folder))
+    server = ForkServer(Programs(), str(folder))
     assert folder.stat().st_mode & 0o777 == 0o700
     server.abandon()
     assert not folder.exists()
@@ -114,7 +123,7 @@ def test_the_folder_is_made_by_who_removes_it(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(FileNotFoundError):
-        Server(Programs(), str(tmp_path / "no" / "such"))
+        ForkServer(Programs(), str(tmp_path / "no" / "such"))
 
 
 def test_processes_have_names_that_ps_shows(tmp_path):
@@ -157,27 +166,28 @@ def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
 
 
 def test_what_a_process_tells_is_passed_on(tmp_path):
-    server = Server(Programs(a=lambda: 0), str(tmp_path))
+    server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
     server.start("a", 3, ["one", "two"])
-    found = news_until(server, lambda found: sum(isinstance(event, Told) for event in found) == 2)
+    found = news_until(server, lambda found: sum(isinstance(event, ProcessMessage) for event in found) == 2)
     server.close()
-    assert [event for event in found if isinstance(event, Told)] == [Told("a", 3, "one"), Told("a", 3, "two")]
+    messages = [event for event in found if isinstance(event, ProcessMessage)]
+    assert messages == [ProcessMessage("a", 3, "one"), ProcessMessage("a", 3, "two")]
 
 
 def test_a_set_up_comes_before_the_first_start_and_what_is_wrong_with_it_is_told(tmp_path):
-    server = Server(Programs(), str(tmp_path))
+    server = ForkServer(Programs(), str(tmp_path))
     server.set_up("")
     server.set_up("a")
     server.start("a", 0, [])
     first, second, *rest = news_until(server, all_ended(1))
     server.close()
-    assert (first, second) == (Unfit("an empty ticket"), Fit())
+    assert (first, second) == (SetupFailed("an empty ticket"), Ready())
     assert [event.status for event in rest if isinstance(event, Ended)] == [0]
 
 
 def test_a_process_that_cannot_be_started_is_news(tmp_path):
     """No descriptor is left for its log; afterwards there is one again."""
-    server = Server(Programs(a=lambda: 0), str(tmp_path))
+    server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
     server.set_up("a")
     news_until(server, bool)
     soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)

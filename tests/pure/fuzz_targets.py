@@ -23,15 +23,15 @@ from broker.security.keys import JobKeys
 from broker.wire import BadFrame
 from launcher.engines.slurm import of_the_allocation
 from launcher.hosts.bootstrap import Bootstrap
-from launcher.hosts.wire import BadWords, Order, Passed, decode_from_agent, decode_to_agent
+from launcher.hosts.wire import BadMessage, Order, ServerNews, decode_from_agent, decode_to_agent
 from launcher.processes.environment import node_rank
 from launcher.processes.ticket import Ticket
 from launcher.report.recorded_io import BadEvidence
-from launcher.report.recorded_io import load as load_evidence
+from launcher.report.recorded_io import load as load_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import arguments
 from launcher.run.options import parse
-from launcher.run.run_record import RUN_FILE, SCHEMA, taken_up
+from launcher.run.run_record import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
@@ -87,7 +87,7 @@ def _take_frame(frame: bytes) -> None:
         found.append(message)
     assert len(found) <= 1, "a message is for one of them"
     source = wire.source_of(frame)
-    if found and isinstance(found[0], wire.Parcel):
+    if found and isinstance(found[0], wire.PacketBatch):
         assert source in (None, found[0].src)
     if not found:
         raise BadFrame("nobody takes it")
@@ -151,15 +151,15 @@ def _take_ticket(data: bytes) -> None:
 def _take_agent(data: bytes) -> None:
     found: list[Any] = []
     for decode in (decode_from_agent, decode_to_agent):
-        with contextlib.suppress(BadWords):
+        with contextlib.suppress(BadMessage):
             found.append(decode(data))
     for message in found:
-        if isinstance(message, Passed):
+        if isinstance(message, ServerNews):
             message.news()
         elif isinstance(message, Order):
             assert isinstance(message.fields[0], str)
     if not found:
-        raise BadWords("nobody takes it")
+        raise BadMessage("nobody takes it")
 
 
 def _take_log(data: bytes) -> None:
@@ -170,7 +170,7 @@ def _take_log(data: bytes) -> None:
         told = log.told_logged()
         join = wire.Join(3, 0, 2, "1", "d", 4, "h", "e", 1, log.logged_ps, told)
         assert wire.decode_for_broker(wire.encode(join)) == join, "the broker takes what it is told of a log"
-        log.append(1, wire.encode(wire.Parcel(0, 0, ((0, 1, b""),))))
+        log.append(1, wire.encode(wire.PacketBatch(0, 0, ((0, 1, b""),))))
         log.mark(5)
         for dst, count, _ in told:
             assert sum(len(wire.decode_for_sip(frame).packets) for frame in log.parcels(dst)) >= count  # type: ignore[union-attr]
@@ -182,9 +182,9 @@ def _a_log() -> bytes:
     path = _scratch()
     path.unlink(missing_ok=True)
     log = PacketLog(str(path.parent), 0, "d")
-    log.append(1, wire.encode(wire.Parcel(0, 0, ((0, 1, b"a"), (2, 9, b"b")))))
+    log.append(1, wire.encode(wire.PacketBatch(0, 0, ((0, 1, b"a"), (2, 9, b"b")))))
     log.mark(7)
-    log.append(2, wire.encode(wire.Parcel(0, 0, ((0, 4, b"c"),))))
+    log.append(2, wire.encode(wire.PacketBatch(0, 0, ((0, 4, b"c"),))))
     log.close()
     return path.read_bytes()
 
@@ -205,7 +205,7 @@ def _take_run_file(data: bytes) -> None:
     path, here = _scratch(RUN_FILE), os.getcwd()
     path.write_bytes(data)
     try:
-        taken_up(path.parent, ["--resume", str(path.parent)], parse(["--resume", str(path.parent)]))
+        resumed_options(path.parent, ["--resume", str(path.parent)], parse(["--resume", str(path.parent)]))
     finally:
         os.chdir(here)
 
@@ -226,7 +226,7 @@ def _take_environ(data: bytes) -> None:
 def _take_evidence(data: bytes) -> None:
     path = _scratch("0-0-in.npy")
     path.write_bytes(data)
-    assert load_evidence(str(path.parent), 0, 0, "in").nbytes <= len(data)
+    assert load_recorded_io(str(path.parent), 0, 0, "in").nbytes <= len(data)
 
 
 def _take_trace(data: bytes) -> None:
@@ -236,7 +236,7 @@ def _take_trace(data: bytes) -> None:
 
 
 def _take_news(line: bytes) -> None:
-    Passed(line.decode("utf-8", "surrogateescape")).news()
+    ServerNews(line.decode("utf-8", "surrogateescape")).news()
 
 
 def _arrays() -> tuple[bytes, ...]:
@@ -249,7 +249,7 @@ def _arrays() -> tuple[bytes, ...]:
 
 NEWS = [["started", "sip-0", 0, 5], ["ended", "sip-0", 0, 5, -9], ["not_started", "sip-1", 2, "why"], ["fit"]]
 NEWS += [["told", "sip-1", 0, "tcp://a:1"], ["unfit", "why"]]
-PARCEL = wire.encode(wire.Parcel(0, 0, ((0, 1, b"a"),)))
+PARCEL = wire.encode(wire.PacketBatch(0, 0, ((0, 1, b"a"),)))
 DUMP = SipDump(
     0, 5,
     (QueueState((0, 0, 0), "E", (1, 0, 0), 1, 1, 1, 0, 64, 32, 128, 1),),
@@ -285,12 +285,12 @@ MESSAGES: list[wire.Message] = [
     wire.Rejoined(1, "tcp://b:2", 3),
     wire.Failed("exception", "it said: 'no'", "one\ntwo", 5),
     wire.Result(b"blob", True),
-    wire.Parcel(300, 3, ((2, 4, b"\x00\xff"), (0, MOST, bytes(40)))),
+    wire.PacketBatch(300, 3, ((2, 4, b"\x00\xff"), (0, MOST, bytes(40)))),
     wire.Sync(True, "running", 1, MOST, (STANDS,), (("a", 5),)),
     wire.RankFailed(0, "k", "m", "d", 1),
     wire.Deadlock((b"a", b"")),
     wire.Restart(4095, 1023),
-    wire.Bye(),
+    wire.Leave(),
 ]
 TEXTS = [
     b"system: {sips: {count: 4, topology: ring_1d}}\n",
@@ -326,13 +326,13 @@ def targets() -> dict[str, Target]:
         "set": Target(_take_set, ConfigError, tuple(SETTINGS)),
         "fault": Target(_take_fault, BadFault, tuple(FAULTS)),
         "ticket": Target(_take_ticket, ConfigError, _tickets()),
-        "agent": Target(_take_agent, BadWords, tuple(map(msgspec.msgpack.encode, agents))),
+        "agent": Target(_take_agent, BadMessage, tuple(map(msgspec.msgpack.encode, agents))),
         "log": Target(_take_log, ConfigError, (_a_log(), log_of((-1, bytes(8)), (1, PARCEL)))),
         "dump": Target(_take_dump, BadFrame, (msgspec.json.encode(DUMP),)),
         "run_file": Target(_take_run_file, ConfigError, (msgspec.json.encode(KEPT),)),
         "hosts": Target(_take_hosts, argparse.ArgumentTypeError, (b"a:2\n# b\n[::1]:3 # c\n", b"10.0.0.1")),
         "environ": Target(_take_environ, ConfigError, (b"AHBM_NODE_RANK=1\0SLURM_JOB_ID=5\0SLURM_NNODES=3",)),
         "evidence": Target(_take_evidence, BadEvidence, _arrays()),
-        "trace": Target(_take_trace, BadWords, (b'1,0,2,500,send,E,64\n1,0,2,700,recv,"a,b",64\n1,0', b"")),
-        "news": Target(_take_news, BadWords, tuple(json.dumps(fields).encode() for fields in NEWS)),
+        "trace": Target(_take_trace, BadMessage, (b'1,0,2,500,send,E,64\n1,0,2,700,recv,"a,b",64\n1,0', b"")),
+        "news": Target(_take_news, BadMessage, tuple(json.dumps(fields).encode() for fields in NEWS)),
     }

@@ -77,7 +77,7 @@ class Post:
             self.open_sip(rank).send(BROKER, b"here")
         assert sorted(self.broker.receive() for _ in range(sips)) == [(rank, b"here") for rank in range(sips)]
         for sip in self.sips.values():
-            sip.meet(tuple(self.at(f"sip-{rank}") for rank in range(sips)))
+            sip.connect_peers(tuple(self.at(f"sip-{rank}") for rank in range(sips)))
 
     def close(self) -> None:
         if self.launcher is not None:

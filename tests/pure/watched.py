@@ -54,7 +54,7 @@ def short_windows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         held_ps = session._held[0][0] if session._held else None
         known = [time_ps for time_ps in (session.engine.next_ps(), held_ps, granted.horizon_ps) if time_ps is not None]
         if known and rng.random() < 0.5:
-            granted = Grant(min(min(known) + 1, granted.horizon_ps or MAX_PS), granted.need, granted.gather)
+            granted = Grant(min(min(known) + 1, granted.horizon_ps or MAX_PS), granted.need, granted.colocate)
         grant(session, granted)
 
     monkeypatch.setattr(Session, "grant", cut)

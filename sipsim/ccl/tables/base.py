@@ -17,13 +17,13 @@ class Table(NamedTuple):
     """``build(rank, size)`` answers with the neighbours of one rank.
 
     ``square``: takes square numbers of ranks only. ``one_way``: a direction's opposite only ever receives.
-    ``own``: it is empty, and the algorithm's ``neighbors()`` must do the wiring.
+    ``self_wired``: it is empty, and the algorithm's ``neighbors()`` must do the wiring.
     """
 
     build: Builder
     square: bool = False
     one_way: bool = False
-    own: bool = False
+    self_wired: bool = False
 
     def refuses(self, size: int, most: int) -> str | None:
         """Why it cannot wire ``size`` ranks, and which numbers up to ``most`` would do; None when it can."""
@@ -37,11 +37,13 @@ class Table(NamedTuple):
 TABLES: Registry[Table] = Registry("neighbour table", "sipsim.ccl.tables")
 
 
-def table(name: str, *, square: bool = False, one_way: bool = False, own: bool = False) -> Callable[[Builder], Builder]:
+def table(
+    name: str, *, square: bool = False, one_way: bool = False, self_wired: bool = False
+) -> Callable[[Builder], Builder]:
     """Decorator that registers a builder as the table ``name``; two names are two decorators."""
 
     def add(build: Builder) -> Builder:
-        TABLES.register(name)(Table(build, square, one_way, own))
+        TABLES.register(name)(Table(build, square, one_way, self_wired))
         return build
 
     return add

@@ -1,0 +1,316 @@
+"""The default job, every SIP in this process: each element of each rank is the sum, whatever the system looks like.
+
+The sums are checked here, with whole numbers, besides the job's own check. Seen to fail with these bugs planted:
+a ring that makes one round too few, a last tile that is forgotten, a full ring that does not make its sender wait, a
+window that is begun before the packets it counts on were taken, packets of one time injected in order of their coming
+instead of canonical order (these two show with shuffled mail only), a seed that is ignored.
+"""
+
+import numpy as np
+import pytest
+from runs import Run, ccl_file, run, sums_of
+
+from broker.mail.base import ShuffledInprocMail
+from sipsim.ccl.diagnostics import dump
+from sipsim.errors import ConfigError
+from sipsim.task import Task
+
+SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+TORUS = ("--sips", 4, "--topology", "torus_2d")
+SHUFFLES = range(10)
+
+SYSTEMS = {
+    "one": ("--sips", 1),
+    "ring of 2": ("--sips", 2),
+    "ring of 3": ("--sips", 3),
+    "ring of 4": ("--sips", 4),
+    "torus 2x2": TORUS,
+    "torus 3x3": ("--sips", 9, "--topology", "torus_2d"),
+    "torus 3x2": ("--sips", 6, "--topology", "torus_2d", "--shape", "3x2"),
+    "torus 1x4": ("--sips", 4, "--topology", "torus_2d", "--shape", "1x4"),
+    "mesh 2x2": ("--sips", 4, "--topology", "mesh_2d_no_wrap"),
+    "mesh 3x2": ("--sips", 6, "--topology", "mesh_2d_no_wrap", "--shape", "3x2"),
+}
+
+
+def assert_all_sums(done: Run) -> None:
+    """Every element of every rank is right, the job says so, and nothing is left in a queue."""
+    assert done.outcome.error is None, done.outcome.error.message
+    row = sums_of(done)
+    for member in done.members:
+        np.testing.assert_array_equal(done.tensor(member.rank), np.broadcast_to(row, done.tensor(member.rank).shape))
+    assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)] * len(
+        done.document["runs"]
+    )
+    assert done.document["status"] == "ok"
+    for member in done.members:
+        assert all(pe.ipcq.queues[d].is_empty for pe in member.sip.pes_in_use() for d in pe.ipcq.queues)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What tasks waited for, as it happens: such as ``send E`` and ``recv global_W`` for queues."""
+    seen: list[str] = []
+    really = Task.wait
+
+    def noted(task: Task, what: object) -> object:
+        seen.append(str(what))
+        return really(task, what)
+
+    monkeypatch.setattr(Task, "wait", noted)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_element_is_the_sum(system, dtype):
+    done = run(*SYSTEMS[system], *SMALL, "--dtype", dtype, "--n-elem", 48)
+    assert_all_sums(done)
+    assert len(done.outcome.ranks) == done.document["sips"]
+
+
+@pytest.mark.parametrize("system", ["one", "ring of 2", "ring of 3", "torus 2x2"])
+def test_the_default_job_on_the_default_cubes(system):
+    done = run(*SYSTEMS[system])
+    assert_all_sums(done)
+    (told,) = done.document["runs"]
+    assert (told["bytes"], told["count"], told["dtype"], told["op"]) == (65536, 32768, "f16", "sum")
+
+
+def test_data_differ_between_ranks_and_have_no_zero():
+    """Else a sum could be right by accident."""
+    done = run(*TORUS, *SMALL, "--dtype", "i32", "--n-elem", 64, "--iters", 1)
+    row = sums_of(done)
+    assert len(set(row.tolist())) > 60
+
+
+def test_a_custom_topology_is_refused_by_the_algorithm(tmp_path):
+    config = tmp_path / "star.yaml"
+    links = [f"{{a: 0, a_port: {port}, b: {peer}, b_port: N}}" for port, peer in (("E", 1), ("W", 2))]
+    config.write_text(f"system: {{sips: {{topology: custom, count: 3, custom_links: [{', '.join(links)}]}}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        run("--config", config)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line == (
+        "system.sips.topology = custom: algorithm intercube_allreduce does not run on it; "
+        "allowed: mesh_2d_no_wrap, ring_1d, torus_2d"
+    )
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)], ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize("system", ["one", "ring of 3", "mesh 2x2"])
+def test_cube_meshes(system, mesh):
+    sizes = [f"--set=sip.cube_mesh.{side}={cubes}" for side, cubes in zip("wh", mesh, strict=True)]
+    done = run(*SYSTEMS[system], *sizes, "--n-elem", 20)
+    assert_all_sums(done)
+    assert done.tensor(0).shape == (mesh[0] * mesh[1], 20)
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+def test_rings_in_each_memory(kind):
+    done = run(*TORUS, *SMALL, "--set", f"defaults.buffer_kind={kind}", "--n-elem", 5000)
+    assert_all_sums(done)
+    spaces = {entry.peer.buffer_kind for entries in done.prepared.plan.entries.values() for entry in entries}
+    assert spaces == {kind}
+
+
+def test_the_memory_of_the_rings_changes_times_and_not_data():
+    tcm, hbm = (run(*TORUS, *SMALL, "--set", f"defaults.buffer_kind={kind}", "--n-elem", 64) for kind in ("tcm", "hbm"))
+    assert [each[0] for each in tcm.results()] == [each[0] for each in hbm.results()]
+    assert [each[2] for each in tcm.results()] != [each[2] for each in hbm.results()]
+
+
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g", "ethernet_400g"])
+@pytest.mark.parametrize("system", ["ring of 3", "torus 2x2", "mesh 2x2"])
+def test_links(system, link):
+    assert_all_sums(run(*SYSTEMS[system], *SMALL, "--link", link, "--n-elem", 3000))
+
+
+def test_a_slower_link_takes_longer():
+    ucie, ethernet = (run(*TORUS, *SMALL, "--link", link).document["runs"][0] for link in ("ucie", "ethernet_100g"))
+    assert ethernet["time_ns"] > ucie["time_ns"]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
+def test_a_single_element(dtype):
+    assert_all_sums(run(*TORUS, *SMALL, "--n-elem", 1, "--dtype", dtype))
+
+
+@pytest.mark.parametrize("n_elem", [11, 12, 13, 25, 37])
+@pytest.mark.parametrize("system", ["ring of 3", "mesh 2x2"])
+def test_shards_that_tiles_do_not_divide(system, n_elem):
+    done = run(*SYSTEMS[system], *SMALL, "--n-elem", n_elem, "--set", "defaults.slot_size=24", keep_oplog=True)
+    assert_all_sums(done)
+    sends = [record[9] for record in done.members[0].sip.oplog.records if record[0] == "ipcq.send"]
+    assert set(sends) == ({24, 2 * n_elem % 24} - {0} if n_elem >= 12 else {2 * n_elem})
+
+
+def test_the_default_slots_with_a_remainder():
+    assert_all_sums(run("--sips", 2, *SMALL, "--n-elem", 2 * 2048 + 1))
+
+
+def test_a_mebibyte_goes_more_than_once_round_the_rings():
+    done = run(*TORUS, "--bytes", "1M")
+    assert_all_sums(done)
+    queues = [queue for member in done.members for pe in member.sip.pes_in_use() for queue in pe.ipcq.queues.values()]
+    assert max(queue.my_head for queue in queues) == 16
+    assert {queue.n_slots for queue in queues} == {8}
+
+
+@pytest.mark.parametrize("system", ["ring of 2", "ring of 3", "torus 2x2", "torus 3x2", "mesh 2x2"])
+def test_one_small_slot_makes_senders_wait(system, waits):
+    knobs = ("--set", "defaults.n_slots=1", "--set", "defaults.slot_size=32")
+    done = run(*SYSTEMS[system], *SMALL, *knobs, "--n-elem", 200)
+    assert_all_sums(done)
+    assert waits.count("send E") > 10 * done.document["sips"]
+
+
+STREAM = """
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+
+def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
+    for index in range(n_elem):
+        at = t_ptr + index * t_ptr.dtype.itemsize
+        if sip_rank == 0:
+            tl.send("global_E", src_addr=at, shape=1)
+        else:
+            tl.store(at, tl.recv("global_W", 1, t_ptr.dtype))
+"""
+
+
+def test_a_sender_waits_for_a_slow_receiver_behind_a_link(tmp_path, waits):
+    """The all-reduce sends as much as it receives and never fills a ring between SIPs; this stream does."""
+    one_cube = ("--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
+    flags = (*ccl_file(tmp_path, STREAM, n_slots=2), "--sips", 2, *one_cube, "--n-elem", 40, "--no-verify-data")
+    plain = run(*flags)
+    assert waits.count("send global_E") == 38
+    np.testing.assert_array_equal(plain.tensor(1), plain.tensor(0))
+    assert len(set(plain.tensor(0)[0].tolist())) > 20
+    for seed in SHUFFLES:
+        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain.results()
+
+
+MEET = """
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+
+def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
+    cube = tl.program_id(1)
+    for _ in range(4):
+        if (sip_rank, cube) in ((0, 0), (2, 1)):
+            tl.send(("global_E", "global_W")[cube], src_addr=t_ptr + cube * n_elem * t_ptr.dtype.itemsize, shape=n_elem)
+        if sip_rank == 1:
+            tl.recv(("global_W", "global_E")[cube], n_elem, t_ptr.dtype)
+"""
+
+
+def test_packets_that_arrive_at_one_time_have_an_order_of_their_own(tmp_path):
+    """SIPs 0 and 2 send to SIP 1 from mirrored places, so that their packets always meet there."""
+    mirrored = ("cube.noc.routers.w=1", "cube.noc.routers.h=1", "cube.pes=1", "sip.cube_mesh.w=2", "sip.cube_mesh.h=1")
+    flags = (*ccl_file(tmp_path, MEET), "--sips", 3, "--n-elem", 16, "--no-verify-data")
+    flags += tuple(f"--set={setting}" for setting in mirrored)
+    plain = run(*flags, keep_oplog=True)
+    ends = [record[2] for record in plain.members[1].sip.oplog.records]
+    assert ends[0::2] == ends[1::2]
+    assert len(set(ends)) == 4
+    for seed in SHUFFLES:
+        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain.results(), f"seed {seed}"
+
+
+def test_wide_rings_make_nobody_wait_to_send(waits):
+    """The other side of the tests above: the wait is for a full ring and nothing else."""
+    assert_all_sums(run("--sips", 2, *SMALL, "--n-elem", 16))
+    assert not [what for what in waits if what.startswith("send")]
+    assert "recv W" in waits
+
+
+def test_slots_change_times_and_not_data():
+    many, one = (run(*TORUS, *SMALL, "--set", f"defaults.n_slots={n}", "--n-elem", 20000) for n in (8, 1))
+    assert [each[0] for each in many.results()] == [each[0] for each in one.results()]
+    assert many.document["runs"][0]["time_ns"] < one.document["runs"][0]["time_ns"]
+
+
+def test_every_message_was_received_and_every_credit_came_back():
+    done = run(*TORUS, *SMALL, "--set", "defaults.n_slots=2", "--set", "defaults.slot_size=64", "--n-elem", 500)
+    moved = 0
+    for member in done.members:
+        assert b'"tasks":[]' in dump(member.sip)
+        for queue in (q for pe in member.sip.pes_in_use() for q in pe.ipcq.queues.values()):
+            moved += queue.my_head
+            assert queue.my_head == queue.peer_tail_cache
+            assert queue.my_tail == queue.peer_head_cache
+    assert moved > 100
+
+
+MAILS = {
+    "torus": (*TORUS, *SMALL, "--n-elem", 300),
+    "ring of 2": ("--sips", 2, *SMALL, "--n-elem", 300),
+    "full rings": (*TORUS, *SMALL, "--set", "defaults.n_slots=1", "--set", "defaults.slot_size=64", "--n-elem", 100),
+    "mesh": ("--sips", 6, "--topology", "mesh_2d_no_wrap", "--shape", "3x2", *SMALL, "--n-elem", 40),
+}
+
+
+@pytest.mark.parametrize("system", MAILS)
+def test_the_order_of_the_mail_cannot_be_seen(system):
+    plain = run(*MAILS[system])
+    assert_all_sums(plain)
+    for seed in SHUFFLES:
+        shuffled = run(*MAILS[system], office=ShuffledInprocMail(seed))
+        assert shuffled.results() == plain.results(), f"seed {seed}"
+        assert shuffled.document["digest"] == plain.document["digest"], f"seed {seed}"
+        assert shuffled.document["runs"] == plain.document["runs"], f"seed {seed}"
+
+
+def test_shuffled_mail_does_change_how_the_run_is_granted():
+    """Else the test above would compare a run with itself."""
+    grants = {run(*TORUS, *SMALL, office=ShuffledInprocMail(seed)).document["sync"]["grants"] for seed in SHUFFLES}
+    assert len(grants) > 1
+
+
+def test_iterations_and_warmup():
+    alike = (*TORUS, *SMALL, "--n-elem", 32)
+    once, thrice, warm = (run(*alike, *more) for more in ((), ("--iters", 3), ("--iters", 3, "--warmup", 2)))
+    for done in (once, thrice, warm):
+        assert_all_sums(done)
+    ends = [max(each[2] for each in done.results()) for done in (once, thrice, warm)]
+    assert ends[1] == pytest.approx(3 * ends[0], rel=0.02)
+    assert ends[2] == pytest.approx(5 * ends[0], rel=0.02)
+    times = [done.document["runs"][0]["time_ns"] for done in (once, thrice, warm)]
+    assert times[1] == pytest.approx(times[0], rel=0.02)
+    assert times[2] == pytest.approx(times[0], rel=0.02)
+
+
+def test_a_sweep_of_sizes():
+    done = run(*TORUS, *SMALL, "-b", 64, "-e", "4K", "-f", 4)
+    assert [each["bytes"] for each in done.document["runs"]] == [64, 256, 1024, 4096]
+    assert_all_sums(done)
+    times = [each["time_ns"] for each in done.document["runs"]]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+
+
+def test_bandwidths_are_those_of_nccl_tests():
+    told = run(*TORUS, *SMALL, "--bytes", "1K").document["runs"][0]
+    assert told["algbw_GBps"] == pytest.approx(1024 / told["time_ns"])
+    assert told["busbw_GBps"] == pytest.approx(told["algbw_GBps"] * 2 * 3 / 4)
+
+
+def test_seeds_change_data_and_digest_and_nothing_else():
+    first, second = (run(*TORUS, *SMALL, "--n-elem", 32, "--seed", seed) for seed in (1, 2))
+    assert first.document["digest"] != second.document["digest"]
+    for one, other in zip(first.results(), second.results(), strict=True):
+        assert one[0] != other[0]
+        assert one[1:] == other[1:]
+    assert run(*TORUS, *SMALL, "--n-elem", 32, "--seed", 1).document["digest"] == first.document["digest"]
+
+
+def test_without_verification_data_move_and_the_digest_stays():
+    checked, unchecked = (run(*TORUS, *SMALL, *more) for more in ((), ("--no-verify-data",)))
+    assert unchecked.document["digest"] == checked.document["digest"]
+    assert [each["checked"] for each in unchecked.document["runs"]] == [False]
+
+
+def test_too_many_contributions_for_the_type_are_refused():
+    flags = ("--sips", 9, "--topology", "torus_2d", "--set", "sip.cube_mesh.w=16", "--set", "sip.cube_mesh.h=16")
+    with pytest.raises(ConfigError, match="2304 contributions cannot be summed exactly in f16; use --dtype f32"):
+        run(*flags, "--n-elem", 1)

@@ -1,0 +1,369 @@
+"""Times between SIPs to the picosecond: the whole all-reduce as a sum of legs worked out here, and single messages.
+
+The sum uses nothing of the simulator but the numbers of its resolved config. The hops of each leg are written down
+below, router by router; how a leg becomes a time, and how legs follow one another, is this file's own. Everything
+runs in one process over the real hub, sessions and mail.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hardware import config, records_of
+
+from broker.mail.base import ShuffledInprocMail
+from launcher.engines.base import Request
+from launcher.engines.inproc import InProcess
+from launcher.report.progress import Progress
+from launcher.supervise.signals import StopSignals
+from sipsim.config.model import Resolved
+from sipsim.ipcq.messages import IpcqDmaToken
+from sipsim.noc.graph import Node
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
+
+N_ELEM = 2048
+SLOT_BYTES = 2 * N_ELEM
+"""The default 64 KiB: 4096 B of f16 a cube, one slot."""
+
+
+def in_process(settings: dict[str, Any], job: Job, prepare: Callable[[InProcess], None] | None = None) -> InProcess:
+    """A run to its end, op logs kept."""
+    request = Request(Plan(config(settings)), job, "", time.monotonic(), Progress(quiet=True))
+    with StopSignals(None) as attention:
+        run = InProcess(request, attention, ShuffledInprocMail(1), keep_oplog=True)
+        if prepare is not None:
+            prepare(run)
+        outcome = run.run()
+    assert outcome.error is None, outcome.error and outcome.error.message
+    return run
+
+
+# --- legs -----------------------------------------------------------------------------------------------------
+#
+# From PE 0 on router 0 to PE 0 of the next cube. A cube has routers 0 1 2 3 over 4 5 6 7; its UCIe ports sit in the
+# middle of its sides, E on router 7, W on 4, N on 2, S on 6. X before Y.
+
+EAST = "pe r0 r1 r2 r3 r7 uE uW r4 r0 pe"
+WEST = "pe r0 r4 uW uE r7 r6 r5 r4 r0 pe"
+SOUTH = "pe r0 r1 r2 r6 uS uN r2 r1 r0 pe"
+NORTH = "pe r0 r1 r2 uN uS r6 r5 r4 r0 pe"
+TO_HBM = "pe r0 hbm"
+FROM_HBM = "hbm r0 pe"
+
+# From the root cube 15 by port E, on cube 11 to its N, over the link into port W, on cube 8 of the other SIP, and
+# there through cubes 9 and 10 to 11, and S to 15. Back, for the credit: 14, 13, 12, N to 8, out by W; in by E at 11.
+ACROSS_EAST = (
+    "pe r0 r1 r2 uN  uS r6 r7 ioE "
+    "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r7 uE  uW r4 r5 r6 r7 uE  uW r4 r5 r6 uS  uN r2 r1 r0 pe"
+)
+ACROSS_WEST = (
+    "pe r0 r4 uW  uE r7 r6 r5 r4 uW  uE r7 r6 r5 r4 uW  uE r7 r6 r2 uN  uS r6 r5 r4 ioW ioE r7 r6 uS  uN r2 r1 r0 pe"
+)
+# By port S, on cube 14, into port N, on cube 2: E to 3, then S through 7 and 11 to 15. Back: W to 14, N through 10 and
+# 6 to 2, out by N; in by S at 14, E to 15.
+ACROSS_SOUTH = "pe r0 r4 uW  uE r7 r6 ioS ioN r2 r3 r7 uE  uW r4 r5 r6 uS  uN r2 r6 uS  uN r2 r6 uS  uN r2 r1 r0 pe"
+ACROSS_NORTH = "pe r0 r4 uW  uE r7 r6 r2 uN  uS r6 r2 uN  uS r6 r2 uN  uS r6 r2 ioN ioS r6 r7 uE  uW r4 r0 pe"
+
+
+class Costs:
+    """Times of legs and parts, in picoseconds, from the numbers of a config."""
+
+    def __init__(self, resolved: Resolved, link: str) -> None:
+        parts, cube, sip = resolved.components, resolved.topology.cube, resolved.topology.sip
+        self.nodes = {
+            "p": parts.pe_dma,
+            "r": parts.router,
+            "u": parts.ucie_port,
+            "i": parts.io_port,
+            "h": parts.hbm,
+        }
+        self.link: dict[str, Any] = resolved.links.links[link].params
+        noc = cube.noc
+        lengths_mm = {
+            "pr": noc.pe_distance_mm,
+            "rr": noc.router_pitch_mm,
+            "ru": noc.ucie_distance_mm,
+            "uu": sip.cube_gap_mm,
+            "ir": sip.port_distance_mm,
+            "hr": noc.hbm_distance_mm,
+        }
+        self.wires = {pair: ps(mm * parts.wire.ns_per_mm) for pair, mm in lengths_mm.items()}
+        self.wires["ii"] = ps(self.link["latency_ns"])
+        self.ipcq = ps(parts.pe_ipcq.overhead_ns)
+        self.issue = ps(parts.pe_dma.overhead_ns)
+        self.tcm_write = ps(parts.tcm.write_latency_ns)
+        self.hbm_read, self.hbm_write = ps(parts.hbm.read_latency_ns), ps(parts.hbm.write_latency_ns)
+        self.command, self.ack = parts.pe_dma.command_bytes, parts.pe_dma.ack_bytes
+        self.math = parts.pe_math
+        self.credit_bytes = resolved.ccl.defaults.ipcq_credit_size_bytes
+
+    def transfer(self, leg: str, nbytes: int) -> int:
+        """The timing contract: every wire, every node, and the bottleneck's drain once."""
+        kinds = [hop[0] for hop in leg.split()]
+        steps = ["".join(sorted(pair)) for pair in pairwise(kinds)]
+        head = sum(self.wires[step] for step in steps) + sum(ps(self.nodes[kind].overhead_ns) for kind in kinds)
+        drains = [drain(nbytes, self.nodes[kind].bandwidth_GBps) for kind in kinds]
+        if "ii" in steps:
+            drains.append(drain(self._on_the_link(nbytes), self.link["bandwidth_GBps"]))
+        return head + max(drains)
+
+    def _on_the_link(self, nbytes: int) -> int:
+        """Ethernet: 50 B more a packet of up to 1500. UCIe: flits of 256 B that hold 240."""
+        if "max_payload_bytes" in self.link:
+            return nbytes + up(nbytes, self.link["max_payload_bytes"]) * self.link["packet_overhead_bytes"]
+        flit = self.link["flit_bytes"]
+        return int(up(nbytes, flit - self.link["flit_overhead_bytes"]) * flit)
+
+    def message(self, leg: str, back: str, nbytes: int) -> int:
+        """From a send that nothing holds up to the end of the recv that waits for it: a cycle of PE_IPCQ, the way, the
+        slot's write; then a cycle of PE_IPCQ, and the credit's way back, for which recv blocks."""
+        there = self.ipcq + self.transfer(leg, nbytes) + self.tcm_write
+        return there + self.ipcq + self.transfer(back, self.credit_bytes)
+
+    def load(self, nbytes: int) -> int:
+        """The command to the HBM, its read latency, the data back."""
+        return self.transfer(TO_HBM, self.command) + self.hbm_read + self.transfer(FROM_HBM, nbytes)
+
+    def store(self, nbytes: int) -> int:
+        """The data to the HBM, its write latency, the acknowledgement back."""
+        return self.transfer(TO_HBM, nbytes) + self.hbm_write + self.transfer(FROM_HBM, self.ack)
+
+    def add(self, nbytes: int) -> int:
+        return ps(self.math.overhead_ns) + drain(nbytes, self.math.bandwidth_GBps)
+
+    def leaving_pe(self, nbytes: int) -> int:
+        """How long the edge out of a PE is taken by a train."""
+        return max(drain(nbytes, self.nodes["p"].bandwidth_GBps), drain(nbytes, self.nodes["r"].bandwidth_GBps))
+
+
+def ps(nanoseconds: float) -> int:
+    return round(nanoseconds * 1000)
+
+
+def up(count: int, per: int) -> int:
+    return -(-count // per)
+
+
+def drain(nbytes: int, gbytes_per_s: float) -> int:
+    """At most one decimal of a gigabyte a second."""
+    return up(nbytes * 10_000, round(gbytes_per_s * 10))
+
+
+# --- the all-reduce -------------------------------------------------------------------------------------------
+
+CHUNK_BYTES = 256
+
+
+class Sum(NamedTuple):
+    """When the root has its SIP's sum, when the sum of all SIPs is in its HBM, when each cube (x, y) is done."""
+
+    reduced: int
+    exchanged: int
+    ends: dict[tuple[int, int], int]
+
+
+def all_reduce(costs: Costs, n: int) -> Sum:
+    """Four SIPs in a 2x2 torus, 4x4 cubes each, ``n`` bytes a cube; all SIPs do the same at the same times."""
+    # Every cube loads its shard at 0. Each row then adds up W to E, three hops, all rows at once; a hop is a message
+    # and then the addition. The last column adds up N to S, three hops. The root has the SIP's sum.
+    reduced = costs.load(n)
+    reduced += 3 * (costs.message(EAST, WEST, n) + costs.add(n))
+    reduced += 3 * (costs.message(SOUTH, NORTH, n) + costs.add(n))
+    # The root keeps it in its shard and takes it up again; the PE has nothing else to do, so neither waits.
+    exchanged = reduced + costs.store(n) + costs.load(n)
+    # Rings of two: one round along the row of SIPs, one along the column. The SIPs send at the same time, each over
+    # links and edges of its own: what leaves a SIP by E or S meets nothing that comes in by W or N.
+    exchanged += costs.message(ACROSS_EAST, ACROSS_WEST, n) + costs.add(n)
+    exchanged += costs.message(ACROSS_SOUTH, ACROSS_NORTH, n) + costs.add(n)
+    exchanged += costs.store(n)
+    return Sum(reduced, exchanged, broadcast_ends(costs, n, exchanged + costs.load(n)))
+
+
+def broadcast_ends(costs: Costs, n: int, begins: int) -> dict[tuple[int, int], int]:
+    """From the root up the last column, and from there along the rows to the W.
+
+    A cube that has received sends on, N before W, and then stores, all in one step: sends do not block. All three leave
+    by the one edge out of its PE, the store by vc_compute and the sends by vc_comm. A send passes PE_IPCQ first, so the
+    store's head reaches that edge earlier, by a cycle of PE_IPCQ, and its first chunk goes first; then store and send
+    take turns, a chunk each. They are equally long, so the send's last chunk goes last, two ``out`` after the store's
+    head came: as if it had waited for the store. The send W waits for the send N; in a cube without a send N it takes
+    its place. The root stores nothing here: its send N goes at once and its send W waits for one ``out``.
+    """
+    out = costs.leaving_pe(n)
+    assert n % CHUNK_BYTES == 0
+    assert costs.leaving_pe(CHUNK_BYTES) > costs.ipcq, "else a chunk of the store is through before the sends are there"
+    first, second = out - costs.ipcq, 2 * out - costs.ipcq
+    north, west = costs.message(NORTH, SOUTH, n), costs.message(WEST, EAST, n)
+    received = {(3, 3): begins}
+    for y in (2, 1, 0):
+        received[3, y] = received[3, y + 1] + (0 if y == 2 else first) + north
+    for y in range(4):
+        received[2, y] = received[3, y] + {3: out, 2: second, 1: second, 0: first}[y] + west
+        received[1, y] = received[2, y] + first + west
+        received[0, y] = received[1, y] + first + west
+    # A store beside a send has its last chunk just before the send's. In the first column nothing is sent.
+    beside = out - costs.leaving_pe(CHUNK_BYTES)
+    stored = {(x, y): costs.store(n) + (beside if x > 0 else 0) for x, y in received}
+    return {cube: at + (0 if cube == (3, 3) else stored[cube]) for cube, at in received.items()}
+
+
+OTHER_COSTS = {
+    "cube.noc.router_pitch_mm": 1.7,
+    "cube.noc.pe_distance_mm": 0.3,
+    "cube.noc.hbm_distance_mm": 0.7,
+    "cube.noc.ucie_distance_mm": 0.4,
+    "sip.cube_gap_mm": 1.1,
+    "sip.port_distance_mm": 1.9,
+    "router.overhead_ns": 1.2,
+    "ucie_port.overhead_ns": 2.3,
+    "io_port.overhead_ns": 3.1,
+    "hbm.overhead_ns": 0.9,
+    "pe_dma.overhead_ns": 1.4,
+    "pe_ipcq.overhead_ns": 2.6,
+    "pe_math.overhead_ns": 0.8,
+    "hbm.read_latency_ns": 77,
+    "tcm.write_latency_ns": 1.6,
+    "pe_dma.ack_bytes": 24,
+    "pe_dma.command_bytes": 40,
+}
+"""Each part another, so that none can stand in for its neighbour."""
+
+
+@pytest.mark.parametrize("other", [{}, OTHER_COSTS], ids=["default costs", "other costs"])
+@pytest.mark.parametrize("link", ["ethernet_100g", "ucie"])
+def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, Any]) -> None:
+    """64 KiB on four SIPs: the time of the run, and the end of every cube of every SIP, to the picosecond.
+
+    Planted: a drain paid at each edge; a credit that recv does not wait for; the cycle of PE_IPCQ on one side only; an
+    acknowledgement without its way; framing of the link left out; the far SIP's part of the head paid twice.
+    """
+    settings = {"system.sips.count": 4, "system.sips.topology": "torus_2d", "system.sips.link": link, **other}
+    run = in_process(settings, Job(n_elems=(N_ELEM,)))
+    expected = all_reduce(Costs(config(settings), link), SLOT_BYTES)
+    for member in run.members:
+        writes = records_of(member.sip, "dma_write")
+        partial, total = [record for record in writes if record.cube == 15]
+        assert (partial.start_ps, total.end_ps) == (expected.reduced, expected.exchanged)
+        others = {(r.cube % 4, r.cube // 4): r.end_ps for r in writes if r.cube != 15}
+        assert others == {cube: end for cube, end in expected.ends.items() if cube != (3, 3)}
+    (timed,) = run.outcome.ranks[0].runs
+    assert timed.wrong == 0
+    assert timed.end_ps - timed.start_ps == max(expected.ends.values()) == expected.ends[0, 0]
+
+
+# --- one message ----------------------------------------------------------------------------------------------
+
+MODULE = """
+TOPO_NAME_TO_KIND = {{"custom": 0, "ring_1d": 0, "torus_2d": 0}}
+SENDER, RECEIVER = {sender}, {receiver}
+
+def kernel_args(world_size, n_elem, system):
+    return n_elem, system.n_cubes
+
+def neighbors(rank, world_size, built_in):
+    return {{SENDER: {{"there": RECEIVER}}, RECEIVER: {{"back": SENDER}}}}.get(rank, {{}})
+
+def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
+    rank = sip_rank * n_cubes + tl.program_id(1)
+    if rank == SENDER:
+        tl.send("there", src_addr=t_ptr + tl.program_id(1) * n_elem * 2, shape=n_elem)
+    if rank == RECEIVER:
+        tl.recv("back", n_elem, "f16")
+"""
+CUBES = 4
+FIRST, LAST = 2, 1
+"""The sender's cube and the receiver's, in a 2x2 mesh whose E and W ports sit on the lower row, cubes 3 and 2."""
+
+
+def line(sips: int) -> dict[str, Any]:
+    """SIPs joined E to W, one behind the other."""
+    cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(sips - 1)]
+    return {"system.sips.count": sips, "system.sips.topology": "custom", "system.sips.custom_links": cables}
+
+
+ON_CHIP = {"router.bandwidth_GBps": 5, "ucie_port.bandwidth_GBps": 3}
+FREE = {f"{part}.overhead_ns": 0 for part in ("router", "ucie_port", "io_port", "pe_dma", "pe_ipcq", "hbm", "sram")} | {
+    "wire.ns_per_mm": 0
+}
+BOTTLENECKS = {
+    "the link": {"system.sips.link": "ethernet_100g"},
+    "the chip behind Ethernet": {"system.sips.link": "ethernet_100g", **ON_CHIP},
+    "the link by its flits": {"system.sips.link": "ucie"},
+    "the chip behind UCIe": {"system.sips.link": "ucie", **ON_CHIP},
+    "a chip that costs nothing": {"system.sips.link": "ethernet_400g", **FREE},
+    "a slow UCIe": {"system.sips.link": "ucie", "links.ucie.params.bandwidth_GBps": 7, "defaults.vc_chunk_size": 64},
+}
+
+
+def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip: int) -> tuple[InProcess, list[int]]:
+    """From cube ``FIRST`` of SIP 0 to cube ``LAST`` of another; the run, and when the message was seen there."""
+    file = tmp_path / "one_message.py"
+    file.write_text(MODULE.format(sender=FIRST, receiver=last_sip * CUBES + LAST))
+    algorithm = {"algorithms.one": {"module": str(file), "topology": "none"}, "defaults.algorithm": "one"}
+    seen: list[int] = []
+
+    def watch(run: InProcess) -> None:
+        sip = run.members[last_sip].sip
+        ipcq = sip.carrier.ipcqs[LAST, 0]
+        arrive = ipcq.arrive
+
+        def noted(token: IpcqDmaToken) -> None:
+            seen.append(sip.engine.now_ps)
+            arrive(token)
+
+        ipcq.arrive = noted  # type: ignore[method-assign]
+
+    everything = {"sip.cube_mesh": {"w": 2, "h": 2}, **settings, **algorithm}
+    run = in_process(everything, Job(n_elems=(n_elem,), verify=False), watch)
+    for name in [name for name in sys.modules if name.startswith("_ahbm_algorithm_one")]:
+        del sys.modules[name]
+    return run, seen
+
+
+@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
+@pytest.mark.parametrize("n_elem", [1, 121, 751, 2048])
+@pytest.mark.parametrize("last_sip", [1, 2, 3])
+def test_a_message_between_sips_takes_what_one_fabric_would(
+    tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
+) -> None:
+    """From the sender's HBM to the next SIP, and through one and two that only pass it on: the fetch, the head's
+    latency from end to end, links and all, and the narrowest part's drain once; then the write. And the receiver's
+    credit: its whole way back, for 16 B.
+
+    Planted: the drain paid anew in each SIP; the span not passed on; the IO port's overhead left out or paid twice; the
+    link's drain without its framing; a transit that waits for the last byte.
+    """
+    run, seen = one_message(tmp_path, {**line(last_sip + 1), **BOTTLENECKS[bottleneck]}, n_elem, last_sip)
+    system, parts = run.members[0].plan.system, run.members[0].plan.resolved.components
+    src, dst = Node("pe", FIRST, 0), Node("pe", LAST, 0)
+    there, back = system.end_to_end(0, src, last_sip, dst), system.end_to_end(last_sip, dst, 0, src)
+    ipcq, memory = ps(parts.pe_ipcq.overhead_ns), Node("hbm", FIRST, 0)
+    command_ps = system.graph.route(src, memory).latency_ps(parts.pe_dma.command_bytes)
+    from_hbm = system.graph.route(memory, src).then(there._replace(start_ps=0))
+    fetched = ipcq + command_ps + ps(parts.hbm.read_latency_ns)
+    assert seen == [fetched + from_hbm.latency_ps(2 * n_elem) + ps(parts.tcm.write_latency_ns)]
+    (received,) = records_of(run.members[last_sip].sip, "ipcq.recv")
+    assert received.end_ps == seen[0] + ipcq + back.latency_ps(16)
+
+
+def test_end_to_end_by_hand(tmp_path: Path) -> None:
+    """The route itself, so that the test above rests on something: from cube 2 by cube 3 out by E; in by W at cube 2
+    of the next SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.
+
+    Before it the fetch: a command to the HBM, its read, and the way to the PE, whose cycle counts once.
+
+    Planted: Y before X; the IO ports' wires paid by one of two SIPs only; the PE's cycle paid twice; no fetch.
+    """
+    settings = {**line(3), "system.sips.link": "ethernet_100g"}
+    _, seen = one_message(tmp_path, settings, 2048, 2)
+    costs = Costs(config(settings), "ethernet_100g")
+    out = f"{FROM_HBM} r0 r1 r2 r3 r7 uE  uW r4 r5 r6 r7 ioE"
+    through = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r7 ioE"
+    into = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r2 uN  uS r6 r5 r4 r0 pe"
+    fetch = costs.ipcq + costs.transfer(TO_HBM, costs.command) + costs.hbm_read
+    assert seen == [fetch + costs.transfer(f"{out} {through} {into}", 4096) + costs.tcm_write]

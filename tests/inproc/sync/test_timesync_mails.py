@@ -1,0 +1,516 @@
+"""No kind of mail between processes may move a result: random systems through real sockets, in one thread.
+
+The loops are the real ones, ``run_broker`` and ``run_client``, each in a greenlet of its own; where one of them
+would block in the kernel it lets another one go on, in a seeded order. So a wait that nobody will ever end is seen at
+once, and no test sleeps. Both mails must give the reference's traces, and so the same ones. What is varied: the size
+of parcels, of packets and of the pieces that a frame travels in, and participants that do not come to their turn
+while any other one can have it, so that what is sent to them fills their queues.
+
+Not a test of processes or of speed. That it finds bugs is shown by planting them in the Unix mail; ZeroMQ's is not
+ours to break. Out of 40 systems, so many show each bug:
+
+       30  a long frame loses its second piece
+       11  a frame overtakes those that wait for room
+       33  a frame for which there is no room is lost
+       33  what waits for room is never tried again
+       14  pieces of several senders in one heap
+       38  a SIP that lacks packets waits for commands
+
+A mail's close gives up after some seconds in production; here it waits for as long as somebody can go on, so that
+what lingers at the end of a good run is a stall.
+"""
+
+import os
+import random
+import select
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import zmq
+from greenlet import GreenletExit, getcurrent, greenlet
+from random_systems import Automaton, Outcome, System, first_difference, random_system, reference
+
+from broker import process as broker_process
+from broker.ids import BROKER, PROTOCOL
+from broker.mail import unix_mail, zmq_mail
+from broker.mail.kinds import MAIL_KINDS
+from broker.process import run_broker
+from broker.wire import (
+    BadFrame,
+    Deadlock,
+    Failed,
+    Finished,
+    Join,
+    RankFailed,
+    RankResult,
+    StatusRequest,
+    decode_for_launcher,
+    encode,
+)
+from sipsim.engine import Engine
+from sipsim.node import process as sip_process
+from sipsim.node.process import run_client
+from sipsim.node.process_spec import SipProcessSpec
+from sipsim.sync import session as session_module
+from sipsim.sync.client import SyncClient
+from sipsim.sync.session import Session
+
+SYSTEMS = 40
+PATIENCE_MS = {"unix": 0, "zmq": 10_000}
+"""What is sent over a Unix socket is there at once; ZeroMQ has threads."""
+
+
+class Caught(AssertionError):
+    """Something that must never be seen from outside: a stall, a failed rank, a wrong end."""
+
+
+NAMED_FAILURES = (Caught, BadFrame)
+
+
+# --- one thread -----------------------------------------------------------------------------------------------
+
+Sources = list[tuple[Any, int]]
+
+
+class Stage:
+    """Lets one actor go on at a time, of those whose wait is over. The ``shy`` only when nobody else can."""
+
+    def __init__(self, seed: int, patience_ms: int) -> None:
+        self._rng = random.Random(seed)
+        self._patience_ms = patience_ms
+        self._awaits: dict[greenlet, Sources] = {}
+        self.shy: set[greenlet] = set()
+        self._always = os.pipe()
+        self.soon: Sources = [(self._always[1], zmq.POLLOUT)]
+
+    def add(self, play: Callable[[], Any], shy: bool = False) -> None:
+        """An actor; it begins at once, and has its turns later."""
+        actor = greenlet(play)
+        self._awaits[actor] = []
+        if shy:
+            self.shy.add(actor)
+        self._continue(actor)
+
+    def pause(self, sources: Sources) -> None:
+        """Called by an actor: wait until one of ``sources`` is ready, however long it takes to have a turn then."""
+        actor = getcurrent()
+        self._awaits[actor] = sources
+        actor.parent.switch()
+
+    def turn(self) -> None:
+        """Called by an actor: sometimes it loses the processor, and others make room meanwhile."""
+        if getcurrent() in self._awaits and self._rng.random() < 0.2:
+            self.pause(self.soon)
+
+    def play(self) -> None:
+        """Until every actor has ended."""
+        while self._awaits:
+            ready = [actor for actor, sources in self._awaits.items() if zmq.zmq_poll(sources, 0)]
+            bold = [actor for actor in ready if actor not in self.shy]
+            if ready:
+                self._continue(self._rng.choice(bold or ready))
+            elif not zmq.zmq_poll([source for all_of in self._awaits.values() for source in all_of], self._patience_ms):
+                raise Caught(f"stall: {len(self._awaits)} wait for what nobody will send")
+
+    def clear(self) -> None:
+        """End those that have not ended."""
+        for actor in list(self._awaits):
+            actor.throw(GreenletExit)
+        for end in self._always:
+            os.close(end)
+
+    def _continue(self, actor: greenlet) -> None:
+        actor.switch()
+        if actor.dead:
+            del self._awaits[actor]
+
+
+class _Select:
+    """What ``broker.mail.unix_mail`` uses of the module ``select``; waits are pauses."""
+
+    POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def poll(self) -> "_Poll":
+        return _Poll(self._stage)
+
+
+class _Poll:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._real = select.poll()
+        self._sources: dict[int, tuple[int, int]] = {}
+
+    def register(self, end: Any, events: int) -> None:
+        self._real.register(end, events)
+        self._sources[end.fileno()] = end.fileno(), zmq.POLLIN if events == select.POLLIN else zmq.POLLOUT
+
+    def unregister(self, end: Any) -> None:
+        self._real.unregister(end)
+        del self._sources[end.fileno()]
+
+    def poll(self, _timeout_ms: float | None = None) -> list[tuple[int, int]]:
+        self._stage.pause(list(self._sources.values()))
+        return self._real.poll(0)
+
+
+def _pause_before(
+    patch: pytest.MonkeyPatch, kind: type, method: str, stage: Stage, sources: Callable[..., Sources]
+) -> None:
+    real = getattr(kind, method)
+
+    def waiting(self: Any, *args: Any) -> Any:
+        awaited = sources(self, *args)
+        if awaited:
+            stage.pause(awaited)
+        return real(self, *args)
+
+    patch.setattr(kind, method, waiting)
+
+
+def _no_real_waits(patch: pytest.MonkeyPatch, stage: Stage) -> None:
+    """Wherever the mails would wait in the kernel, they pause."""
+    patch.setattr(unix_mail, "select", _Select(stage))
+    _pause_before(patch, unix_mail._Senders, "send", stage, lambda *_: stage.turn() or [])
+    in_piece = unix_mail._Receiver, "_piece"
+    _pause_before(patch, *in_piece, stage, lambda inlet, flags: [] if flags else [(inlet, zmq.POLLIN)])
+    sip = zmq_mail.ZmqSipMail
+    _pause_before(patch, sip, "control", stage, lambda mail: [(mail._dealer, zmq.POLLIN)])
+    _pause_before(patch, sip, "parcel", stage, lambda mail: [(s, zmq.POLLIN) for s in (mail._pull, mail._dealer)])
+    _pause_before(patch, zmq_mail.ZmqBroker, "receive", stage, lambda mail: [(mail._router, zmq.POLLIN)])
+
+
+# --- a run ----------------------------------------------------------------------------------------------------
+
+
+class Weather(NamedTuple):
+    """What must not matter. ``padding``: bytes that every packet, and the outcome of every SIP, carries for nothing."""
+
+    piece_bytes: int
+    parcel_bytes: int
+    padding: int
+    looks: int
+    shy: tuple[int, ...]
+
+
+def random_weather(system: System) -> Weather:
+    """Long frames, or short pieces; somebody shy, perhaps the broker."""
+    rng = random.Random(system.seed)
+    piece_bytes, padding = rng.choice(((unix_mail.PIECE_BYTES, 0), (5, 0), (40, 100), (unix_mail.PIECE_BYTES, 150_000)))
+    shy = rng.sample(range(BROKER, system.size), rng.choice((0, 1, 1, 2)))
+    return Weather(piece_bytes, rng.choice((1, 60, 2**16)), padding, rng.choice((1, 3, 4096)), tuple(shy))
+
+
+class Player(SyncClient):
+    """The real participant, with an automaton to simulate. It is its session's model and its device's world."""
+
+    def __init__(self, rank: int, system: System, padding: int, endpoint: str, *ends: Any) -> None:
+        super().__init__(rank, *ends)
+        self._endpoint = endpoint
+        self.engine = Engine()
+        reaction_ps = system.habits[rank].reaction_ps
+        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session.model = self
+        self.at = self.engine.at
+        self._padding = bytes(padding)
+        self._size = system.size
+        self.device = Automaton(rank, system, self)
+
+    def identity(self) -> Join:
+        return Join(PROTOCOL, self.rank, self._size, "v", "plan", 1, "here", self._endpoint)
+
+    def start_program(self) -> None:
+        self.device.begin()
+
+    def outcome(self) -> bytes:
+        return msgspec.msgpack.encode((self.device.trace, self.device.waiting(), self._padding))
+
+    def dump_waiting(self) -> bytes:
+        return b"dump of %d" % self.rank + self._padding
+
+    def failure(self, error: Exception) -> Failed:
+        return Failed("internal", f"{type(error).__name__}: {error}", "", self.engine.now_ps)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        self.device.receive(channel, body[:2])
+
+    def waiting(self) -> int:
+        return self.device.waiting()
+
+    def next_send_bound_ps(self, _next_ps: int) -> int:
+        return self.device.next_send_bound_ps()
+
+    def now_ps(self) -> int:
+        return self.engine.now_ps
+
+    def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
+        self.session.emit(channel, arrival_ps, body + self._padding)
+
+    def host(self, action: Callable[[], None]) -> None:
+        action()
+
+
+class _Nowhere:
+    """Placement that leaves the processors of this process alone."""
+
+    def __init__(self, _shared_cpu: int, at_once: bool = False) -> None:
+        pass
+
+    def colocate(self, _together: bool) -> None:
+        pass
+
+
+class _Run:
+    """One run of a system over one kind of mail; ``told`` is what the launcher's end received."""
+
+    def __init__(self, system: System, kind: str, weather: Weather, folder: str) -> None:
+        self.system = system
+        self.weather = weather
+        self.kind = MAIL_KINDS[kind]
+        self.stage = Stage(system.seed, PATIENCE_MS[kind])
+        self.told: list[Any] = []
+        self._broker = self.kind.local(f"{folder}/broker")
+        self._sips = [self.kind.local(f"{folder}/sip-{rank}") for rank in range(system.size)]
+        self._mails: list[Any] = []
+
+    def play(self) -> Outcome:
+        size, shy = self.system.size, self.weather.shy
+        channels, reactions_ps = self.system.channels, self.system.reactions_ps
+        self.stage.add(lambda: run_broker(self._broker, size, channels, reactions_ps), BROKER in shy)
+        self.stage.add(self._launcher)
+        for rank in range(size):
+            self.stage.add(lambda r=rank: self._sip(r), rank in shy)
+        self.stage.play()
+        return self._outcome()
+
+    def kind_that_remembers(self, _endpoint: str) -> Any:
+        """In place of ``mail_for``: what is opened is known, and closed even if nobody gets to that."""
+        return self.kind._replace(
+            sip=lambda *args: self._remember(self.kind.sip(*args)),
+            broker=lambda *args: self._remember(self.kind.broker(*args)),
+        )
+
+    def close(self) -> None:
+        """Whatever has happened."""
+        self.stage.clear()
+        for mail in self._mails:
+            for part in ("_control", "_parcels", "_inlet"):
+                if hasattr(mail, part):
+                    getattr(mail, part).close()
+            if hasattr(mail, "_outlets"):
+                mail._outlets.close(0.0)
+            else:
+                mail._context.destroy(linger=0)
+
+    def _remember(self, mail: Any) -> Any:
+        self._mails.append(mail)
+        return mail
+
+    def _sip(self, rank: int) -> None:
+        system, padding, endpoint = self.system, self.weather.padding, self._sips[rank]
+        seat = SipProcessSpec(rank=rank, broker=self._broker, endpoint=endpoint, shared_cpu_seed=0)
+        run_client(seat, lambda *ends: Player(rank, system, padding, endpoint, *ends))
+
+    def _launcher(self) -> None:
+        mail: Any = self._remember(self.kind.launcher(self._broker))
+        mail.send(BROKER, encode(StatusRequest()))
+        while not any(isinstance(message, Finished) for message in self.told):
+            self.stage.pause(self.stage.soon if mail.unsent else [(mail.pollable, zmq.POLLIN)])
+            self.told += map(decode_for_launcher, mail.receive_waiting())
+        mail.close_now()
+
+    def _outcome(self) -> Outcome:
+        for message in self.told:
+            if isinstance(message, RankFailed):
+                raise Caught(f"SIP {message.rank} failed: {message.message}")
+        blobs = {m.rank: msgspec.msgpack.decode(m.blob) for m in self.told if isinstance(m, RankResult)}
+        traces = [[tuple(event) for event in blobs[rank][0]] for rank in range(self.system.size)]
+        waiting = [blobs[rank][1] for rank in range(self.system.size)]
+        if any(waiting) != any(isinstance(message, Deadlock) for message in self.told):
+            raise Caught(f"waiting {waiting}, and the launcher was told {self.told}")
+        return Outcome(traces, waiting)
+
+
+@contextmanager
+def _patched(run: _Run) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _no_real_waits(patch, run.stage)
+        patch.setattr(unix_mail, "PIECE_BYTES", run.weather.piece_bytes)
+        patch.setattr(session_module, "PARCEL_BYTES", run.weather.parcel_bytes)
+        patch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", run.weather.looks)
+        for process in (broker_process, sip_process):
+            patch.setattr(process, "mail_for", run.kind_that_remembers)
+            patch.setattr(process, "Placement", _Nowhere)
+        yield
+
+
+def through_sockets(system: System, kind: str) -> Outcome:
+    """What does happen.
+
+    Raises:
+        Caught: when the run stalls or ends in the wrong way.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run = _Run(system, kind, random_weather(system), folder)
+        with _patched(run):
+            try:
+                return run.play()
+            finally:
+                run.close()
+
+
+# --- tests ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MAIL_KINDS)
+def test_real_sockets_equal_the_reference(kind: str) -> None:
+    for seed in range(SYSTEMS):
+        system = random_system(seed)
+        try:
+            difference = first_difference(through_sockets(system, kind), reference(system))
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        assert difference is None, f"seed {seed}: {difference}"
+
+
+def test_queues_fill_and_frames_travel_in_pieces() -> None:
+    """The systems and their weather make what is to be survived: no room at a receiver, and long frames, both ways."""
+    counts = {"no room for a parcel": 0, "no room for a report": 0, "in pieces": 0}
+    flush, send = unix_mail._Sender.flush, unix_mail._Sender.send
+
+    def counting_flush(outlet: unix_mail._Sender) -> bool:
+        gone = flush(outlet)
+        to_broker = outlet._socket.getpeername().endswith("/broker") if not gone else False
+        counts["no room for a report" if to_broker else "no room for a parcel"] += not gone
+        return gone
+
+    def counting_send(outlet: unix_mail._Sender, frame: bytes) -> bool:
+        counts["in pieces"] += len(frame) > unix_mail.PIECE_BYTES
+        return send(outlet, frame)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unix_mail._Sender, "flush", counting_flush)
+        patch.setattr(unix_mail._Sender, "send", counting_send)
+        for seed in range(SYSTEMS):
+            through_sockets(random_system(seed), "unix")
+    assert min(counts.values()) > SYSTEMS, counts
+
+
+# --- planted bugs ---------------------------------------------------------------------------------------------
+
+
+class SecondPieceLost(unix_mail._Sender):
+    def send(self, frame: bytes) -> bool:
+        size = unix_mail.PIECE_BYTES
+        return super().send(frame[:size] + frame[2 * size :])
+
+
+class Overtakes(unix_mail._Sender):
+    """Sends a short frame at once, even while others wait for room."""
+
+    def send(self, frame: bytes) -> bool:
+        queue, self._queue = self._queue, deque()
+        try:
+            gone = super().send(frame)
+        finally:
+            self._queue = queue + self._queue
+        return gone and not self._queue
+
+
+class LostWithoutRoom(unix_mail._Sender):
+    def flush(self) -> bool:
+        super().flush()
+        self._queue.clear()
+        return True
+
+
+class NeverTriedAgain(unix_mail._Sender):
+    def send(self, frame: bytes) -> bool:
+        super().send(frame)
+        return True
+
+
+class _OneHeap(dict[bytes, bytearray]):
+    def setdefault(self, _name: bytes, parts: bytearray | None = None) -> bytearray | None:  # type: ignore[override]
+        return super().setdefault(b"", parts)
+
+    def pop(self, _name: bytes) -> bytearray:  # type: ignore[override]
+        return super().pop(b"")
+
+    def __contains__(self, _name: object) -> bool:
+        return super().__contains__(b"")
+
+
+class OneHeap(unix_mail._Receiver):
+    """Puts pieces together in order of receipt, whoever sent them."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._parts = _OneHeap()
+
+
+class WaitsForCommands(unix_mail.UnixSipMail):
+    """A SIP that lacks packets is given none."""
+
+    def recv_data(self) -> bytes:
+        return self.recv_control()
+
+
+PLANTED: dict[str, type] = {
+    "a long frame loses its second piece": SecondPieceLost,
+    "a frame overtakes those that wait for room": Overtakes,
+    "a frame for which there is no room is lost": LostWithoutRoom,
+    "what waits for room is never tried again": NeverTriedAgain,
+    "pieces of several senders in one heap": OneHeap,
+    "a SIP that lacks packets waits for commands": WaitsForCommands,
+}
+
+
+@contextmanager
+def planted(bug: type) -> Iterator[None]:
+    """The bug in place of the part that it is a kind of."""
+    with pytest.MonkeyPatch.context() as patch:
+        if bug is WaitsForCommands:
+            patch.setitem(MAIL_KINDS, "unix", MAIL_KINDS["unix"]._replace(sip=WaitsForCommands))
+        else:
+            patch.setattr(unix_mail, bug.__base__.__name__, bug)
+        yield
+
+
+def catch(system: System, expected: Outcome) -> str | None:
+    """How a bug shows on one system, or None. Only named failures count."""
+    try:
+        return first_difference(through_sockets(system, "unix"), expected)
+    except NAMED_FAILURES as failure:
+        return f"{type(failure).__name__}: {failure}"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_bug_is_caught(name: str) -> None:
+    with planted(PLANTED[name]):
+        for seed in range(SYSTEMS):
+            system = random_system(seed)
+            if catch(system, reference(system)) is not None:
+                return
+    pytest.fail(f"no system of {SYSTEMS} shows: {name}")
+
+
+def main() -> None:
+    """Print, for every planted bug, in how many of the systems it is caught, and how."""
+    for name, bug in PLANTED.items():
+        with planted(bug):
+            systems = [random_system(seed) for seed in range(SYSTEMS)]
+            caught = [how for system in systems if (how := catch(system, reference(system))) is not None]
+        print(f"{len(caught):5d}  {name:50s} {sorted({how[:60] for how in caught})[:4]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The benches and the fuzzer run and write the rows that they promise. How fast they are is nobody's business here."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz_targets import targets
+from launch import environment
+
+ROOT = Path(__file__).resolve().parents[3]
+QUICK = ["--repeat", "1", "--hops", "40", "--until", "4000", "--windows", "8", "--events", "20"]
+ROW = {"tool", "transport", "pattern", "members", "ops_per_s", "us_each", "cpu_us_each"}
+
+pytestmark = pytest.mark.processes
+
+
+def bench(name: str, folder: Path, *words: str) -> "tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]":
+    """Run a bench to its end; what it printed, and its rows."""
+    out = folder / "rows.json"
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words, "--json", str(out)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
+    return ran, json.loads(out.read_text())["rows"] if out.is_file() else []
+
+
+def test_sync(tmp_path: Path) -> None:
+    """Every pattern over every mail; a member that counts operations it has not done would change the sums."""
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2,3")
+    assert ran.returncode == 0, ran.stderr
+    assert all(row.keys() >= ROW for row in rows)
+    ours = {(row["transport"], row["pattern"], row["members"]) for row in rows if row["tool"] == "ahbm"}
+    assert ours == {
+        (mail, pattern, members)
+        for mail in ("zmq", "unix")
+        for pattern in ("ring", "phold", "step", "work")
+        for members in (2, 3)
+    }
+    floors = {(row["transport"], row["pattern"]) for row in rows if row["tool"] == "floor"}
+    assert floors == {("zmq", "ping"), ("unix", "ping"), ("zmq", "work"), ("unix", "work")}
+    assert all(row["ops_per_s"] > 0 and row["us_each"] > 0 for row in rows)
+    assert len(ran.stdout.splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("helics") is not None, reason="HELICS is installed here")
+def test_sync_says_what_it_lacks(tmp_path: Path) -> None:
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--vs", "helics")
+    assert (ran.returncode, ran.stdout, rows) == (2, "", [])
+    assert ran.stderr == "bench_sync: HELICS is not installed here; pip install helics\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("helics") is None, reason="HELICS, an optional extra, is not installed")
+def test_sync_against_helics(tmp_path: Path) -> None:
+    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2", "--vs", "helics", "--cores", "ipc")
+    assert ran.returncode == 0, ran.stderr
+    assert {row["pattern"] for row in rows if row["tool"] == "helics"} == {"ring", "phold", "step", "work"}
+    assert all("vs_helics_fastest" in row for row in rows if row["tool"] == "ahbm")
+
+
+def test_ipcq(tmp_path: Path) -> None:
+    """The row to watch and its two figures; the events a pair takes are those of the design, two for the fast path."""
+    ran, rows = bench("bench_ipcq", tmp_path, "--repeat", "1", "--messages", "60")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads((tmp_path / "rows.json").read_text())
+    assert rows[0]["what"] == "stream"
+    assert all(told[key] == rows[0][key] for key in ("pairs_per_cpu_s", "events_per_pair"))
+    assert 2 <= told["events_per_pair"] < 2.1, "an arrival and a credit; and the start of the two kernels"
+    assert all(row["pairs_per_cpu_s"] > 0 and row["of_bare"] > 0 for row in rows)
+    assert len(ran.stdout.splitlines()) == 2 + len(rows)
+
+
+def test_speedup(tmp_path: Path) -> None:
+    ran, rows = bench("bench_speedup", tmp_path, "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
+    assert ran.returncode == 0, ran.stderr
+    assert [(row["sips"], row["engine"], row["mail"]) for row in rows] == [
+        (sips, engine, mail)
+        for sips in (2, 3)
+        for engine, mail in (("inproc", None), ("local", "zmq"), ("local", "unix"))
+    ]
+    keys = ("wall_s", "cpu_s", "pss_mib_per_sip", "startup_s", "simulate_s", "speedup", "cpu_us_per_event")
+    assert all(row[key] > 0 for row in rows for key in keys)
+    assert len({row["digest"] for row in rows if row["sips"] == 2}) == 1
+
+
+def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "scripts/fuzz.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
+
+
+def test_fuzz_without_atheris(tmp_path: Path) -> None:
+    """Also where it is installed: the interpreter is told of nothing that pip brought."""
+    command = [sys.executable, "-S", str(ROOT / "scripts/fuzz.py"), "--target", "wire"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120, cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "fuzz: atheris is not installed; pip install 'ahbm-sim[fuzz]'\n"
+
+
+def test_fuzz_knows_its_targets() -> None:
+    """Planted: a target that the script does not name."""
+    source = (ROOT / "scripts/fuzz.py").read_text()
+    named = [word for line in source.splitlines() if line.startswith("TARGETS ") for word in line.split('"')[1::2]]
+    assert sorted(named) == sorted(targets())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris, an optional extra, is not installed")
+def test_fuzz_counts_what_it_tries() -> None:
+    ran = fuzzed("--target", "packets,fault", "--seconds", "1")
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split() for line in ran.stdout.splitlines()[1:]]
+    assert [(row[0], row[-1]) for row in rows] == [("packets", "nothing"), ("fault", "nothing")]
+    assert all(int(row[1]) > 0 for row in rows)

@@ -1,0 +1,213 @@
+"""The author's guide is true: its files are written, its commands run there, and what they say is what it shows.
+
+``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes what it says into the guide.
+
+Seen to fail: a digit changed in a table, a digest, a pointer of a report; a file that is not written, one that is not
+continued; a command whose output is left out; the test of words with one word less in the guide.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GUIDE = ROOT / "docs" / "ccl-author-guide.md"
+TEXT = GUIDE.read_text(encoding="utf-8")
+COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe"}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# ([\w.]+?)(, continued)?\n")
+MASKED = (
+    (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "T s"),
+    (re.compile(r"\bhost [\w.-]+"), "host H"),
+)
+"""Pids, wall times and host names; a simulated time has another unit."""
+
+pytestmark = pytest.mark.processes
+
+
+class Block(NamedTuple):
+    """A fenced block: what it is, what is in it, where that starts in the guide, and under which heading."""
+
+    kind: str
+    body: str
+    start: int
+    section: str
+
+
+class Shown(NamedTuple):
+    """A command of the guide, and what it shows of its output."""
+
+    command: str
+    output: str
+
+
+class Played(NamedTuple):
+    """A console block, its commands, and what came out of each."""
+
+    block: Block
+    shown: list[Shown]
+    said: list[str]
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks, in order."""
+    headings = [(found.start(), found[1]) for found in re.finditer(r"^## (.*)$", text, re.MULTILINE)]
+    return [
+        Block(found[1], found[2], found.start(2), [name for at, name in headings if at < found.start()][-1])
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def write_file(block: Block, folder: Path) -> None:
+    """Write the file that a block shows, or add to it."""
+    found = FILE_NAME.match(block.body)
+    assert found is not None, f"a block that is no file and no console: {block.body[:60]!r}"
+    path = folder / found[1]
+    assert path.exists() == bool(found[2]), f"{found[1]} is shown twice, or continued before it is shown"
+    with path.open("a") as file:
+        file.write(f"\n\n{block.body[found.end() :]}" if found[2] else block.body)
+
+
+def shown_in(block: Block) -> list[Shown]:
+    """The commands of a console block, each with the lines below it."""
+    assert block.body.startswith("$ "), block.body
+    parts = re.split(r"^\$ ", block.body, flags=re.MULTILINE)[1:]
+    return [Shown(*part.split("\n", 1)) for part in parts]
+
+
+def run(command: str, folder: Path, bin_folder: Path) -> str:
+    """What a command says, on both outputs."""
+    env = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONSAFEPATH": "1", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        ["sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=env,
+        timeout=60,
+    )
+    return done.stdout
+
+
+def make_commands(folder: Path) -> Path:
+    """The commands as an installation would have them, from this checkout, in a folder of their own."""
+    folder.mkdir()
+    for name, module in COMMANDS.items():
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def masked(output: str) -> str:
+    """What may differ from run to run made alike."""
+    for pattern, instead in MASKED:
+        output = pattern.sub(instead, output)
+    return output
+
+
+def play(section: str) -> list[Played]:
+    """Write the files up to and in a section, and run its commands where they stand."""
+    with tempfile.TemporaryDirectory(prefix="guide-") as folder:
+        return list(_play(section, Path(folder)))
+
+
+def _play(section: str, folder: Path) -> Iterator[Played]:
+    bin_folder = make_commands(folder / "bin")
+    here = folder / "here"
+    here.mkdir()
+    every = blocks(TEXT)
+    last = max(index for index, block in enumerate(every) if block.section == section)
+    for block in every[: last + 1]:
+        if block.kind != "console":
+            write_file(block, here)
+        elif block.section == section:
+            shown = shown_in(block)
+            yield Played(block, shown, [run(each.command, here, bin_folder) for each in shown])
+
+
+SECTIONS = list(dict.fromkeys(block.section for block in blocks(TEXT) if block.kind == "console"))
+
+
+def play_all() -> dict[str, list[Played]]:
+    """All sections, two at a time: each has a folder of its own."""
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(SECTIONS, pool.map(play, SECTIONS), strict=True))
+
+
+@pytest.fixture(scope="module")
+def played() -> dict[str, list[Played]]:
+    """What came out of everything."""
+    return play_all()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_what_comes_out_is_what_the_guide_shows(played: dict[str, list[Played]], section: str) -> None:
+    for _, shown, said in played[section]:
+        for each, output in zip(shown, said, strict=True):
+            assert masked(output) == masked(each.output), f"$ {each.command}"
+
+
+def test_it_names_every_word_knob_and_table() -> None:
+    from sipsim.ccl.tables.base import TABLES
+    from sipsim.config.model import IpcqKnobs
+    from sipsim.tl.words import NOT_WORDS, TL
+
+    words = [word for word in dir(TL) if not word.startswith("_") and word not in NOT_WORDS]
+    rows = [line for line in TEXT.splitlines() if line.startswith("| `")]
+    for name in words:
+        assert any(re.search(rf"`(a \+ b`, `)?{name}\b", row.split("|")[1]) for row in rows), name
+    for name in IpcqKnobs.__struct_fields__:
+        assert any(f"`{name}`" in row for row in rows), name
+    for name in TABLES.names():
+        assert f"\n{name} " in TEXT, name
+
+
+def test_every_file_is_used_and_every_block_is_a_file_or_a_console() -> None:
+    every = blocks(TEXT)
+    assert {block.kind for block in every} == {"console", "python", "yaml"}
+    commands = "\n".join(shown.command for b in every if b.kind == "console" for shown in shown_in(b))
+    sources = "\n".join(b.body for b in every if b.kind != "console")
+    for name in (FILE_NAME.match(block.body)[1] for block in every if block.kind != "console"):  # type: ignore[index]
+        stem = name.partition(".")[0]
+        assert name in commands or re.search(rf"(module: {name})|(from {stem} import)", sources), name
+
+
+def test_the_readme_leads_to_it() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme[readme.index("## Writing an algorithm") :]
+    assert f"]({GUIDE.relative_to(ROOT)})" in section[: section.index("\n## ")]
+
+
+def refreshed() -> str:
+    """The guide with what its commands say now; what only differs in what is masked stays."""
+    changes: list[tuple[Block, str]] = []
+    for block, shown, said in (played for section in play_all().values() for played in section):
+        lines = []
+        for each, output in zip(shown, said, strict=True):
+            kept = each.output if masked(each.output) == masked(output) else output
+            lines.append(f"$ {each.command}\n{kept}" + ("" if kept.endswith("\n") or not kept else "\n"))
+        changes.append((block, "".join(lines)))
+    text = TEXT
+    for block, body in sorted(changes, reverse=True, key=lambda change: change[0].start):
+        text = text[: block.start] + body + text[block.start + len(block.body) :]
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--refresh"]:
+        sys.exit("usage: python tests/processes/docs/test_guide.py --refresh")
+    new = refreshed()
+    print(f"{GUIDE}: {'as it was' if new == TEXT else 'refreshed; read git diff'}")
+    GUIDE.write_text(new, encoding="utf-8")

@@ -1,0 +1,95 @@
+"""The README is true: its commands do what it shows, its script runs, its error line is the real one.
+
+Seen to fail: a digit of the digest changed in the README, a column title changed in the table, the script's
+``all_reduce`` misspelt.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+pytestmark = pytest.mark.processes
+
+
+def command(words: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """``ahbm-launch`` with these words, from a folder that is not the checkout."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    full = [sys.executable, "-m", "launcher", *words]
+    return subprocess.run(full, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
+
+
+def indented_block_after(words: str) -> str:
+    """The first indented block that follows some words of the README, without its indent."""
+    rest = README[README.index(words) + len(words) :]
+    found = re.search(r"\n\n((?:    .*\n)+)", rest)
+    assert found is not None
+    return "".join(line[4:] for line in found[1].splitlines(keepends=True))
+
+
+def test_first_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    first_line = indented_block_after("Python 3.11 or newer and git:").splitlines()[0]
+    ran = command(shlex.split(first_line)[1:], tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == indented_block_after("The first makes `.venv` on first use")
+
+
+def test_other_commands_run(tmp_path: Path) -> None:
+    for line in indented_block_after("## Choosing what is simulated").splitlines():
+        ran = command(shlex.split(line, comments=True)[1:], tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, ""), line
+        assert ran.stdout, line
+
+
+def test_mistake_is_told_as_the_readme_tells_it(tmp_path: Path) -> None:
+    asked, told = indented_block_after("what is allowed, and nothing is started:").splitlines()
+    ran = command(shlex.split(asked)[2:], tmp_path)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", told + "\n")
+
+
+def fenced_block_after(words: str, language: str) -> str:
+    """The first fenced block in a language that follows some words of the README."""
+    found = re.search(rf"```{language}\n(.*?)```", README[README.index(words) :], re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_algorithm_runs_and_is_right(tmp_path: Path) -> None:
+    (tmp_path / "line.py").write_text(fenced_block_after("## Writing an algorithm", "python"))
+    (tmp_path / "my_ccl.yaml").write_text(fenced_block_after("## Writing an algorithm", "yaml"))
+    words = shlex.split(indented_block_after("and chosen there:"))[1:]
+    ran = command(words, tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[3].split()[-1] == "0", "wrong"
+
+
+def test_host_script_runs(tmp_path: Path) -> None:
+    (tmp_path / "my_script.py").write_text(fenced_block_after("## Running a host script", "python"))
+    ran = command(["--sips", "4", "--topology", "torus_2d", "my_script.py", "its", "own", "arguments"], tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[3].split()[-1] == "0", "wrong"
+    total = 16.0 * (1 + 2 + 3 + 4)
+    assert sorted(ran.stderr.splitlines()) == [f"[rank {rank}] {rank} {total}" for rank in range(4)]
+
+
+def test_a_failure_looks_as_the_readme_shows_it() -> None:
+    asked, *told = indented_block_after("that is said when the kernel counted one").splitlines()
+    ran = command(shlex.split(asked)[2:], ROOT)
+    assert ran.returncode == 4
+    # What the broker knew of a SIP that is killed, and its pid, differ from run to run.
+    numbers = re.compile(r"\d+(\.\d+ \wi?s)?\b")
+    assert [numbers.sub("#", line) for line in ran.stderr.splitlines()] == [numbers.sub("#", line) for line in told]
+
+
+def test_a_broken_run_ends_as_the_readme_says(tmp_path: Path) -> None:
+    line = indented_block_after("However it is broken, a run ends")
+    ran = command(shlex.split(line)[1:], tmp_path)
+    first = indented_block_after("The first makes `.venv` on first use").splitlines()
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, first[-1])

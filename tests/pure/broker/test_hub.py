@@ -1,0 +1,375 @@
+"""The life of a run as the hub decides it: joining, running, every way to end, and facts that cannot be true."""
+
+import pytest
+
+from broker import hub as hub_module
+from broker.hub import Phase
+from broker.ids import LAUNCHER, PROTOCOL, Channel
+from broker.wire import (
+    Abort,
+    Deadlock,
+    Dump,
+    DumpRequest,
+    End,
+    Failed,
+    Finished,
+    Grant,
+    Join,
+    Leave,
+    Lost,
+    Message,
+    RankFailed,
+    RankResult,
+    Refused,
+    Report,
+    Result,
+    RunStarted,
+    Start,
+    Status,
+    StatusRequest,
+    Stop,
+    Sync,
+    SyncRequest,
+)
+
+Out = list[tuple[int, Message]]
+SIZE = 3
+RING = [Channel(rank, (rank + 1) % SIZE, 10, f"c{rank}") for rank in range(SIZE)]
+
+
+class Hub(hub_module.Hub):
+    """The hub, with its last words on synchronisation put aside: they come with every ending, before all else."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.last_words: list[Sync] = []
+
+    def handle(self, *args: object) -> Out:
+        out = super().handle(*args)  # type: ignore[arg-type]
+        said = [(to, message) for to, message in out if isinstance(message, Sync) and message.last]
+        assert all(to == LAUNCHER for to, _ in said)
+        self.last_words += [message for _, message in said]
+        return [entry for entry in out if entry not in said]
+
+
+def join(rank: int, digest: str = "plan") -> Join:
+    return Join(PROTOCOL, rank, SIZE, "1", digest, 100 + rank, "here", f"ipc://{rank}")
+
+
+def report(next_ps: int | None = None, waiting: int = 0, **news: tuple) -> Report:
+    return Report(0, next_ps, None, news.get("sent", ()), news.get("taken", ()), waiting)
+
+
+def joining(*ranks: int) -> Hub:
+    hub = Hub(SIZE, RING)
+    for rank in ranks:
+        hub.handle(rank, join(rank))
+    return hub
+
+
+def running() -> Hub:
+    hub = joining(*range(SIZE))
+    assert hub.phase is Phase.RUNNING
+    return hub
+
+
+def ending() -> Hub:
+    hub = running()
+    for rank in range(SIZE):
+        hub.handle(rank, report())
+    assert hub.phase is Phase.ENDING
+    return hub
+
+
+def aborts(out: Out) -> dict[int, str]:
+    return {to: message.reason for to, message in out if isinstance(message, Abort)}
+
+
+def to_launcher(out: Out) -> list[Message]:
+    return [message for to, message in out if to == LAUNCHER]
+
+
+def answer_all(hub: Hub, *ranks: int, partial: bool = True) -> Out:
+    return [sent for rank in ranks for sent in hub.handle(rank, Result(b"r%d" % rank, partial))]
+
+
+# --- the good way ---------------------------------------------------------------------------------------------
+
+
+def test_the_last_join_starts_the_run() -> None:
+    hub = Hub(SIZE, RING)
+    assert hub.handle(2, join(2)) == []
+    assert hub.handle(0, join(0)) == []
+    start = Start(("ipc://0", "ipc://1", "ipc://2"), (0, 0, 0))
+    assert hub.handle(1, join(1)) == [(LAUNCHER, RunStarted()), (0, start), (1, start), (2, start)]
+
+
+def test_reports_are_answered_with_grants() -> None:
+    hub = running()
+    assert hub.handle(0, report(next_ps=0)) == []
+    assert hub.handle(1, report()) == []
+    assert hub.handle(2, report(next_ps=4)) == [(0, Grant(14, ())), (2, Grant(20, ()))]
+
+
+def test_the_end_when_nobody_waits() -> None:
+    hub = running()
+    hub.handle(0, report())
+    hub.handle(1, report())
+    assert hub.handle(2, report()) == [(rank, End()) for rank in range(SIZE)]
+    assert answer_all(hub, 1, 0, partial=False) == [
+        (LAUNCHER, RankResult(1, b"r1", False)),
+        (LAUNCHER, RankResult(0, b"r0", False)),
+    ]
+    assert answer_all(hub, 2, partial=False) == [
+        (LAUNCHER, RankResult(2, b"r2", False)),
+        (LAUNCHER, Finished(3, 0, 0, 0)),
+        *((rank, Leave()) for rank in range(SIZE)),
+    ]
+    assert hub.phase is Phase.DONE
+
+
+def test_status_tells_where_the_run_stands() -> None:
+    hub = joining(0, 1)
+    assert hub.handle(LAUNCHER, StatusRequest()) == [(LAUNCHER, Status(2, 0, 0))]
+    hub.handle(2, join(2))
+    for rank, next_ps in enumerate((70, 50, None)):
+        hub.handle(rank, report(next_ps=next_ps))
+    assert hub.handle(LAUNCHER, StatusRequest()) == [(LAUNCHER, Status(3, 50, hub.timesync.grants))]
+
+
+# --- deadlock -------------------------------------------------------------------------------------------------
+
+
+def test_a_deadlock_gathers_every_dump_and_ends_the_run() -> None:
+    hub = running()
+    hub.handle(0, report(waiting=1))
+    hub.handle(1, report())
+    assert hub.handle(2, report(waiting=4)) == [(rank, DumpRequest()) for rank in range(SIZE)]
+    assert hub.handle(2, Dump(b"two")) == []
+    assert hub.handle(0, Dump(b"zero")) == []
+    out = hub.handle(1, Dump(b"one"))
+    assert out[0] == (LAUNCHER, Deadlock((b"zero", b"one", b"two")))
+    assert aborts(out[1:]) == dict.fromkeys(range(SIZE), "deadlock")
+    assert to_launcher(answer_all(hub, 0, 1, 2))[-1] == Finished(3, 0, 0, 0)
+
+
+def test_a_sip_that_is_lost_while_it_dumps_ends_the_run() -> None:
+    hub = running()
+    for rank in range(SIZE):
+        hub.handle(rank, report(waiting=1))
+    assert hub.phase is Phase.DUMPING
+    assert set(aborts(hub.handle(LAUNCHER, Lost(1, "signal 9")))) == {0, 2}
+    assert hub.handle(0, Dump(b"late")) == []
+    assert isinstance(to_launcher(answer_all(hub, 0, 2))[-1], Finished)
+
+
+def test_a_dump_that_nobody_asked_for_is_not_kept() -> None:
+    hub = running()
+    assert hub.handle(0, Dump(b"early")) == []
+    for rank in range(SIZE):
+        hub.handle(rank, report(waiting=1))
+    hub.handle(1, Dump(b"one"))
+    assert hub.handle(2, Dump(b"two")) == []
+    assert hub.handle(0, Dump(b"zero"))[0] == (LAUNCHER, Deadlock((b"zero", b"one", b"two")))
+
+
+# --- failures -------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_told_first_and_stops_the_others() -> None:
+    hub = running()
+    out = hub.handle(1, Failed("exception", "ZeroDivisionError", "traceback", 77))
+    assert out[0] == (LAUNCHER, RankFailed(1, "exception", "ZeroDivisionError", "traceback", 77))
+    assert {0, 2} <= set(aborts(out[1:]))
+    assert set(aborts(out).values()) == {"SIP 1 failed: ZeroDivisionError"}
+    assert to_launcher(answer_all(hub, 1, 0)) == [RankResult(1, b"r1", True), RankResult(0, b"r0", True)]
+    assert to_launcher(answer_all(hub, 2)) == [RankResult(2, b"r2", True), Finished(0, 0, 0, 0)]
+
+
+def test_a_second_failure_is_told_second_and_stops_nobody_again() -> None:
+    hub = running()
+    hub.handle(1, Failed("exception", "first", "", 0))
+    assert hub.handle(2, Failed("exception", "second", "", 0)) == [
+        (LAUNCHER, RankFailed(2, "exception", "second", "", 0))
+    ]
+
+
+def test_reports_after_a_failure_grant_nothing() -> None:
+    hub = running()
+    hub.handle(0, report(next_ps=5))
+    hub.handle(1, report())
+    hub.handle(0, Failed("exception", "x", "", 0))
+    assert hub.handle(2, report(next_ps=5)) == []
+
+
+def test_a_failure_before_all_have_joined() -> None:
+    hub = joining(0, 1)
+    out = hub.handle(0, Failed("exception", "x", "", 0))
+    assert isinstance(out[0][1], RankFailed)
+    assert set(aborts(out)) == {0, 1}
+
+
+def test_who_joins_late_is_told_that_it_is_over_and_waited_for() -> None:
+    hub = joining(0)
+    hub.handle(0, Failed("exception", "x", "", 0))
+    assert hub.handle(2, join(2)) == [(2, Abort("the run is already ending"))]
+    assert to_launcher(answer_all(hub, 0)) == [RankResult(0, b"r0", True)]
+    assert isinstance(to_launcher(answer_all(hub, 2))[-1], Finished)
+
+
+def test_a_result_counts_once() -> None:
+    hub = ending()
+    answer_all(hub, 0)
+    assert answer_all(hub, 0) == []
+    assert hub.phase is Phase.ENDING
+
+
+# --- losses and stops -----------------------------------------------------------------------------------------
+
+
+def test_a_lost_sip_stops_the_others_and_is_not_waited_for() -> None:
+    hub = running()
+    out = hub.handle(LAUNCHER, Lost(1, "exit code 3"))
+    assert aborts(out) == dict.fromkeys((0, 2), "SIP 1 is lost: exit code 3")
+    assert to_launcher(out) == []
+    assert isinstance(to_launcher(answer_all(hub, 0, 2))[-1], Finished)
+
+
+def test_the_last_one_owing_may_be_lost_during_the_end() -> None:
+    hub = ending()
+    answer_all(hub, 0, 2, partial=False)
+    assert to_launcher(hub.handle(LAUNCHER, Lost(1, "signal 9"))) == [Finished(3, 0, 0, 0)]
+
+
+def test_who_is_lost_after_its_answer_is_no_loss() -> None:
+    hub = ending()
+    answer_all(hub, 1, partial=False)
+    assert hub.handle(LAUNCHER, Lost(1, "exit code 0")) == []
+    assert hub.phase is Phase.ENDING
+
+
+def test_all_lost_before_anybody_joined() -> None:
+    hub = Hub(SIZE, RING)
+    assert hub.handle(LAUNCHER, Lost(0, "exit code 1")) == [(LAUNCHER, Finished(0, 0, 0, 0))]
+    assert hub.handle(LAUNCHER, Lost(1, "exit code 1")) == []
+
+
+def test_everybody_lost_one_by_one() -> None:
+    hub = running()
+    told = [to_launcher(hub.handle(LAUNCHER, Lost(rank, "signal 9"))) for rank in range(SIZE)]
+    assert told == [[], [], [Finished(0, 0, 0, 0)]]
+
+
+def test_stop_stops_all_once() -> None:
+    hub = running()
+    assert aborts(hub.handle(LAUNCHER, Stop("timeout"))) == dict.fromkeys(range(SIZE), "timeout")
+    assert hub.handle(LAUNCHER, Stop("again")) == []
+    assert isinstance(to_launcher(answer_all(hub, 0, 1, 2))[-1], Finished)
+
+
+def test_stop_after_the_end_changes_nothing() -> None:
+    assert ending().handle(LAUNCHER, Stop("timeout")) == []
+
+
+# --- refusals and facts that cannot be true -------------------------------------------------------------------
+
+
+def test_a_refused_sip_is_told_why_and_ends_the_run() -> None:
+    hub = joining(0)
+    out = hub.handle(1, join(1, digest="another"))
+    reason = "SIP 1 (here) and SIP 0 (here) have different plans (another, plan); give all SIPs the same config"
+    (refused_to, refused), (launcher, failed), *rest = out
+    assert (refused_to, launcher) == (1, LAUNCHER)
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith(reason)
+    assert failed == RankFailed(1, "refused", refused.reason, "", 0)
+    assert rest == [(0, Abort(refused.reason))]
+
+
+def test_nobody_joins_under_another_name() -> None:
+    hub = joining(0)
+    assert hub.handle(2, join(1)) == [(2, Refused("rank 1 joined under the name of rank 2"))]
+    assert hub.phase is Phase.JOINING
+
+
+@pytest.mark.parametrize(
+    ("sender", "fact", "words"),
+    [
+        (0, report(next_ps=1), "reported without a grant"),
+        (1, report(sent=((3, 1, 9),)), "SIPs are 0 to 2"),
+        (1, report(taken=((7, 1),)), "SIPs are 0 to 2"),
+        (5, report(), "SIPs are 0 to 2"),
+        (LAUNCHER, report(), "SIPs are 0 to 2"),
+        (1, Result(b"", False), "gave its result before"),
+    ],
+)
+def test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception(sender: int, fact: Message, words: str) -> None:
+    hub = running()
+    hub.handle(0, report(next_ps=1))
+    out = hub.handle(sender, fact)
+    (to, told), *rest = out
+    assert to == LAUNCHER
+    assert isinstance(told, RankFailed)
+    assert (told.kind, told.rank) == ("internal", max(sender, 0))
+    assert words in told.message
+    owing = {0, 1, 2} - ({sender} if isinstance(fact, Result) else set())
+    assert set(aborts(rest)) == owing
+    assert isinstance(to_launcher(answer_all(hub, *owing))[-1], Finished)
+
+
+def test_a_report_before_the_start_is_a_failure() -> None:
+    (_, told), *_ = joining(0).handle(0, report())
+    assert isinstance(told, RankFailed)
+    assert told.message == "SIP 0 reported before the run was started"
+
+
+def test_a_dump_by_a_stranger_is_a_failure() -> None:
+    hub = running()
+    for rank in range(SIZE):
+        hub.handle(rank, report(waiting=1))
+    (_, told), *_ = hub.handle(9, Dump(b""))
+    assert isinstance(told, RankFailed)
+    assert told.message == "a dump by 9, who takes no part"
+
+
+# --- how synchronisation stands ---------------------------------------------------------------------------------
+
+
+def test_who_waits_for_whom_is_told_at_any_time() -> None:
+    hub = joining(0, 2)
+    ((to, sync),) = hub.handle(LAUNCHER, SyncRequest(), 7)
+    assert to == LAUNCHER
+    assert (sync.last, sync.phase) == (False, "joining")
+    assert [sip.state for sip in sync.sips] == ["joined", "joining", "joined"]
+    hub.handle(1, join(1), 1_000)
+    for rank, next_ps in ((0, 50), (1, 65), (2, None)):
+        hub.handle(rank, report(next_ps=next_ps), 2_000)
+    ((_, sync),) = hub.handle(LAUNCHER, SyncRequest(), 9_000)
+    zero, one, two = sync.sips
+    assert (zero.state, zero.horizon_ps, zero.since_ns, zero.by) == ("running", 80, 7_000, 0), "only its own cycle"
+    assert (one.state, one.next_ps, one.horizon_ps, one.by, one.chain) == ("waiting", 65, 60, 0, ("c0",))
+    assert (two.state, two.next_ps, two.horizon_ps, two.chain) == ("idle", None, 70, ("c0", "c1"))
+    assert sync.channels == (("c0", 7_000),)
+    assert [sip.wait_ns for sip in sync.sips] == [1_993, 8_993, 8_993]
+
+
+@pytest.mark.parametrize("how", ["end", "deadlock", "failure", "stop", "lost"])
+def test_the_last_words_are_said_once_and_tell_how_it_was_before_the_end(how: str) -> None:
+    """Seen to fail: last words said again when a deadlock is told, and said after the phase had changed."""
+    hub = running()
+    for rank in range(SIZE):
+        if how in ("end", "deadlock"):
+            hub.handle(rank, report(waiting=int(how == "deadlock")))
+    if how == "deadlock":
+        for rank in range(SIZE):
+            hub.handle(rank, Dump(b""))
+    elif how == "failure":
+        hub.handle(1, Failed("exception", "why", "", 5))
+    elif how == "stop":
+        hub.handle(LAUNCHER, Stop("interrupted"))
+    elif how == "lost":
+        hub.handle(LAUNCHER, Lost(2, "SIGKILL"))
+    for rank in range(SIZE):
+        hub.handle(rank, Result(b"", False))
+    assert hub.phase is Phase.DONE
+    assert [sync.phase for sync in hub.last_words] == ["running"]

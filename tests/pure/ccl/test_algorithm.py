@@ -1,0 +1,353 @@
+"""Algorithm modules: what one must export, what its kernel gets, and what its ``neighbors`` may do with a table."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hardware import config
+
+from sipsim.ccl.algorithm import NOT_PLAIN, Algorithm
+from sipsim.ccl.tables.base import TABLES
+from sipsim.config.model import AlgorithmEntry
+from sipsim.errors import ConfigError
+from sipsim.plan.plan import Plan
+from sipsim.system.system import System
+from sipsim.topology.base import TOPOLOGIES
+
+GOOD = """
+TOPO_NAME_TO_KIND = {"ring_1d": 7, "custom": 3}
+def kernel(t_ptr, tl): pass
+def kernel_args(world_size, n_elem): return world_size, n_elem
+"""
+PLAIN = "\n".join(GOOD.split("\n")[2:])
+BUILT_IN = {"E": 6, "W": 4}
+Load = Callable[..., Algorithm]
+
+
+@pytest.fixture
+def load(here: Path) -> Iterator[Load]:
+    """Write a module, load it as an algorithm by its path; afterwards no trace of it is left."""
+    before = set(sys.modules)
+
+    def loaded(source: str, module: str = "mine.py", topology: str = "none") -> Algorithm:
+        (here / "mine.py").write_text(source)
+        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology))
+
+    yield loaded
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def system() -> System:
+    return System(config({}))
+
+
+def neighbours(algorithm: Algorithm, size: int = 32) -> dict[str, int]:
+    """Those of rank 5."""
+    return algorithm.neighbour_table(system(), size)[5]
+
+
+# --- loading --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_a_module(load: Load) -> None:
+    """Planted: the path's stem imported by name, which finds another module or none."""
+    algorithm = load(GOOD)
+    assert algorithm.kernel.__name__ == "kernel"
+    assert algorithm.topology_kind("ring_1d") == 7
+    assert algorithm.reference is None
+
+
+def test_a_file_by_its_absolute_path(load: Load, here: Path) -> None:
+    assert load(GOOD, str(here / "mine.py")).topology_kind("custom") == 3
+
+
+def test_two_files_of_one_stem_stay_apart(here: Path) -> None:
+    """Each is loaded under its algorithm's name. Planted: the stem used for ``sys.modules``."""
+    loaded = []
+    for folder, kind in (("a", 1), ("b", 2)):
+        (here / folder).mkdir()
+        (here / folder / "same.py").write_text(GOOD.replace("7", str(kind)))
+        loaded.append(Algorithm(folder, AlgorithmEntry(module=f"{folder}/same.py", topology="none")))
+        del sys.modules[f"_ahbm_algorithm_{folder}"]
+    assert [a.topology_kind("ring_1d") for a in loaded] == [1, 2]
+
+
+def test_a_module_may_use_its_own_classes(load: Load) -> None:
+    """``dataclasses`` look their module up. Planted: the module not registered before it runs."""
+    source = "import dataclasses\n@dataclasses.dataclass\nclass Plan:\n    n: int = 3\n" + GOOD
+    assert load(source).topology_kind("ring_1d") == 7
+
+
+def test_every_sip_has_a_module_of_its_own(load: Load) -> None:
+    """What one SIP's kernel keeps in its module, another's does not see. Planted: one module for all SIPs."""
+    algorithm = load(GOOD + "seen = []\ndef kernel(t_ptr, tl): seen.append(tl); return len(seen)\n")
+    one, two = algorithm.fresh_instance(0), algorithm.fresh_instance(1)
+    assert [one.kernel(None, 1), one.kernel(None, 2), two.kernel(None, 3)] == [1, 2, 1]
+    assert two.topology_kind("ring_1d") == 7
+    assert one.source_sha256() == algorithm.source_sha256()
+
+
+def test_the_hash_is_of_the_source(load: Load) -> None:
+    """Every SIP must run the same. Planted: the hash of the path."""
+    one, same, other = load(GOOD).source_sha256(), load(GOOD).source_sha256(), load(GOOD + "#").source_sha256()
+    assert one == same != other
+
+
+def test_the_built_in_one() -> None:
+    resolved = config({})
+    algorithm = Algorithm("intercube_allreduce", resolved.ccl.algorithms["intercube_allreduce"])
+    assert algorithm.reference is not None
+    assert algorithm.kernel_args(System(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
+
+
+# --- the contract ---------------------------------------------------------------------------------------------
+
+WHERE = "algorithms.mine.module = mine.py: "
+BROKEN = [
+    (GOOD.replace("def kernel(", "def colonel("), "exports no kernel; an algorithm module must (ADR-0023 D11)"),
+    (GOOD.replace("kernel_args", "args"), "exports no kernel_args; an algorithm module must (ADR-0023 D11)"),
+    (GOOD + "kernel = 3", "kernel must be a function, not int"),
+    (GOOD + "def kernel(t_ptr, tl):\n    yield tl", f"kernel {NOT_PLAIN}"),
+    (GOOD + "async def kernel(t_ptr, tl): pass", f"kernel {NOT_PLAIN}"),
+    (GOOD + "kernel_args = (1, 2)", "kernel_args must be a function, not tuple"),
+    (GOOD + "TOPO_NAME_TO_KIND = ['ring_1d']", "TOPO_NAME_TO_KIND must be a dict of names to ints, not list"),
+    (GOOD + "neighbors = {'E': 1}", "neighbors must be a function, not dict"),
+    (GOOD + "reference = 3", "reference must be a function, not int"),
+    ("raise RuntimeError('no luck')", "cannot be imported: RuntimeError: no luck"),
+    ("raise RuntimeError('no luck,\\nagain')", r"cannot be imported: RuntimeError: no luck,\nagain"),
+    ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
+    ("import no_such_thing", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
+    ("x = 0\ndef f(:\n", "cannot be imported: SyntaxError: invalid syntax (mine.py, line 2)"),
+]
+
+
+@pytest.mark.parametrize(("source", "says"), BROKEN)
+def test_one_line_for_a_broken_module(load: Load, source: str, says: str) -> None:
+    """Planted: the exception itself let through, or its line ends; a hook that is looked for only when it is called."""
+    with pytest.raises(ConfigError) as caught:
+        load(source)
+    assert str(caught.value) == WHERE + says
+
+
+def test_a_missing_file_and_a_missing_module(load: Load) -> None:
+    """Planted: a path without a file left to importlib, which answers with None."""
+    with pytest.raises(ConfigError) as no_file:
+        load(GOOD, "nowhere/mine.py")
+    assert str(no_file.value) == (
+        "algorithms.mine.module = nowhere/mine.py: cannot be imported: "
+        "FileNotFoundError: nowhere/mine.py: no such Python file"
+    )
+    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError: No module named 'no_such'"):
+        load(GOOD, "no_such.thing")
+
+
+def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
+    """F4: found when the plan is made. Planted: a ``KeyError`` in the kernel's arguments."""
+    with pytest.raises(ConfigError) as caught:
+        load(GOOD).topology_kind("torus_2d")
+    says = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
+    assert str(caught.value) == says
+
+
+def test_the_plan_refuses_it_before_anything_runs() -> None:
+    settings = {
+        "system.sips.topology": "custom",
+        "system.sips.custom_links": [{"a": 0, "a_port": "E", "b": 1, "b_port": "W"}],
+    }
+    with pytest.raises(ConfigError, match="algorithm intercube_allreduce does not run on it; allowed: mesh_2d_no_wr"):
+        Plan(config(settings))
+
+
+# --- what the kernel gets -------------------------------------------------------------------------------------
+
+
+def test_with_topologies_the_kernel_gets_the_grid_of_sips(load: Load) -> None:
+    """ADR-0032 D5: n_sips to the hook; SIP, code, width, height appended. Planted: the wiring's ranks to the hook."""
+    assert load(GOOD).kernel_args(system(), 32, 1, 9) == (2, 9, 1, 7, 2, 1)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES.names())
+def test_without_topologies_the_kernel_gets_what_the_hook_says(load: Load, topology: str) -> None:
+    """ADR-0023 D11: the wiring's world size to the hook, nothing appended, and it runs on any topology of SIPs.
+
+    Planted: the number of SIPs to the hook; rank and grid appended; a module without the dict runs on ring_1d only.
+    """
+    settings = {"system.sips.topology": topology, "system.sips.count": 4}
+    if topology == "custom":
+        cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(3)]
+        settings["system.sips.custom_links"] = cables
+    assert load(PLAIN).kernel_args(System(config(settings)), 7, 1, 9) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("signature", "passed"),
+    [
+        ("(world_size, n_elem)", "(2, 9)"),
+        ("(world_size, n_elem, system)", "(2, 9, 'System')"),
+        ("(world_size, n_elem, system=None)", "(2, 9, 'System')"),
+        ("(world_size, n_elem, *, extra=1)", "(2, 9)"),
+    ],
+)
+def test_the_system_is_given_to_those_who_ask(load: Load, signature: str, passed: str) -> None:
+    """Planted: keyword-only parameters counted."""
+    names = [name.split("=")[0] for name in signature.strip("()").split("*")[0].split(", ") if name]
+    listed = ", ".join("type(system).__name__" if name == "system" else name for name in names)
+    hook = f"def kernel_args{signature}: return ({listed})\n"
+    assert str(load(PLAIN + hook).kernel_args(system(), 2, 0, 9)) == passed
+    assert str(load(GOOD + hook).kernel_args(system(), 32, 0, 9)) == passed[:-1] + ", 0, 7, 2, 1)"
+
+
+TAKES = [
+    ("(t_ptr, a, b, tl)", PLAIN, None),
+    ("(t_ptr, a, b, tl=None, extra=1)", PLAIN, None),
+    ("(*args)", GOOD, None),
+    (
+        "(t_ptr, a, tl)",
+        PLAIN,
+        "kernel(t_ptr, a, tl) cannot take 4 values: the tensor's address, 2 of kernel_args, and tl",
+    ),
+    (
+        "(t_ptr, a, b, tl)",
+        GOOD,
+        "kernel(t_ptr, a, b, tl) cannot take 8 values: the tensor's address, 2 of kernel_args, rank, topology code, "
+        "width and height of the SIP grid, and tl",
+    ),
+]
+
+
+@pytest.mark.parametrize(("signature", "module", "says"), TAKES)
+def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, says: str | None) -> None:
+    """Planted: one value too few counted; the grid's four values told to who has no TOPO_NAME_TO_KIND."""
+    algorithm = load(module + f"def kernel{signature}: pass\n")
+    args = algorithm.kernel_args(system(), 2, 0, 9)
+    if says is None:
+        algorithm.check_takes(args)
+        return
+    with pytest.raises(ConfigError) as caught:
+        algorithm.check_takes(args)
+    assert str(caught.value) == WHERE + says
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return n_elem", "TypeError: 'int' object is not iterable"),
+        ("raise ValueError('no\\nway')", r"ValueError: no\nway"),
+    ],
+)
+def test_kernel_args_that_fail_are_one_line(load: Load, body: str, says: str) -> None:
+    """Planted: the exception itself let through."""
+    with pytest.raises(ConfigError) as caught:
+        load(PLAIN + f"def kernel_args(world_size, n_elem): {body}\n").kernel_args(system(), 2, 0, 9)
+    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {says}"
+
+
+# --- the hooks ------------------------------------------------------------------------------------------------
+
+
+PATTERNS = {
+    "A: in place": ("def neighbors(rank, size, built_in): built_in['N'] = rank ^ 5 or 9; return built_in\n", {"N": 9}),
+    "A: dropped": ("def neighbors(rank, size, built_in): del built_in['W']; return built_in\n", {"W": None}),
+    "A: a changed one": ("def neighbors(rank, size, b): return {**b, 'W': (rank + 5) % size}\n", {"W": 10}),
+    "B: from the system": (
+        "def neighbors(rank, size, b, system): return {'E': system.n_cubes} if rank == 5 else {}\n",
+        {"E": 16, "W": None},
+    ),
+    "B: its own": (
+        "def neighbors(rank, size, b): return {'S': (rank + 1) % size}\n",
+        {"E": None, "W": None, "S": 6},
+    ),
+    "B: has none": ("def neighbors(rank, size, built_in): return {}\n", {"E": None, "W": None}),
+    "B: as pairs": ("def neighbors(rank, size, b): return [('E', rank ^ 1)]\n", {"E": 4, "W": None}),
+    "C: absent": ("", {}),
+    "C: is None": ("neighbors = None\n", {}),
+    "C: keeps it": ("def neighbors(rank, size, built_in): return None\n", {}),
+    "C: scribbles": ("def neighbors(rank, size, built_in): built_in.clear(); built_in['N'] = 99\n", {}),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_neighbours(load: Load, pattern: str) -> None:
+    """The patterns of ADR-0023 D11, on a ring. Planted: an empty answer taken for none (``answer or built_in``); the
+    changes of A lost; the built-in map itself given to the hook, so that C keeps what was scribbled on it.
+    """
+    source, change = PATTERNS[pattern]
+    expected = {way: peer for way, peer in {**BUILT_IN, **change}.items() if peer is not None}
+    assert neighbours(load(GOOD + source, topology="ring_1d")) == expected
+
+
+def test_scribbling_on_one_rank_is_not_seen_by_another(load: Load) -> None:
+    """A hook may keep its argument and change it later. Planted: one map for all ranks, or the returned one kept."""
+    source = (
+        "kept = []\ndef neighbors(rank, size, b):\n    for old in kept: old.clear()\n    kept.append(b)\n    return b\n"
+    )
+    table = load(GOOD + source, topology="ring_1d").neighbour_table(system(), 8)
+    assert table == {rank: TABLES.get("ring_1d").build(rank, 8) for rank in range(8)}
+
+
+@pytest.mark.parametrize("topology", ["none", "custom"])
+def test_who_wires_itself_must_say_how(load: Load, topology: str) -> None:
+    """F4 of ADR-0023: no table and no hook. With a hook, what it says counts. Planted: ranks that know nobody."""
+    with pytest.raises(ConfigError) as caught:
+        load(GOOD, topology=topology).neighbour_table(system(), 4)
+    assert str(caught.value) == (
+        f"{WHERE}exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write it, or name a built-in "
+        "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
+    )
+    source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
+    assert neighbours(load(source, topology=topology)) == {"E": 6}
+
+
+RANKS = "ranks are 0 to 31"
+FAILING = [
+    ("return b['up']", "raised KeyError: 'up'"),
+    ("return 3", "raised TypeError: 'int' object is not iterable"),
+    ("raise ValueError('no\\nway')", r"raised ValueError: no\nway"),
+    ("import sys; sys.exit('no')", "raised SystemExit: no"),
+    ("return {'E': [1]}", f"direction 'E' leads to [1], which is no rank; {RANKS}"),
+    ("return {'E': 1.0}", f"direction 'E' leads to 1.0, which is no rank; {RANKS}"),
+    ("return {'E': '1'}", f"direction 'E' leads to '1', which is no rank; {RANKS}"),
+    ("return {'E': None}", f"direction 'E' leads to None, which is no rank; {RANKS}"),
+    ("return {'E': rank != 3}", f"direction 'E' leads to True, which is no rank; {RANKS}"),
+    ("return {'E': 32}", f"direction 'E' leads to rank 32, which does not exist; {RANKS}"),
+    ("return {'E': -1}", f"direction 'E' leads to rank -1, which does not exist; {RANKS}"),
+    ("b['up'] = 32; return b", f"direction 'up' leads to rank 32, which does not exist; {RANKS}"),
+    ("return {'E': rank}", "direction 'E' leads back to the rank itself; leave it out"),
+    ("return {3: rank}", "direction 3 is no name; directions are text"),
+    ("return {('E',): 1}", "direction ('E',) is no name; directions are text"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), FAILING, ids=[body for body, _ in FAILING])
+def test_a_hook_that_fails_is_one_line(load: Load, body: str, says: str) -> None:
+    """It raises, or answers what is no map of names to other ranks. The line names algorithm, rank and direction.
+
+    Planted: the traceback, as an internal error; a bool taken for rank 1; -1 for the last rank; a rank that is its
+    own neighbour; ranks checked in the hook's answer but not in a map that was changed in place.
+    """
+    with pytest.raises(ConfigError) as caught:
+        load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
+    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {says}"
+
+
+def test_a_hook_with_too_few_parameters(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"neighbors\(rank=0\) raised TypeError: neighbors\(\) takes 1 positional"):
+        load(GOOD + "def neighbors(rank): return {}\n").neighbour_table(system(), 32)
+
+
+def test_the_first_wrong_rank_is_named(load: Load) -> None:
+    source = GOOD + "def neighbors(rank, size, b): return {'E': (rank + 1) % size if rank != 5 else size}\n"
+    with pytest.raises(ConfigError, match=r"neighbors\(rank=5\) direction 'E' leads to rank 8, which does not exist"):
+        load(source).neighbour_table(system(), 8)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rank_per": "sip"}, {"rank_per": "pe"}, {"world_size": 16}, {"rank_per": "pe", "world_size": 32}]
+)
+def test_the_built_in_algorithm_takes_every_cube(settings: dict[str, object]) -> None:
+    """Its ranks are cubes (ADR-0032 D3). Planted: any other number of ranks wired as if they were."""
+    entry = {f"algorithms.intercube_allreduce.{key}": value for key, value in settings.items()}
+    with pytest.raises(ConfigError, match="ValueError: every cube takes part; leave rank_per and world_size null"):
+        Plan(config(entry))

@@ -1,0 +1,311 @@
+"""Promises and reactions: what the plan derives, what a run keeps, and what the broker makes of them.
+
+The sums are written out from the config, term by term, in nanoseconds.
+
+Seen to fail with these bugs planted: the overhead of PE_IPCQ left out or counted twice; a credit's gain without its
+pair's delay, without its overhead, or for sending entries alone; the least of all SIPs taken for each; a transit
+without its part of the lookahead, less than nothing, or counted where nobody's peers are far, or nowhere; a promise
+that forgets what is on its way to a port, takes it to be there a chunk too late, takes a transit for a sending of a PE,
+or never widens; in the broker, a reaction left out of ``X``, added to a promise, or counted at the ends of a chain.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hardware import WiredPlan, config
+from runs import ccl_file, run
+from watched import Watched
+
+from broker.ids import MAX_PS, Channel
+from broker.sync.timesync import Bound, TimeSync
+from broker.wire import Grant, Report
+from sipsim.ccl.install import PePlace
+from sipsim.plan.plan import Plan
+
+ODD_COSTS = {
+    "wire.ns_per_mm": 1,
+    "cube.noc.router_pitch_mm": 2,
+    "cube.noc.pe_distance_mm": 0.3,
+    "sip.port_distance_mm": 1.9,
+    "pe_dma.overhead_ns": 3,
+    "router.overhead_ns": 5,
+    "io_port.overhead_ns": 11,
+    "pe_ipcq.overhead_ns": 23,
+}
+"""Every cost on the way to a port is another."""
+
+
+def ps(*terms_ns: float) -> int:
+    return sum(round(term * 1000) for term in terms_ns)
+
+
+def default_plan(settings: dict[str, Any] | None = None) -> Plan:
+    return Plan(config(settings or {}))
+
+
+# --- what the plan derives ------------------------------------------------------------------------------------
+
+# PE_IPCQ, PE_DMA, the routers from the first one to the port's, the port; then wires: PE, between routers, port.
+TO_W = ps(1, 1, 2 * 1, 2, 0.05, 1 * 0.25, 0.1)
+TO_N = ps(1, 1, 3 * 1, 2, 0.05, 2 * 0.25, 0.1)
+TO_S = ps(1, 1, 4 * 1, 2, 0.05, 3 * 0.25, 0.1)
+TO_E = ps(1, 1, 5 * 1, 2, 0.05, 4 * 0.25, 0.1)
+TORUS = {"system.sips.topology": "torus_2d"}
+MESH = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.count": 4, "system.sips.shape": [2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "egress_ps"),
+    [
+        ({}, [TO_W] * 2),
+        ({"system.sips.count": 1}, [0]),
+        ({"system.sips.link": "ethernet_100g"}, [TO_W] * 2),
+        ({"system.sips.count": 3}, [TO_W] * 3),
+        ({**TORUS, "system.sips.count": 9}, [TO_W] * 9),
+        (MESH, [TO_S, TO_W, TO_N, TO_W]),
+        ({"sip.cube_mesh": {"w": 1, "h": 1}}, [TO_W] * 2),
+        (ODD_COSTS, [ps(23, 3, 2 * 5, 11, 0.3, 1 * 2, 1.9)] * 2),
+    ],
+    ids=["default", "alone", "ethernet_100g", "ring of 3", "torus of 9", "mesh", "one cube", "odd costs"],
+)
+def test_the_way_from_a_pe_to_the_nearest_port(settings: dict[str, Any], egress_ps: list[int]) -> None:
+    """From PE 0 of the cube at the port that is reached soonest. All peers are neighbours: to react is to send."""
+    plan = default_plan(settings)
+    assert plan.egress_ps == egress_ps
+    assert plan.reactions_ps == egress_ps
+
+
+ONE_CUBE = {"sip.cube_mesh": {"w": 1, "h": 1}}
+LINE = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.count": 3, "system.sips.shape": [3, 1]}
+# From PE 0 by port W, over the link, and from port E to PE 0: five routers.
+OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0.25, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("link", "latency_ns", "chunk_ns", "credit_ns"),
+    [("ucie", 10, 256 / 64, 256 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
+)
+def test_who_only_receives_sends_nothing_but_credits(
+    link: str, latency_ns: float, chunk_ns: float, credit_ns: float
+) -> None:
+    """PE_IPCQ and the whole way of 16 bytes, less the pair's least delay: a chunk of one byte over the link."""
+    settings = {**ONE_CUBE, "system.sips.link": link}
+    plan = WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(1, 0, 0)], {0: {"global_E": 1}, 1: {}})
+    gain = ps(1) + OUT_BY_W + ps(latency_ns) + IN_BY_E + ps(credit_ns) - ps(latency_ns, chunk_ns)
+    assert plan.pair_delay_ps[1, 0] == ps(latency_ns, chunk_ns)
+    assert plan.egress_ps == [TO_E, gain]
+    assert plan.reactions_ps == [TO_E, gain]
+
+
+def far_and_near(settings: dict[str, Any], far: bool) -> Plan:
+    """Three SIPs in a line. The middle one sends W; with ``far``, PE 1 of the first one sends to PE 1 of the last."""
+    places = [PePlace(1, 0, 0), PePlace(0, 0, 0)] + ([PePlace(0, 0, 1), PePlace(2, 0, 1)] if far else [])
+    table = {0: {"global_W": 1}, 1: {"global_E": 0}} | ({2: {"there": 3}, 3: {"back": 2}} if far else {})
+    return WiredPlan(config({**ONE_CUBE, **LINE, **settings}), places, table)
+
+
+@pytest.mark.parametrize(
+    ("settings", "chunk_ns"),
+    [({}, 4), ({"links.ucie.params.bandwidth_GBps": 40}, 6.4), ({"links.ucie.params.bandwidth_GBps": 7}, None)],
+)
+def test_where_messages_pass_through_the_way_between_two_ports_counts(
+    settings: dict[str, Any], chunk_ns: float | None
+) -> None:
+    """From W to E four routers; what of it is in the lookahead already, a chunk, is not counted twice.
+
+    Of a far pair the credits have a channel that is theirs alone, so nothing is gained on it.
+    """
+    between_ports = ps(2, 4 * 1, 2, 0.1, 3 * 0.25, 0.1)
+    gained = 0 if chunk_ns is None else between_ports - ps(chunk_ns)
+    assert gained < TO_W
+    plan = far_and_near(settings, far=True)
+    assert plan.egress_ps == [0, TO_W, 0]
+    assert plan.reactions_ps == [0, gained, 0]
+    near = far_and_near(settings, far=False)
+    assert near.egress_ps == near.reactions_ps == [TO_E, TO_W, 0]
+
+
+# --- what a run keeps -----------------------------------------------------------------------------------------
+
+
+ALL_REDUCES = {
+    "default": [],
+    "ring of 3": ["--sips", "3", "--bytes", "64K"],
+    "torus of 9": ["--sips", "9", "--topology", "torus_2d"],
+    "mesh": ["--sips", "4", "--topology", "mesh_2d_no_wrap", "--shape", "2x2"],
+    "one cube": ["--sips", "3", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"],
+    "many tiles": ["--n-elem", "40000"],
+    "slow chip": ["--n-elem", "5000", "--set", "router.bandwidth_GBps=5", "--set", "ucie_port.bandwidth_GBps=3"],
+    "ethernet_100g": ["--link", "ethernet_100g", "--n-elem", "20000"],
+    "one cube over ethernet": ["--link", "ethernet_100g", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"],
+}
+LATER = {"slow chip", "ethernet_100g", "one cube over ethernet"}
+"""Here every packet leaves later than was promised, which counts on the link alone; elsewhere some leave just then."""
+
+
+@pytest.mark.parametrize("system", ALL_REDUCES)
+def test_every_packet_keeps_the_promise_that_is_in_force(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    """None leaves sooner, and a promise cannot be later, for some leave at the very time; it is later than an event."""
+    watched = Watched(monkeypatch)
+    done = run(*ALL_REDUCES[system])
+    assert done.document["status"] == "ok"
+    assert len(watched.slacks) == sum(each["packets_sent"] for each in done.document["ranks"]) > 0
+    assert min(watched.slacks) >= 0
+    assert (min(watched.slacks) > 0) is (system in LATER)
+    plan = done.prepared.plan
+    assert max(watched.gains) == max(plan.egress_ps) > 0, "it widens by the way to a port"
+    assert min(watched.gains) < max(watched.gains), "and by less where something is on its way"
+
+
+NEVER_PS = """
+TOPO_NAME_TO_KIND = {"ring_1d": 0, "mesh_2d_no_wrap": 2}
+
+def kernel_args(world_size, n_elem, system):
+    return n_elem, system.n_sips, system.n_cubes
+
+def neighbors(rank, world_size, built_in, system):
+    size = system.n_sips * system.n_cubes
+    return {f"to{k}": (rank + k * system.n_cubes) % size for k in range(1, system.n_sips)}
+
+def kernel(t_ptr, n_elem, n_sips, n_cubes, sip_rank, kind, w, h, tl):
+    shard = t_ptr + tl.program_id(1) * n_elem * 2
+    for turn in range(12):
+        for k in range(1, n_sips):
+            tl.send(f"to{k}", src_addr=shard, shape=1 + (turn * 37 + k * 11 + sip_rank) % n_elem)
+        for k in range(1, n_sips):
+            tl.recv(f"to{n_sips - k}", 1 + (turn * 37 + k * 11 + (sip_rank - k) % n_sips) % n_elem, "f16")
+"""
+
+
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
+@pytest.mark.parametrize("shape", [("ring_1d", 5, "5x1"), ("mesh_2d_no_wrap", 4, "4x1")], ids=["ring", "mesh"])
+def test_so_do_those_that_only_pass_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, shape: tuple[str, int, str]
+) -> None:
+    """Everybody sends to his twin on every SIP, however far. The way between two ports takes longer than a window, so
+    that reports come when something is on it.
+    """
+    watched = Watched(monkeypatch)
+    topology, sips, size = shape
+    flags = ["--topology", topology, "--sips", sips, *(["--shape", size] if topology != "ring_1d" else [])]
+    flags += ["--link", link, "--n-elem", 300, "--set", "sip.cube_mesh.w=3", "--set", "sip.cube_mesh.h=1"]
+    done = run(*ccl_file(tmp_path, NEVER_PS), *flags, "--no-verify-data")
+    assert done.document["status"] == "ok"
+    packets = sum(each["packets_sent"] for each in done.document["ranks"])
+    assert packets > 2 * 12 * 3 * sips * (sips - 1), "of a message and its credit, some are sent on"
+    assert len(watched.slacks) == packets
+    assert min(watched.slacks) == 0
+
+
+THROUGH = """
+TOPO_NAME_TO_KIND = {"mesh_2d_no_wrap": 2}
+
+def kernel_args(world_size, n_elem, system):
+    return n_elem, system.n_cubes
+
+def neighbors(rank, world_size, built_in, system):
+    sip, cube = divmod(rank, system.n_cubes)
+    if cube == 0 and sip < 2:
+        return {"near": (1 - sip) * system.n_cubes}
+    return {"far": (2 - sip) * system.n_cubes + 1} if cube == 1 and sip != 1 else {}
+
+def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
+    cube = tl.program_id(1)
+    way = "near" if cube == 0 and sip_rank < 2 else "far" if cube == 1 and sip_rank != 1 else None
+    lengths = [1 + turn // 2 % 2 * turn * 37 % n_elem for turn in range(30 if way else 0)]
+    for tile in [tl.load(t_ptr + cube * n_elem * 2, length) for length in lengths]:
+        length = tile.shape[0]
+        tl.send(way, tile)
+        tl.recv(way, length, "f16")
+"""
+
+
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
+def test_so_does_who_promises_while_others_pass_through_him(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    """The middle one of three sends to the first alone, and is on the way of what the first and the last exchange."""
+    watched = Watched(monkeypatch)
+    flags = ["--topology", "mesh_2d_no_wrap", "--sips", 3, "--shape", "3x1", "--link", link, "--n-elem", 1200]
+    flags += ["--set", "sip.cube_mesh.w=3", "--set", "sip.cube_mesh.h=1", "--no-verify-data"]
+    done = run(*ccl_file(tmp_path, THROUGH), *flags)
+    assert done.document["status"] == "ok"
+    assert done.prepared.plan.egress_ps == [0, TO_W, 0]
+    # Three pairs of hops: the near one, and the far one twice; and the credits, which go straight.
+    assert len(watched.slacks) == 30 * (2 + 4) + 30 * (2 + 2)
+    # The lookahead is of a message of one byte; the least here has two, which UCIe rounds up to a flit like that one.
+    assert min(watched.slacks) == {"ucie": 0, "ethernet_100g": ps(1 / 12.5)}[link]
+    assert max(watched.gains) == TO_W
+
+
+# --- what the broker makes of them ----------------------------------------------------------------------------
+
+
+def told(next_ps=None, held_ps=None, sent=(), taken=(), promise_ps=None) -> Report:
+    return Report(0, next_ps, held_ps, sent, taken, 0, promise_ps)
+
+
+@pytest.mark.parametrize(
+    ("next_ps", "held_ps", "flight_ps", "promise_ps", "next_send_bound_ps"),
+    [
+        (5, None, None, 1000, 1000),
+        (5, 40, None, 1000, 47),
+        (5, None, 60, 1000, 67),
+        (5, 40, 60, 1000, 47),
+        (5, 60, 40, 1000, 47),
+        (5, 40, 60, 43, 43),
+        (5, None, 60, 66, 66),
+        (5, 3, None, 1000, 10),
+        (45, 40, None, 1000, 47),
+        (None, None, 60, MAX_PS, 67),
+        (None, 40, None, MAX_PS, 47),
+        (5, 40, 60, 4, 5),
+        (45, 40, None, 0, 40),
+        (45, None, 39, 0, 39),
+        (5, 40, 60, None, 5),
+        (45, 60, 40, None, 40),
+        (5, None, None, MAX_PS, None),
+        (None, None, None, MAX_PS, None),
+    ],
+)
+def test_what_is_sent_next_by_hand(
+    next_ps: int | None,
+    held_ps: int | None,
+    flight_ps: int | None,
+    promise_ps: int | None,
+    next_send_bound_ps: int | None,
+) -> None:
+    """X = max(N, min(P, held + R, flight + R)) with R = 7, and N without a promise; while it runs and before."""
+    channels = [Channel(0, 1, 1, "a"), Channel(1, 2, 10, "b"), Channel(3, 1, 1, "keeps it")]
+    for keeps_ps in (0, 10**6):
+        sync = TimeSync(4, channels, [0, 7, 0, 0])
+        sync.report(0, told(sent=() if flight_ps is None else ((1, 1, flight_ps),)))
+        sync.report(1, told(next_ps, held_ps, promise_ps=promise_ps))
+        sync.report(3, told(next_ps=keeps_ps, promise_ps=MAX_PS))
+        sync.report(2, told())
+        assert sync.bound(2) == (None if next_send_bound_ps is None else Bound(1, next_send_bound_ps, 10, ["b"]))
+        assert sync.horizon_ps(2) == (None if next_send_bound_ps is None else next_send_bound_ps + 10)
+
+
+def test_a_chain_takes_the_reactions_of_those_between_its_ends() -> None:
+    channels = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b"), Channel(2, 0, 40, "c")]
+    sync = TimeSync(3, channels, [1000, 300, 7000])
+    sync.report(1, told(promise_ps=MAX_PS))
+    sync.report(2, told(promise_ps=MAX_PS))
+    assert sync.report(0, told(next_ps=5)) == [(0, Grant(5 + 10 + 300 + 20 + 7000 + 40, ()))]
+    assert sync.bound(1) == Bound(0, 5, 10, ["a"])
+    assert sync.bound(2) == Bound(0, 5, 330, ["a", "b"])
+    assert sync.bound(0) == Bound(0, 5, 7370, ["a", "b", "c"])
+
+
+def test_a_reaction_of_a_sip_that_runs_counts_from_what_is_on_its_way() -> None:
+    sync = TimeSync(3, [Channel(0, 1, 10, "a"), Channel(1, 2, 10, "b")], [0, 30, 0])
+    sync.report(0, told(next_ps=0))
+    sync.report(1, told(next_ps=1, promise_ps=500))
+    assert sync.report(2, told(next_ps=60)) == [(0, Grant(None, ())), (1, Grant(10, ()))], "2 by 0 by way of 1 at 50"
+    assert sync.report(0, told(next_ps=300, sent=((1, 1, 45),))) == [(0, Grant(None, ())), (2, Grant(85, ()))]
+    assert sync.is_running(1)
+    assert sync.bound(2) == Bound(1, 75, 10, ["b"])
+    assert sync.report(1, told(next_ps=11, held_ps=45, taken=((0, 1),), promise_ps=70)) == [(1, Grant(310, ()))]
+    assert sync.bound(2) == Bound(1, 70, 10, ["b"])

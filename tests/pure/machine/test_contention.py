@@ -1,0 +1,161 @@
+"""Shared edges of real SIPs: what an edge carries, what each flow gets of it, and how waits grow with the load.
+
+The traffic and its figures are those of ``scripts/bench_fabric.py``, which prints what is asserted here.
+"""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hardware import config
+from plain_fabric import Journey, travel
+from witness import ClaimWitness, Witness, check_lane
+
+import sipsim.noc.fabric
+from sipsim.noc.graph import PORTS, Node, Route
+from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
+from sipsim.system.system import System
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+import bench_fabric
+
+EQUAL = Arbitration(256, (1, 1))
+
+# --- a mesh under load ----------------------------------------------------------------------------------------
+
+CYCLES = 2000
+
+
+@pytest.mark.parametrize("arbitration", [None, EQUAL], ids=["one queue", "channels"])
+def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(arbitration: Arbitration | None) -> None:
+    """Uniform random single flits on 4x4 routers: at 0.4, 0.6 and 0.8 a node and cycle they wait 0.51, 1.16 and 3.13
+    cycles on an ideal mesh, measured apart; more than a fifth off is wrong.
+
+    Planted: the whole route claimed at its start; a flit that holds an edge for half its drain, and for twice.
+    """
+    mesh = bench_fabric.Mesh()
+    for load, cycles in bench_fabric.IDEAL_CYCLES.items():
+        assert mesh.wait_cycles(load, CYCLES, 1, arbitration) == pytest.approx(cycles, rel=0.2)
+
+
+# --- shares ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arbitration", [None, EQUAL], ids=["one queue", "channels"])
+@pytest.mark.parametrize("pes", [(0, 4), (0, 1, 2, 4)], ids=len)
+def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitration: Arbitration | None) -> None:
+    """From different PEs of a cube to the next. Planted: ties to the same PE; the newest train first."""
+    got = bench_fabric.shares([(pe, COMM) for pe in pes], arbitration)
+    assert got == [pytest.approx(1 / len(pes), rel=0.02)] * len(pes)
+
+
+@pytest.mark.parametrize("nbytes", [256, 1000, 4096])
+@pytest.mark.parametrize(
+    ("weights", "wanted"), [((1, 1), 0.5), ((4, 1), 0.8), ((2, 8), 0.2), ((4, 1, 5), 0.8), ((1, 1, 0), 0.5)]
+)
+def test_channels_share_an_edge_by_their_weights(weights: tuple[int, ...], wanted: float, nbytes: int) -> None:
+    """Whatever the length of the messages; a third channel that sends nothing takes nothing. Planted: a train a turn;
+    weights of one; turns kept for an idle channel.
+    """
+    arbitration = Arbitration(256 if nbytes != 1000 else 125, weights)
+    got = bench_fabric.shares([(0, COMPUTE), (4, COMM)], arbitration, nbytes, window=64 if nbytes < 4096 else 8)
+    assert got == [pytest.approx(wanted, rel=0.02), pytest.approx(1 - wanted, rel=0.02)]
+
+
+@pytest.mark.parametrize("chunk_bytes", [64, 256, 1024])
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_short_message_waits_no_more_than_a_turn_an_edge(chunk_bytes: int, turns: int) -> None:
+    """64 B behind 256 KiB on the same way: it waits once, for the rest of a turn, and not at all for the train; with a
+    smaller chunk it waits less. Planted: one queue; a turn waited for on every edge.
+    """
+    graph = System(config(bench_fabric.PAIR)).graph
+    route = graph.route(Node("pe", 0, 0), Node("pe", 1, 0))
+    turn_ps = turns * route.drain_ps(chunk_bytes)
+    waits = [
+        bench_fabric.message_ps(route, Arbitration(chunk_bytes, (turns, 1)), 10**6 + at, 2**18, 64)
+        - route.latency_ps(64)
+        for at in range(0, turn_ps, max(turn_ps // 7, 1))
+    ]
+    assert max(waits) <= turn_ps
+    assert max(waits) >= turn_ps / 2
+    assert bench_fabric.message_ps(route, None, 10**6, 2**18, 64) > 3 * 10**6
+
+
+# --- what an edge carries -------------------------------------------------------------------------------------
+
+SIZES = (16, 64, 256, 1000, 4096, 9000)
+UNLIKE = {"ucie_port.bandwidth_GBps": 32, "io_port.bandwidth_GBps": 100, "hbm.bandwidth_GBps": 48}
+
+
+def real_system(unlike: bool) -> System:
+    mesh = {"sip.cube_mesh": {"w": 2, "h": 2}, "system.sips.count": 4, "system.sips.topology": "torus_2d"}
+    return System(config({**mesh, **(UNLIKE if unlike else {})}))
+
+
+def real_traffic(system: System, seed: int, arbitration: Arbitration) -> list[Journey]:
+    """DMA and messages between PEs and memories, out over links, in from them and in transit."""
+    rng = random.Random(seed)
+    journeys = []
+    for start in sorted(rng.randrange(400_000) for _ in range(rng.randint(5, 25))):
+        nbytes, vc = rng.choice(SIZES), rng.randrange(len(arbitration.weights))
+        route, leaves, comes = real_route(rng, system)
+        lead = system.link.latency_ps + system.link.last_chunk_ps(nbytes, arbitration.chunk_bytes) if leaves else 0
+        span = system.link.drain_ps(nbytes) if comes else 0
+        delay = 0 if comes else rng.choice((0, 1000))
+        journeys.append(Journey(max(start, span), route, nbytes, delay, span, lead, vc))
+    return sorted(journeys, key=lambda journey: journey.start_ps)
+
+
+def real_route(rng: random.Random, system: System) -> tuple[Route, bool, bool]:
+    """A route, whether it leaves the SIP, and whether it begins at a port."""
+    port, *others = rng.sample(PORTS, 2)
+    src, dst = Node("pe", rng.randrange(4), rng.randrange(8)), Node("pe", rng.randrange(4), rng.randrange(8))
+    way = rng.randrange(6)
+    if way == 0:
+        return system.leaving(src, port), True, False
+    if way == 1:
+        return system.leaving(Node("io", -1, port), others[0]), True, True
+    if way == 2:
+        return system.graph.route(Node("io", -1, port), dst), False, True
+    if way == 3 or src == dst:
+        return system.graph.route(src, Node("hbm", rng.randrange(4), rng.randrange(8))), False, False
+    return system.graph.route(src, dst), False, False
+
+
+@pytest.mark.parametrize("unlike", [False, True], ids=["equal edges", "unlike edges"])
+def test_edges_of_a_sip_carry_no_more_than_their_bandwidth(unlike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without channels, over any interval; and all else that the witnesses check. What is told as a last chunk
+    starts on a link is what happens. Planted: those of ``test_fabric`` and ``test_virtual_channels``.
+    """
+    system = real_system(unlike)
+    for seed in range(150):
+        arbitration = Arbitration((64, 256, 1000)[seed % 3], ((1, 1), (4, 1), (1, 2, 0))[seed // 3 % 3])
+        journeys = real_traffic(system, seed, arbitration)
+        witness = Witness(monkeypatch)
+        ends, fabric, _ = travel(journeys, arbitration=arbitration)
+        monkeypatch.undo()
+        witness.check(fabric, journeys, ends)
+        claims = ClaimWitness()
+        monkeypatch.setattr(sipsim.noc.fabric, "_claim", claims.claim)
+        travel(journeys)
+        monkeypatch.undo()
+        for taken in claims.taken():
+            check_lane(taken)
+
+
+# --- the bench ------------------------------------------------------------------------------------------------
+
+
+def test_the_bench_prints_and_writes_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row a load, a set of flows, and a route; a message is quicker with channels. Planted: rows not written."""
+    monkeypatch.setattr(sys, "argv", ["bench_fabric", "--cycles", "50", "--json", str(tmp_path / "rows.json")])
+    monkeypatch.setattr(bench_fabric, "SHARES", bench_fabric.SHARES[:1])
+    assert bench_fabric.main() == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["what"] for row in rows] == ["wait"] * 3 + ["share"] + ["message"] * 2
+    assert all(row["alone_ns"] < row["channels_ns"] < row["one_queue_ns"] for row in rows if row["what"] == "message")
+    assert "between cubes" in capsys.readouterr().out

@@ -1,0 +1,192 @@
+"""What a run is told to have come to: first cause first, partial or whole, and the exit code.
+
+Seen to fail with these bugs planted: a later failure that replaces the first, a partial answer that counts as a
+whole one, only one rank's wrong numbers told, an exit code of 0 for a run that failed.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from outcomes import rank_outcome, record
+
+from broker.ids import PROTOCOL
+from broker.wire import Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, ToLauncher
+from launcher.hosts.run_loop import _Loop
+from launcher.report.outcome import Outcome, RunError
+from sipsim.ccl.diagnostics import SipDump
+from sipsim.errors import ERROR_KINDS, AhbmError
+from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
+
+RUN = record(iters=1, start_ps=0, end_ps=1000)
+
+
+def told(rank: int, *runs: RunRecord) -> RankOutcome:
+    return rank_outcome(rank, sim_end_ps=1000, runs=runs)
+
+
+def result(rank: int, *runs: RunRecord, partial: bool = False) -> RankResult:
+    return RankResult(rank, to_bytes(told(rank, *runs)), partial)
+
+
+def wrong(elements: int, first: str) -> RunRecord:
+    return msgspec.structs.replace(RUN, wrong=elements, first_wrong=first)
+
+
+def outcome(*messages: object, size: int = 2) -> Outcome:
+    made = Outcome(size)
+    for message in messages:
+        made.note(message)
+    return made
+
+
+class TestAGoodRun:
+    def test_it_is_complete_when_every_rank_has_answered(self) -> None:
+        one = outcome(RunStarted(), result(1, RUN))
+        assert (one.complete, one.finished) == (False, False)
+        both = outcome(result(1, RUN), result(0, RUN), Finished(4, 3, 2, 1))
+        assert (both.complete, both.finished, both.cut_short) == (True, True, False)
+        assert (both.status, both.exit_code, both.error) == ("ok", 0, None)
+        assert both.ranks == {0: told(0, RUN), 1: told(1, RUN)}
+
+    def test_a_status_moves_the_clock_only(self) -> None:
+        seen = outcome(Status(2, 77, 5))
+        assert (seen.now_ps, seen.status, seen.finished) == (77, "ok", False)
+
+
+class TestFailures:
+    def test_the_first_cause_stays(self) -> None:
+        seen = outcome(RankFailed(1, "exception", "first", "trace", 5), RankFailed(0, "KernelError", "second", "", 3))
+        seen.fail(RunError("process_died", 0, "third"))
+        assert (seen.error.kind, seen.error.rank, seen.error.message, seen.error.detail) == (
+            "exception",
+            1,
+            "first",
+            "trace",
+        )
+        assert (seen.status, seen.exit_code) == ("failed", 5)
+
+    def test_a_partial_answer_makes_the_run_one(self) -> None:
+        seen = outcome(result(0, RUN), result(1, RUN, partial=True))
+        assert (seen.complete, seen.cut_short) == (True, True)
+
+    def test_a_deadlock_is_explained(self) -> None:
+        dumps = tuple(msgspec.json.encode(SipDump(rank, 1000, (), ())) for rank in range(2))
+        seen = outcome(Deadlock(dumps))
+        assert (seen.error.kind, seen.error.rank, seen.exit_code) == ("IpcqDeadlock", None, 3)
+        assert "nothing can happen any more, at 1.000 ns" in seen.error.message
+
+    @pytest.mark.parametrize(
+        ("kind", "status", "code"),
+        [("timeout", "interrupted", 124), ("interrupted", "interrupted", 130), ("terminated", "interrupted", 143)],
+    )
+    def test_an_interruption(self, kind: str, status: str, code: int) -> None:
+        seen = Outcome(1)
+        seen.fail(RunError(kind, None, "stop"))
+        assert (seen.status, seen.exit_code) == (status, code)
+
+
+class TestWrongNumbers:
+    def test_every_rank_that_has_some_is_told(self) -> None:
+        seen = outcome(result(2, wrong(3, "first wrong at [0, 1]: expected 2, got 3")), result(1, RUN), size=3)
+        seen.note(result(0, RUN, wrong(1, "first wrong at [4, 4]: expected 0, got 9")))
+        seen.note_wrong()
+        assert (seen.error.kind, seen.error.rank, seen.exit_code) == ("wrong_numbers", 0, 1)
+        assert seen.error.message == "rank 0: 1 wrong; first wrong at [4, 4]: expected 0, got 9"
+        assert seen.error.detail == "rank 2: 3 wrong; first wrong at [0, 1]: expected 2, got 3"
+
+    @pytest.mark.parametrize("count", [0, None])
+    def test_none(self, count: int | None) -> None:
+        seen = outcome(result(0, msgspec.structs.replace(RUN, wrong=count)))
+        seen.note_wrong()
+        assert seen.error is None
+
+    def test_they_do_not_hide_an_earlier_failure(self) -> None:
+        seen = outcome(RankFailed(1, "exception", "first", "", 5), result(0, wrong(3, "x")))
+        seen.note_wrong()
+        assert seen.error.kind == "exception"
+
+
+class TestKinds:
+    def test_exit_codes_are_those_that_are_documented(self) -> None:
+        assert {
+            code: sorted(kind for kind, its in ERROR_KINDS.items() if its == code) for code in ERROR_KINDS.values()
+        } == {
+            1: ["wrong_numbers"],
+            2: ["config", "refused"],
+            3: [
+                "InvariantViolation",
+                "IpcqDeadlock",
+                "IpcqInvalidDirection",
+                "IpcqMessageTooLarge",
+                "IpcqTypeMismatch",
+                "KernelError",
+                "MemoryAccessError",
+            ],
+            4: [
+                "agent_failed",
+                "host_lost",
+                "hung",
+                "internal",
+                "lost_packet",
+                "nondeterministic",
+                "not_joined",
+                "not_kept",
+                "peer_lost",
+                "process_died",
+            ],
+            5: ["exception"],
+            124: ["timeout"],
+            130: ["interrupted"],
+            143: ["terminated"],
+        }
+
+    def test_every_error_that_can_be_raised_has_one(self) -> None:
+        def below(cls: type[AhbmError]) -> list[type[AhbmError]]:
+            return [cls, *(found for sub in cls.__subclasses__() for found in below(sub))]
+
+        raised = [cls for cls in below(AhbmError) if not cls.__subclasses__()]
+        assert len(raised) >= 8
+        for cls in raised:
+            assert ERROR_KINDS[cls.kind] == cls.exit_code
+
+
+class TestWhatCannotBeBelieved:
+    """Planted: each check of ``Outcome.note`` left out; it ended in a traceback, or with a rank too few."""
+
+    def noted(self, message: ToLauncher) -> RunError:
+        outcome = Outcome(2)
+        outcome.note(message)
+        assert outcome.error is not None
+        assert outcome.exit_code
+        assert not outcome.ranks
+        return outcome.error
+
+    @pytest.mark.parametrize("blob", [b"", b"{}", b"\xff", b"[" * 100_000])
+    def test_a_result_that_is_none(self, blob: bytes) -> None:
+        error = self.noted(RankResult(1, blob, False))
+        assert (error.kind, error.rank) == ("internal", 1)
+        assert error.message.startswith("what rank 1 told at its end is not the outcome of a rank: ")
+
+    @pytest.mark.parametrize(("sender", "rank"), [(1, 0), (2, 2), (4095, 4095)])
+    def test_a_result_of_another(self, sender: int, rank: int) -> None:
+        error = self.noted(RankResult(sender, to_bytes(rank_outcome(rank)), False))
+        assert error.message == f"rank {sender} of 2 told at its end what rank {rank} did"
+
+    def test_a_kind_of_failure_that_is_none(self) -> None:
+        assert self.noted(RankFailed(0, "no such kind", "m", "", 1)).kind == "internal"
+
+    def test_a_dump_that_is_none(self) -> None:
+        error = self.noted(Deadlock((b"", b"{}")))
+        assert error.kind == "IpcqDeadlock"
+        assert "who waits for whom cannot be told, for a SIP told what is not the dump of a SIP: " in error.message
+
+    def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
+        told: list[str] = []
+        outcome = Outcome(2)
+        loop: Any = SimpleNamespace(outcome=outcome, _supervisor=SimpleNamespace(failed=lambda: told.append("failed")))
+        _Loop._hear(loop, b"\xc1")
+        assert outcome.error is not None
+        assert outcome.error.message.startswith(f"what the broker said is not a message of protocol {PROTOCOL}: ")
+        assert told == ["failed"]

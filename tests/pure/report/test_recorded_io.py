@@ -1,0 +1,63 @@
+"""What ranks left for the check of their data is read without trust: a bad file fails the run, by name.
+
+Seen to fail with these bugs planted: files taken as they are; a difference in shape let through to the user; any
+dtype taken; a file that is not there.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from outcomes import rank_outcome, record
+
+from launcher.report.outcome import Outcome
+from launcher.report.recorded_io import check_recorded_io
+
+
+def left(folder: Path, **spoilt: Any) -> Outcome:
+    """Two ranks that added their data up, with some files written otherwise: an array, bytes, or None for none."""
+    outcome = Outcome(2)
+    for rank in (0, 1):
+        outcome.ranks[rank] = rank_outcome(rank, record(wrong=None))
+        np.save(folder / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, "<f2"))
+        np.save(folder / f"0-{rank}-out.npy", np.full((2, 4), 3, "<f2"))
+    for name, what in spoilt.items():
+        path = folder / f"0-{name[-1]}-{name[:-1]}.npy"
+        if what is None:
+            path.unlink()
+        elif isinstance(what, bytes):
+            path.write_bytes(what)
+        else:
+            np.save(path, what)
+    algorithm = SimpleNamespace(name="a", reference=lambda inputs, _system: [sum(inputs)] * 2)
+    plan: Any = SimpleNamespace(algorithm=algorithm, system=SimpleNamespace(n_sips=2))
+    check_recorded_io(outcome, plan, str(folder))
+    return outcome
+
+
+def test_what_is_right_and_what_is_wrong(tmp_path: Path) -> None:
+    assert [rank.runs[0].wrong for rank in left(tmp_path).ranks.values()] == [0, 0]
+    outcome = left(tmp_path, out1=np.array([[3, 3, 3, 4], [3, 3, 3, 3]], "<f2"))
+    assert outcome.error is None
+    assert [rank.runs[0].wrong for rank in outcome.ranks.values()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "rank", "why"),
+    [
+        ({"in1": b""}, 1, "what rank 1 left for checking its data cannot be read: 0-1-in.npy: "),
+        ({"out0": b"PK\x03\x04" + bytes(99)}, 0, "0-0-out.npy: "),
+        ({"out1": b"\x93NUMPY\x01\x00\x04\x00{'a'"}, 1, "0-1-out.npy: "),
+        ({"out1": np.zeros((2, 4), "V8")}, 1, "its elements are |V8"),
+        ({"out0": np.zeros((3, 5), "<f2")}, 0, "the data of rank 0 cannot be checked: "),
+        ({"in0": None}, 0, "what rank 0 left for checking its data has not come back from its host"),
+    ],
+)
+def test_a_file_that_cannot_be_checked(tmp_path: Path, spoilt: dict[str, Any], rank: int, why: str) -> None:
+    error = left(tmp_path, **spoilt).error
+    assert error is not None
+    assert (error.kind, error.rank) == ("agent_failed", rank)
+    assert why in error.message
+    assert error.message.endswith("; run again, or with --no-verify-data")

@@ -1,0 +1,397 @@
+"""The rules of the source tree, read from the sources: who imports whom, sizes, docstrings, clocks, names.
+
+Every rule is a function from the root of a tree to the violations in it. Each is run on this checkout, where
+it must find none, and on a small sound tree into which one violation is planted, which it must find.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+LAYERS = ("launcher", "sipsim", "broker")
+"""Top to bottom: a package imports itself and those to its right."""
+SIPSIM_TAKES = re.compile(r"broker\.(ids|wire|security\.keys|sync\.colocation|mail)(\.|$)")
+IMPORTERS = {"importlib.import_module", "import_module", "__import__"}
+BROKER_NEVER = {"simpy", "greenlet", "numpy"}
+
+FILE_LINES = 400
+FUNCTION_LINES = 50
+"""Both are the first forbidden count; a function's docstring counts, its decorators do not."""
+
+TOP_LEVEL = re.compile(
+    r"broker|sipsim|launcher|configs|tests|scripts|docs|\.ci|\.gitignore"
+    r"|pyproject\.toml|README\.md|ARCHITECTURE\.md|LICENSE|constraints[\w-]*\.txt"
+)
+
+SLEEPS = {"time.sleep", "asyncio.sleep"}
+# To save and restore a user's generator (getstate, setstate) is not to draw from it.
+WALL_CLOCKS = re.compile(
+    r"time\.(time|time_ns|localtime|gmtime|ctime|asctime|strftime)|datetime\.(datetime|date)\.(now|utcnow|today)"
+    r"|uuid\.uuid[14]|os\.urandom|random\.(?!(Random|getstate|setstate)$)\w+"
+    r"|numpy\.random\.(?!(default_rng|Generator|PCG64|SeedSequence|RandomState|get_state|set_state)$)\w+"
+)
+JUMPING_CLOCKS = re.compile(
+    r"time\.(time|time_ns|localtime|gmtime|CLOCK_REALTIME)|datetime\.(datetime|date)\.(now|utcnow|today)"
+)
+SEEDED = {"random.Random"} | {
+    f"numpy.random.{name}" for name in ("default_rng", "PCG64", "RandomState", "SeedSequence")
+}
+"""Chance with a seed. Without an argument they take one from the machine."""
+HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
+# sockets: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
+MAY_READ_HOST_CLOCK = re.compile(
+    r"(.*/)?(process|client|sip_node|resources|sockets|secure_zmq|inject|packet_log|\w*_mail)\.py"
+    r"|sipsim/host/.*|launcher/.*"
+)
+
+Rule = Callable[[Path], list[str]]
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def sources(root: Path, *folders: str) -> Iterator[tuple[str, ast.Module, str]]:
+    """Each Python file below ``folders``: its path from ``root``, its tree and its text."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            yield path.relative_to(root).as_posix(), ast.parse(text, str(path)), text
+
+
+def imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of all that a file imports: inside functions, relative and by a literal name, too."""
+    package = where.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+            yield from ((node.lineno, str(arg.value)) for arg in node.args[:1] if isinstance(arg, ast.Constant))
+
+
+def names_used(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """Each name or attribute that stands for something imported, with its full dotted name."""
+    full: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                name = alias.name if alias.asname else alias.name.split(".")[0]
+                full[alias.asname or name] = name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            full.update((a.asname or a.name, f"{node.module}.{a.name}") for a in node.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            if first in full:
+                yield node, f"{full[first]}.{rest}" if rest else full[first]
+
+
+# --- the rules ------------------------------------------------------------------------------------------------
+
+
+def imports_go_one_way(root: Path) -> list[str]:
+    """launcher -> sipsim -> broker; sipsim takes messages and mail alone, the broker knows no simulation."""
+    found = []
+    for rank, layer in enumerate(LAYERS):
+        for where, tree, _ in sources(root, layer):
+            for line, name in imports(where, tree):
+                top = name.split(".")[0]
+                if (
+                    top in LAYERS[:rank]
+                    or (layer == "sipsim" and top == "broker" and not SIPSIM_TAKES.match(name))
+                    or (layer == "broker" and top in BROKER_NEVER)
+                ):
+                    found.append(f"{where}:{line} imports {name}")
+    return found
+
+
+def files_and_functions_are_small(root: Path) -> list[str]:
+    """Files and functions stay below their limits."""
+    found = []
+    for where, tree, text in sources(root, *LAYERS):
+        if (lines := len(text.splitlines())) >= FILE_LINES:
+            found.append(f"{where} has {lines} lines")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines >= FUNCTION_LINES:
+                    found.append(f"{where}:{node.lineno} {node.name} has {lines} lines")
+    return found
+
+
+def public_things_have_docstrings(root: Path) -> list[str]:
+    """Every module, and every class and function at its top whose name has no leading underscore."""
+    found = []
+    for where, tree, _ in sources(root, *LAYERS):
+        if not ast.get_docstring(tree):
+            found.append(f"{where} has no docstring")
+        for node in ast.iter_child_nodes(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            if not node.name.startswith("_") and not ast.get_docstring(node):
+                found.append(f"{where}:{node.lineno} {node.name} has no docstring")
+    return found
+
+
+def top_level_is_fixed(root: Path) -> list[str]:
+    """git tracks nothing at the top but the entries of the design. Before a first commit: all not ignored."""
+    tracked = _git(root, "ls-files") or _git(root, "ls-files", "--others", "--exclude-standard")
+    tops = sorted({name.split("/")[0] for name in tracked})
+    if not tops:
+        return ["no file is tracked"]
+    return [f"{top} at the top level" for top in tops if not TOP_LEVEL.fullmatch(top)]
+
+
+def _git(root: Path, *args: str) -> list[str]:
+    # The owner of a checkout need not be who tests it; and under a git hook the environment names a repository.
+    command = ["git", "-c", "safe.directory=*", "-c", "core.quotePath=off", "-C", str(root), *args]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environ).stdout.splitlines()
+
+
+def version_is_the_same(root: Path) -> list[str]:
+    """``sipsim.VERSION`` is the version in pyproject.toml."""
+    wanted = _project(root)["version"]
+    values = [
+        ast.literal_eval(node.value)
+        for node in ast.parse((root / "sipsim/__init__.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VERSION"
+    ]
+    return [] if values == [wanted] else [f"sipsim.VERSION is {values}, pyproject.toml says {wanted}"]
+
+
+def pins_match_the_project(root: Path) -> list[str]:
+    """constraints-oldest.txt holds the lower bounds, constraints.txt one plain pin for each requirement."""
+    project, pins = _project(root), _pins(root, "constraints.txt")
+    bounds = {_key(line.replace(">=", "==")) for line in project["dependencies"]}
+    differ = bounds ^ set(_pins(root, "constraints-oldest.txt"))
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    wanted += _pyproject(root)["build-system"]["requires"]
+    lacks = {_key(line).split(">=")[0] for line in wanted} - {pin.split("==")[0] for pin in pins}
+    return [
+        *(f"constraints-oldest.txt: {pin} is only there or only in pyproject.toml" for pin in sorted(differ)),
+        *(f"constraints.txt: {pin!r} is no plain pin" for pin in pins if not re.fullmatch(r"[\w-]+==[\w.]+", pin)),
+        *(f"constraints.txt lacks {name}" for name in sorted(lacks)),
+    ]
+
+
+def _pyproject(root: Path) -> dict:
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def _project(root: Path) -> dict:
+    return _pyproject(root)["project"]
+
+
+def _key(requirement: str) -> str:
+    name, *rest = re.split(r"([=<>~!])", requirement.replace(" ", ""), maxsplit=1)
+    return re.sub(r"[-_.]+", "-", name).lower() + "".join(rest)
+
+
+def _pins(root: Path, name: str) -> list[str]:
+    lines = (line.strip() for line in (root / name).read_text(encoding="utf-8").splitlines())
+    return [_key(line) for line in lines if line and not line.startswith("#")]
+
+
+def no_test_sleeps(root: Path) -> list[str]:
+    """No test waits for time to pass."""
+    return [
+        f"{where}:{node.lineno} uses {name}"
+        for where, tree, _ in sources(root, "tests")
+        for node, name in names_used(tree)
+        if name in SLEEPS
+    ]
+
+
+def nothing_depends_on_clock_or_chance(root: Path) -> list[str]:
+    """sipsim and broker take no wall time and no chance without a seed; a host's clock only where it waits."""
+    found = []
+    for where, tree, _ in sources(root, "sipsim", "broker"):
+        bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
+        for node, name in names_used(tree):
+            if (
+                WALL_CLOCKS.fullmatch(name)
+                or (name in SEEDED and id(node) in bare)
+                or (HOST_CLOCKS.fullmatch(name) and not MAY_READ_HOST_CLOCK.fullmatch(where))
+            ):
+                found.append(f"{where}:{node.lineno} uses {name}")
+        found += [f"{where}:{line} uses hash()" for line in _hash_calls(tree)]
+    return found
+
+
+def no_deadline_is_of_wall_time(root: Path) -> list[str]:
+    """A jump of the wall clock ends nobody: what the launcher counts time by is monotonic."""
+    return [
+        f"{where}:{node.lineno} uses {name}"
+        for where, tree, _ in sources(root, *LAYERS)
+        for node, name in names_used(tree)
+        if JUMPING_CLOCKS.fullmatch(name)
+    ]
+
+
+def _hash_calls(tree: ast.AST) -> Iterator[int]:
+    """Calls of the built-in, whose value for text differs from run to run. ``__hash__`` has a right to it."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hash":
+            yield node.lineno
+        yield from _hash_calls(node)
+
+
+def architecture_names_every_file(root: Path) -> list[str]:
+    """Each package file but ``__init__.py`` is named in ARCHITECTURE.md, and each path named there exists."""
+    page = root / "ARCHITECTURE.md"
+    if not page.is_file():
+        return ["ARCHITECTURE.md is missing"]
+    named = set(re.findall(rf"(?<![\w/.])(?:{'|'.join(LAYERS)})/[\w/]+\.py\b", page.read_text(encoding="utf-8")))
+    there = {where for where, _, _ in sources(root, *LAYERS)}
+    wanted = {where for where in there if not where.endswith("/__init__.py")}
+    return [f"ARCHITECTURE.md names {path}, which does not exist" for path in sorted(named - there)] + [
+        f"ARCHITECTURE.md does not name {path}" for path in sorted(wanted - named)
+    ]
+
+
+# --- planted violations ---------------------------------------------------------------------------------------
+
+DOC = '"""Doc."""\n'
+
+SOUND = {
+    "pyproject.toml": """
+        [build-system]
+        requires = ["builder>=1"]
+        [project]
+        version = "1.2"
+        dependencies = ["Some_Lib>=3.1"]
+        [project.optional-dependencies]
+        test = ["tester>=8"]
+        """,
+    "constraints.txt": "# made\nbuilder==2\nsome.lib==4.0\ntester==9.1\n",
+    "constraints-oldest.txt": "some-lib==3.1\n",
+    "README.md": "",
+    "ARCHITECTURE.md": "broker/wire.py what\nbroker/mail/peer_mail.py\nsipsim/a.py\nsipsim/host/api.py\n"
+    "launcher/cli.py\n",
+    "broker/__init__.py": DOC,
+    "broker/wire.py": DOC + "import random as r\nX = r.Random(7)\nclass _P:\n def __hash__(self):\n  return hash(1)\n",
+    "broker/mail/peer_mail.py": DOC + "import time\nfrom broker import wire\nSTART_S = time.monotonic()\n",
+    "sipsim/__init__.py": DOC + 'VERSION = "1.2"\n',
+    "sipsim/a.py": DOC + "import simpy\nfrom broker.wire import Packet\nfrom broker.mail import peer_mail, streams\n",
+    "sipsim/host/api.py": DOC + "from .. import a\nfrom time import perf_counter\nS = perf_counter()\n",
+    "launcher/cli.py": DOC + "import time\nfrom broker import hub\nfrom sipsim import a\nNOW = time.monotonic()\n",
+    "tests/pure/test_a.py": "import time\nNOW = time.monotonic()\n",
+}
+
+LONG_METHOD = "class _C:\n  def f(self):\n" + "    pass\n" * (FUNCTION_LINES - 1)
+
+PLANTED: list[tuple[Rule, str, str]] = [
+    (imports_go_one_way, "broker/wire.py", DOC + "import sipsim.a\n"),
+    (imports_go_one_way, "broker/wire.py", DOC + "def _f():\n    from launcher import cli\n"),
+    (imports_go_one_way, "broker/wire.py", DOC + "import simpy.events\n"),
+    (imports_go_one_way, "broker/wire.py", DOC + "from greenlet import greenlet\n"),
+    (imports_go_one_way, "broker/wire.py", DOC + "import numpy as np\n"),
+    (imports_go_one_way, "broker/wire.py", DOC + "from importlib import import_module\nimport_module('sipsim.a')\n"),
+    (imports_go_one_way, "sipsim/a.py", DOC + "from launcher.cli.launch import main\n"),
+    (imports_go_one_way, "sipsim/a.py", DOC + "from broker import wire, timesync\n"),
+    (imports_go_one_way, "sipsim/a.py", DOC + "from broker.hub import Hub\n"),
+    (imports_go_one_way, "sipsim/a.py", DOC + "import broker\n"),
+    (imports_go_one_way, "sipsim/host/api.py", DOC + "from ...launcher import cli\n"),
+    (files_and_functions_are_small, "sipsim/a.py", DOC + "X = 1\n" * (FILE_LINES - 1)),
+    (files_and_functions_are_small, "broker/wire.py", DOC + LONG_METHOD),
+    (public_things_have_docstrings, "launcher/cli.py", "X = 1\n"),
+    (public_things_have_docstrings, "broker/__init__.py", ""),
+    (public_things_have_docstrings, "sipsim/a.py", DOC + "def f():\n    pass\n"),
+    (public_things_have_docstrings, "sipsim/a.py", DOC + "class C:\n    pass\n"),
+    (top_level_is_fixed, "notes.md", ""),
+    (top_level_is_fixed, "src/a.py", ""),
+    (version_is_the_same, "sipsim/__init__.py", DOC + 'VERSION = "1.3"\n'),
+    (version_is_the_same, "sipsim/__init__.py", DOC),
+    (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.2\n"),
+    (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.1\nother==1\n"),
+    (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\n"),
+    (pins_match_the_project, "constraints.txt", "some-lib==4.0\ntester==9.1\n"),
+    (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib>=4.0\ntester==9.1\n"),
+    (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\ntester==9.1\n-i elsewhere\n"),
+    (no_test_sleeps, "tests/pure/test_a.py", "import time\ntime.sleep(1)\n"),
+    (no_test_sleeps, "tests/pure/test_a.py", "from time import sleep as rest\nrest(1)\n"),
+    (no_test_sleeps, "tests/conftest.py", "import asyncio as a\nasync def f():\n    await a.sleep(0)\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import time\nX = time.time()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/host/api.py", DOC + "from time import time_ns as t\nX = t()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from datetime import datetime\nX = datetime.now()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import datetime\nX = datetime.datetime.now()\n"),
+    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.random()\n"),
+    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "from random import shuffle\nshuffle([])\n"),
+    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.Random()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.rand(3)\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.default_rng()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "def _f(x):\n    return hash(x)\n"),
+    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import time\nX = time.monotonic()\n"),
+    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from time import perf_counter_ns as t\nX = t()\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time\nEND_S = time.time() + 1\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "from time import time as now\nEND_S = now() + 1\n"),
+    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time as t\nX = t.clock_gettime(t.CLOCK_REALTIME)\n"),
+    (architecture_names_every_file, "sipsim/new.py", DOC),
+    (architecture_names_every_file, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
+    (architecture_names_every_file, "ARCHITECTURE.md", ""),
+]
+
+RULES = list(dict.fromkeys(rule for rule, _, _ in PLANTED))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in SOUND.items():
+        plant(tmp_path, name, text)
+    _git(tmp_path, "init", "--quiet")
+    return tmp_path
+
+
+def plant(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text, encoding="utf-8")
+
+
+def named(rule: object) -> str:
+    return getattr(rule, "__name__", "")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=named)
+def test_this_checkout_keeps(rule: Rule):
+    if rule is top_level_is_fixed and not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: nothing says which files belong to it")
+    if found := rule(ROOT):
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=named)
+def test_a_sound_tree_is_not_blamed(rule: Rule, tree: Path):
+    assert rule(tree) == []
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), PLANTED, ids=named)
+def test_a_planted_violation_is_found(rule: Rule, name: str, text: str, tree: Path):
+    plant(tree, name, text)
+    assert rule(tree)
+
+
+def test_a_missing_architecture_page_is_found(tree: Path):
+    (tree / "ARCHITECTURE.md").unlink()
+    assert architecture_names_every_file(tree) == ["ARCHITECTURE.md is missing"]
+
+
+def test_an_untracked_file_at_the_top_is_nobodys_business(tree: Path):
+    _git(tree, "add", ".")
+    plant(tree, "notes.md", "")
+    assert top_level_is_fixed(tree) == []
+    _git(tree, "add", "notes.md")
+    assert top_level_is_fixed(tree) == ["notes.md at the top level"]

@@ -1,0 +1,117 @@
+"""What a run takes of this host, what the host allows, and output that nobody takes.
+
+Seen to fail with these bugs planted: peers that are not counted, a cgroup further up that is not looked at, what runs
+already left out, ``max`` taken for a number, a trouble of a closed pipe, a stream that raises after the first time.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.processes import limits
+from launcher.run import options
+from launcher.run.output import SafeStream
+from launcher.run.prepare import prepare
+from sipsim.errors import ConfigError
+from sipsim.plan.plan import Plan
+
+SMALL = "--set sip.cube_mesh.w=2 --set sip.cube_mesh.h=2"
+
+
+def plan_of(words: str) -> Plan:
+    return prepare(options.parse([*words.split(), *SMALL.split()])).plan
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "far", "near"),
+    [
+        ("--sips 1", 33, 33, 32),
+        ("--sips 4", 44, 36, 44),
+        ("--sips 16 --topology torus_2d", 56, 48, 56),
+        ("--sips 64 --topology torus_2d", 96, 96, 56),
+    ],
+)
+def test_files(words: str, files: int, far: int, near: int) -> None:
+    """Of the broker, or of a SIP with two or four peers; where SIPs are elsewhere of the broker alone."""
+    plan = plan_of(words)
+    assert limits.files_needed(plan, sips=True, broker=True) == files
+    assert limits.files_needed(plan, sips=False, broker=True) == far
+    assert limits.files_needed(plan, sips=True, broker=False) == near
+
+
+def test_processes() -> None:
+    assert [limits.processes_needed(4, mail) for mail in ("zmq", "unix")] == [19, 7]
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ours, two below the top."""
+    here = tmp_path / "pids/around/ours"
+    here.mkdir(parents=True)
+    monkeypatch.setattr(limits, "CGROUPS", tmp_path)
+    monkeypatch.setattr(limits, "OURS", tmp_path / "proc")
+    (tmp_path / "proc").write_text("9:cpu:/x\n8:pids:/around/ours\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return here
+
+
+def allow(folder: Path, most: str, now: int) -> None:
+    (folder / "pids.max").write_text(f"{most}\n")
+    (folder / "pids.current").write_text(f"{now}\n")
+
+
+def test_cgroups_all_the_way_up(cgroup: Path) -> None:
+    """We are one of those that are there already."""
+    allow(cgroup, "max", 3)
+    allow(cgroup.parent, "30", 11)
+    assert limits.process_limits() == {f"{cgroup.parent}/pids.max": 20}
+
+
+def test_no_cgroups_no_limit(cgroup: Path) -> None:
+    (limits.OURS).unlink()
+    assert limits.process_limits() == {}
+
+
+@pytest.mark.parametrize(("current", "is_enough"), [(12, True), (13, False)])
+def test_the_line(cgroup: Path, current: int, is_enough: bool) -> None:
+    allow(cgroup, "30", current)
+    chosen = options.parse(["--sips", "4", "--engine", "local", *SMALL.split()])
+    plan = prepare(chosen).plan
+    if is_enough:
+        limits.check_limits(chosen, plan)
+        return
+    line = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 18; raise it, or use fewer --sips"
+    with pytest.raises(ConfigError) as error:
+        limits.check_limits(chosen, plan)
+    assert str(error.value) == line
+
+
+def test_one_process_asks_for_nothing(cgroup: Path) -> None:
+    allow(cgroup, "1", 1)
+    chosen = options.parse(["--sips", "4", "--engine", "inproc"])
+    limits.check_limits(chosen, prepare(chosen).plan)
+
+
+# --- output ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_without_a_reader_is_no_trouble() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as stream:
+        out = SafeStream(stream)
+        for _ in range(3):
+            assert out.write("word\n") == 5
+            out.flush()
+        assert out.trouble == ""
+
+
+def test_a_full_disk_is() -> None:
+    with open("/dev/full", "w") as stream:
+        out = SafeStream(stream)
+        for _ in range(3):
+            out.write("word\n")
+            out.flush()
+        assert out.trouble == "No space left on device"
+        assert out.fileno() == stream.fileno()

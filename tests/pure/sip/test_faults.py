@@ -1,0 +1,207 @@
+"""Faults that users ask for: how they read, whose they are, and that one which has not struck changes nothing.
+
+Seen to fail with these bugs planted: an incarnation that is ignored, a fault that strikes one event late, one that
+strikes after the last event, a stop at a fault's time that is told as the window's end, a draw without its seed.
+"""
+
+import pytest
+
+from sipsim.engine import Engine
+from sipsim.faults.inject import FaultHook, install
+from sipsim.faults.plan import JOIN_PS, KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
+
+US = 10**6
+
+
+class TestSpecs:
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("kill:2@30us", Fault("kill", 30 * US, 2)),
+            ("kill:2@30us#1", Fault("kill", 30 * US, 2, incarnation=1)),
+            ("stop:1@10us", Fault("stop", 10 * US, 1)),
+            ("hang:0@1ps", Fault("hang", 1, 0)),
+            ("exit:1@5us:1", Fault("exit", 5 * US, 1, value=1)),
+            ("exit:1@5us:0#2", Fault("exit", 5 * US, 1, value=0, incarnation=2)),
+            ("mute:1@join", Fault("mute", JOIN_PS, 1)),
+            ("slow:1@10us:x5", Fault("slow", 10 * US, 1, value=5)),
+            ("cut:b@2s", Fault("cut", 2 * 10**12, host="b")),
+            ("agent:node-1.x@250ms", Fault("agent", 25 * 10**10, host="node-1.x")),
+            ("broker@30us", Fault("broker", 30 * US)),
+            ("launcher@1s", Fault("launcher", 10**12)),
+        ],
+    )
+    def test_they_read_and_print_alike(self, text: str, fault: Fault) -> None:
+        assert (parse_fault(text), str(fault)) == (fault, text)
+
+    def test_other_spellings(self) -> None:
+        assert parse_fault("exit:1@5us") == parse_fault("exit:1@5us:1")
+        assert parse_fault("kill:1@1.5us") == Fault("kill", 1_500_000, 1)
+        assert parse_fault("kill:1@0") == Fault("kill", 0, 1)
+        assert parse_fault("random:7") == RandomFaults(7, 1)
+        assert parse_fault("random:7:3") == RandomFaults(7, 3)
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("", "unknown kind ''; allowed: kill, exit, stop, hang, mute, slow, cut, agent, broker, launcher, random"),
+            ("klil:2@30us", "unknown kind 'klil'; allowed: kill, "),
+            ("kill", "is no fault; write it as kill:2@30us"),
+            ("kill:2", "is no fault; write it as kill:2@30us"),
+            ("kill@30us", "is no fault; write it as kill:2@30us"),
+            ("kill:2@30us@40us", "is no fault; write it as kill:2@30us"),
+            ("kill:x@30us", "the rank 'x' must be a whole number from 0 to 1000000"),
+            ("kill:-1@30us", "the rank '-1' must be a whole number"),
+            ("kill:٣@30us", "the rank '٣' must be a whole number"),
+            ("kill:2@30", "'30' is not a time; write a number with ps, ns, us, ms or s, such as 30us, or join"),
+            ("kill:2@-1us", "'-1us' is not a time"),
+            ("kill:2@0.5ps", "'0.5ps' must be a whole number of ps"),
+            ("kill:2@9999999s", "'9999999s' must be a whole number of ps, and at most 1000000 s"),
+            ("kill:2@30us:3", "kill takes nothing after its time; write it as kill:2@30us"),
+            ("kill:2@30us#", "the incarnation '' must be a whole number"),
+            ("kill:2@30us#x", "the incarnation 'x' must be a whole number from 0 to 1000000"),
+            ("exit:2@30us:256", "the exit code '256' must be a whole number from 0 to 255"),
+            ("slow:2@30us", "how much slower? write it as slow:1@10us:x5"),
+            ("slow:2@30us:5", "how much slower? write it as slow:1@10us:x5"),
+            ("slow:2@30us:x1", "the factor '1' must be a whole number from 2 to 1000000"),
+            ("broker@join", "'join' is not a time"),
+            ("broker@1us#1", "only a SIP has incarnations; write broker@30us"),
+            ("broker:1@1us", "is no fault; write it as broker@30us"),
+            ("cut@1s", "is no fault; write it as cut:HOST@2s"),
+            ("random", "is no fault; write it as random:SEED or random:SEED:COUNT"),
+            ("random:x", "the seed 'x' must be a whole number"),
+            ("random:1:0", "the count '0' must be a whole number from 1 to 1000"),
+            ("random:1:2:3", "is no fault; write it as random:SEED"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, text: str, says: str) -> None:
+        with pytest.raises(BadFault) as caught:
+            parse_fault(text)
+        assert str(caught.value).startswith(f"{text!r}")
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+class TestPlans:
+    def test_a_process_has_its_own(self) -> None:
+        plan = FaultPlan.of(
+            ["slow:1@20us:x2", "kill:1@10us", "kill:1@5us#1", "stop:0@1us", "broker@7us", "launcher@1s"]
+        )
+        assert list(map(str, plan.for_process(1, 0))) == ["kill:1@10us", "slow:1@20us:x2"]
+        assert list(map(str, plan.for_process(1, 1))) == ["kill:1@5us#1"]
+        assert list(map(str, plan.for_process(0, 0))) == ["stop:0@1us"]
+        assert plan.for_process(0, 1) == plan.for_process(2, 0) == ()
+        assert plan.for_broker() == 7 * US
+        assert list(map(str, plan.for_launcher())) == ["launcher@1s"]
+
+    def test_nothing_is_asked_for(self) -> None:
+        plan = FaultPlan.of([])
+        assert (plan.texts(), plan.for_process(0, 0), plan.for_broker(), plan.for_launcher()) == ((), (), None, ())
+
+    def test_what_is_not_there_cannot_break(self) -> None:
+        FaultPlan.of(["kill:3@1us", "cut:b@1s"]).check(4, ["a", "b"])
+        FaultPlan.of(["cut:b@1s"]).check(4)
+        with pytest.raises(BadFault, match=r"'kill:4@1us': there is no SIP 4; ranks are 0 to 3"):
+            FaultPlan.of(["kill:4@1us"]).check(4)
+        with pytest.raises(BadFault, match=r"'agent:c@1s': there is no host 'c'; allowed: a, b"):
+            FaultPlan.of(["agent:c@1s"]).check(4, ["b", "a"])
+
+    def test_a_draw_that_has_not_been_made_is_no_plan(self) -> None:
+        with pytest.raises(BadFault, match="has not been drawn"):
+            FaultPlan.of(["random:1"])
+
+
+class TestDraws:
+    def test_the_same_seed_draws_the_same(self) -> None:
+        again = RandomFaults(7, 20).draw(4, 3 * US, True)
+        assert RandomFaults(7, 20).draw(4, 3 * US, True) == again
+        assert RandomFaults(8, 20).draw(4, 3 * US, True) != again
+
+    def test_what_is_drawn_can_happen(self) -> None:
+        drawn = RandomFaults(1, 200).draw(4, 3 * US, True)
+        FaultPlan(drawn).check(4)
+        assert {fault.rank for fault in drawn} == {0, 1, 2, 3}
+        assert {fault.kind for fault in drawn} == {"kill", "exit", "stop", "hang", "mute", "slow"} < set(KINDS)
+        assert all(JOIN_PS <= fault.at_ps < 3 * US for fault in drawn)
+        assert max(fault.incarnation for fault in drawn) > 0
+        assert [parse_fault(str(fault)) for fault in drawn] == list(drawn)
+
+    def test_without_restarts_nobody_dies_twice(self) -> None:
+        assert {fault.incarnation for fault in RandomFaults(1, 200).draw(4, 3 * US, False)} == {0}
+
+
+class Bench:
+    """An engine with an event at each of some times, and faults that are noted when they strike."""
+
+    def __init__(self, times: tuple[int, ...], *specs: str) -> None:
+        self.engine = Engine()
+        self.seen: list[object] = []
+        for time_ps in times:
+            self.engine.at(time_ps, lambda at=time_ps: self.seen.append(at))  # type: ignore[misc]
+        made = install(self.engine, tuple(parse_fault(spec) for spec in specs), self.execute)  # type: ignore[arg-type]
+        assert made is not None
+        self.hook: FaultHook = made
+
+    def execute(self, fault: Fault) -> None:
+        self.seen.append(str(fault))
+
+    def window(self, horizon_ps: int | None, most_events: int = 100) -> None:
+        while not self.engine.run_before(horizon_ps, most_events):
+            pass
+
+
+class TestStriking:
+    def test_between_what_is_before_and_what_is_not(self) -> None:
+        bench = Bench((1, 10, 10, 20), "kill:0@10ps")
+        bench.window(100)
+        assert bench.seen == [1, "kill:0@10ps", 10, 10, 20]
+        assert bench.engine.events == 4
+
+    @pytest.mark.parametrize("horizons", [(5, 10, 15, 30), (10, 11, 30), (30,), (None,)])
+    @pytest.mark.parametrize("most_events", [1, 2, 100])
+    def test_whatever_the_windows(self, horizons: tuple[int | None, ...], most_events: int) -> None:
+        bench = Bench((1, 10, 20), "stop:0@10ps", "stop:0@15ps", "stop:0@15ps#0")
+        for horizon_ps in horizons:
+            bench.window(horizon_ps, most_events)
+        assert bench.seen == [1, "stop:0@10ps", 10, "stop:0@15ps", "stop:0@15ps", 20]
+        assert (bench.engine.events, bench.engine.now_ps) == (3, 20)
+
+    def test_not_beyond_the_horizon(self) -> None:
+        bench = Bench((1, 20), "kill:0@10ps")
+        bench.window(10)
+        assert bench.seen == [1]
+        assert bench.engine.next_ps() == 20
+
+    def test_not_after_the_last_event(self) -> None:
+        bench = Bench((1,), "kill:0@10ps")
+        bench.window(None)
+        assert bench.seen == [1]
+
+    def test_before_joining(self) -> None:
+        bench = Bench((0,), "stop:0@join", "stop:0@0")
+        bench.hook.joining()
+        assert bench.seen == ["stop:0@join"]
+        bench.window(1)
+        assert bench.seen == ["stop:0@join", "stop:0@0", 0]
+
+    def test_mute_and_slow_only_say_so(self) -> None:
+        bench = Bench((1, 10), "mute:0@5ps", "slow:0@6ps:x3")
+        assert (bench.hook.mute, bench.hook.slower) == (False, 1)
+        bench.window(5)
+        assert (bench.hook.mute, bench.hook.slower) == (False, 1)
+        bench.window(20)
+        assert (bench.hook.mute, bench.hook.slower) == (True, 3)
+        assert bench.seen == [1, 10]
+
+    def test_without_faults_nothing_is_touched(self) -> None:
+        engine = Engine()
+        assert install(engine, ()) is None
+        assert engine.run_before == Engine.run_before.__get__(engine)
+
+
+class TestGoingOn:
+    def test_every_sip_starts_once_more(self) -> None:
+        plan = FaultPlan.of(["kill:1@1us", "kill:1@1us#1", "stop:0@2us#2", "broker@1us", "launcher@1s", "cut:a@1s"])
+        assert plan.resumed(0).texts() == plan.texts()
+        assert plan.resumed(1).texts() == ("kill:1@1us", "stop:0@2us#1")
+        assert plan.resumed(2).texts() == ("stop:0@2us",)

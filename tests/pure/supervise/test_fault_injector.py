@@ -1,0 +1,96 @@
+"""Faults that the launcher makes: when they are due, and what is done about a host.
+
+Seen to fail with these bugs planted: a fault told twice, the broker's time compared with wall time, a program that
+outlives the run, a host cut off twice.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from launcher.supervise.fault_injector import CUT_PROGRAM, FaultInjector, FaultSchedule
+from sipsim.faults.plan import FaultPlan
+
+US = 10**6
+
+
+def timetable(*specs: str) -> FaultSchedule:
+    return FaultSchedule(FaultPlan.of(specs), 100.0)
+
+
+class TestTimetable:
+    def test_each_once_and_in_order(self) -> None:
+        seen = timetable("cut:b@2s", "agent:a@500ms", "launcher@2s", "kill:1@1us")
+        assert seen.due(100.4) == []
+        assert list(map(str, seen.due(100.5))) == ["agent:a@500ms"]
+        assert seen.due(101.9) == []
+        assert list(map(str, seen.due(103.0))) == ["cut:b@2s", "launcher@2s"]
+        assert seen.due(200.0) == []
+
+    def test_until_when_nobody_need_look(self) -> None:
+        seen = timetable("cut:b@2s")
+        assert seen.seconds_left(100.5) == pytest.approx(1.5)
+        assert seen.seconds_left(105.0) == 0.0
+        seen.due(105.0)
+        assert seen.seconds_left(105.0) is None
+
+    def test_the_broker_by_simulated_time(self) -> None:
+        seen = timetable("broker@30us")
+        assert (seen.asks_status, seen.due(200.0), seen.seconds_left(100.0)) == (True, [], None)
+        assert not seen.broker_dies(30 * US - 1)
+        assert seen.broker_dies(30 * US)
+        assert not seen.broker_dies(31 * US)
+        assert not seen.asks_status
+
+    def test_nothing_is_asked_for(self) -> None:
+        seen = timetable("kill:1@1us")
+        assert (seen.asks_status, seen.due(200.0), seen.broker_dies(99 * US)) == (False, [], False)
+
+
+class TestHosts:
+    """What is due at 0 strikes at the first look."""
+
+    def disturbed(self, *specs: str) -> list[tuple[str, str]]:
+        asked: list[tuple[str, str]] = []
+
+        def on_host(kind: str, host: str) -> bool:
+            asked.append((kind, host))
+            return host != "gone"
+
+        made = FaultInjector(specs, on_host)
+        made.look()
+        made.look()
+        made.close()
+        return asked
+
+    def test_by_the_crew(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.delenv(CUT_PROGRAM, raising=False)
+        assert self.disturbed("cut:a@0", "agent:b@0", "agent:gone@0") == [
+            ("cut", "a"),
+            ("agent", "b"),
+            ("agent", "gone"),
+        ]
+        assert capfd.readouterr().err.splitlines() == [
+            "ahbm-launch: fault cut:a@0 strikes",
+            "ahbm-launch: fault agent:b@0 strikes",
+            "ahbm-launch: fault agent:gone@0 strikes",
+            "ahbm-launch: fault agent:gone@0: gone cannot be reached for that",
+        ]
+
+    def test_by_the_users_program(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        program = tmp_path / "cut"
+        program.write_text('#!/bin/sh\necho "cuts $*"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv(CUT_PROGRAM, str(program))
+        assert self.disturbed("cut:a@0", "agent:b@0") == [("agent", "b")]
+        assert "cuts a" in capfd.readouterr().err.splitlines()
+
+    def test_a_program_that_is_not_there(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv(CUT_PROGRAM, os.devnull)
+        assert self.disturbed("cut:a@0") == [("cut", "a")]
+        assert f"{CUT_PROGRAM}={os.devnull}: Permission denied" in capfd.readouterr().err
