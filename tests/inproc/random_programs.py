@@ -257,8 +257,8 @@ class Blocked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``blocked``: by rank, those that do not end; ``got``: by rank, (direction, tag, words) of all receives in order of
-    their operations; ``sent`` and ``taken``: messages by ring; ``full``: whether a send met a full ring.
+    """``blocked``: by rank, those that do not end; ``got``: by rank, (direction, tag, words) of all receives in
+    order of their operations; ``sent`` and ``taken``: messages by ring; ``full``: whether a send met a full ring.
     """
 
     blocked: dict[int, Blocked]
