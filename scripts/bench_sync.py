@@ -83,7 +83,7 @@ class Trivial(SyncClient):
         self._task = task
         self._endpoint = endpoint
         self.engine = Engine()
-        self.session = Session(rank, self.engine, channels, self.post_parcel)
+        self.session = Session(rank, self.engine, channels, self.send_batch)
         self.session.model = self
         self._to = {c.dst: index for index, c in enumerate(channels) if c.src == rank}
         self._others = sorted(self._to)

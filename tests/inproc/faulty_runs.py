@@ -148,7 +148,7 @@ class Player(SyncClient):
         self._size = system.size
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
         self.session.model = self
         self.at = self.engine.at
         self.emit = self.session.emit
@@ -261,7 +261,7 @@ class FaultyRun:
 
     def _lose_log(self, player: Player, entirely: bool) -> None:
         log: Any = player.log
-        log._waiting.clear()
+        log._unwritten.clear()
         log._mark_ps = None
         log.close()
         if entirely and not self._faults.keep_logs:
@@ -331,13 +331,13 @@ def play(system: System, faults: Faults, folder: Path) -> tuple[Outcome, FaultyR
     Raises:
         Caught: when the run stalls, fails, or ends in the wrong way.
     """
-    usual = session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES
-    session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = faults.looks, faults.parcel_bytes
+    usual = session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES
+    session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES = faults.looks, faults.parcel_bytes
     run = FaultyRun(system, faults, folder)
     try:
         run.play()
     finally:
-        session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = usual
+        session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES = usual
         for player in run.players.values():
             assert player.log is not None
             player.log.close()

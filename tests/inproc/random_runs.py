@@ -97,7 +97,7 @@ class SyncClient:
         self.engine = parts.engine()
         self.engine.pace = rng.choice((1, 2, 3, 50))
         reaction_ps = parts.reactions(system)[rank]
-        self.session = parts.session(rank, self.engine, system.channels, self._post_parcel, reaction_ps)
+        self.session = parts.session(rank, self.engine, system.channels, self._send_batch, reaction_ps)
         self.device = Automaton(rank, system, _Inside(self.session))
         self.session.model = self
         self.session.costs = lambda: (rng.choice((0, 300, 10**6)), rng.randrange(300))
@@ -139,7 +139,7 @@ class SyncClient:
         """Whose letters keep their order: all of one SIP's."""
         return parcel.src
 
-    def _post_parcel(self, dst: int, parcel: PacketBatch) -> None:
+    def _send_batch(self, dst: int, parcel: PacketBatch) -> None:
         self._office.post(self.mail_name(parcel), dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
@@ -185,7 +185,7 @@ class SyncClient:
         return self._act()
 
     def _act(self) -> bool:
-        session_module.PARCEL_BYTES = self._rng.choice(self._parcel_bytes)
+        session_module.BATCH_BYTES = self._rng.choice(self._parcel_bytes)
         if self.owes_first_report:
             self.owes_first_report = False
             self.device.begin()
@@ -332,11 +332,11 @@ def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 -
         Caught: when the run stalls, ends in the wrong way, or breaks a rule that can be seen from outside.
     """
     run = _Run(system, parts)
-    usual_bytes = session_module.PARCEL_BYTES
+    usual_bytes = session_module.BATCH_BYTES
     try:
         run.play()
     finally:
-        session_module.PARCEL_BYTES = usual_bytes
+        session_module.BATCH_BYTES = usual_bytes
     devices = [p.device for p in run.participants]
     waiting = [d.waiting() for d in devices]
     _check_the_end(run, waiting)

@@ -1,4 +1,4 @@
-"""Several SIPs in this process, with a wiring and kernels of one's own: no host script, no algorithm. Not a test."""
+"""Several SIPs in this process with a given wiring and kernels; no host script, no algorithm. Not a test."""
 
 from collections.abc import Callable
 

@@ -167,13 +167,13 @@ def _take_log(data: bytes) -> None:
     path.write_bytes(data)
     log = PacketLog(str(path.parent), 0, "d")
     try:
-        told = log.told_logged()
+        told = log.logged_counts()
         join = wire.Join(3, 0, 2, "1", "d", 4, "h", "e", 1, log.logged_ps, told)
         assert wire.decode_for_broker(wire.encode(join)) == join, "the broker takes what it is told of a log"
         log.append(1, wire.encode(wire.PacketBatch(0, 0, ((0, 1, b""),))))
         log.mark(5)
         for dst, count, _ in told:
-            assert sum(len(wire.decode_for_sip(frame).packets) for frame in log.parcels(dst)) >= count  # type: ignore[union-attr]
+            assert sum(len(wire.decode_for_sip(frame).packets) for frame in log.batches(dst)) >= count  # type: ignore[union-attr]
     finally:
         log.close()
 

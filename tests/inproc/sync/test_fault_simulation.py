@@ -130,7 +130,7 @@ def _early_joins_are_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def _peers_do_not_feed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SyncClient, "_feed", lambda *_: None)
+    patch.setattr(SyncClient, "_resend", lambda *_: None)
 
 
 def _peers_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -144,23 +144,23 @@ def _peers_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def _fed_from_the_middle(patch: pytest.MonkeyPatch) -> None:
     """A peer is fed from where the old process stood."""
-    real = SyncClient._feed
+    real = SyncClient._resend
 
     def feed(self: SyncClient, rank: int, first: int) -> None:
         real(self, rank, max(first, self.session._out.counts.get(rank, 0) // 2))
 
-    patch.setattr(SyncClient, "_feed", feed)
+    patch.setattr(SyncClient, "_resend", feed)
 
 
 def _members_leave_early(patch: pytest.MonkeyPatch) -> None:
     """Whoever has answered leaves, and cannot feed anybody."""
-    real = SyncClient._feed
+    real = SyncClient._resend
 
     def feed(self: SyncClient, rank: int, first: int) -> None:
         if not self._answered:
             real(self, rank, first)
 
-    patch.setattr(SyncClient, "_feed", feed)
+    patch.setattr(SyncClient, "_resend", feed)
 
 
 def _marks_ahead(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def _marks_ahead(patch: pytest.MonkeyPatch) -> None:
 
 def _bounds_without_packets(patch: pytest.MonkeyPatch) -> None:
     """The time of the last mark is told, what stands above it is not."""
-    patch.setattr(PacketLog, "told_logged", lambda _self: ())
+    patch.setattr(PacketLog, "logged_counts", lambda _self: ())
 
 
 def _torn_records_count(patch: pytest.MonkeyPatch) -> None:
@@ -208,13 +208,13 @@ def _no_bye(patch: pytest.MonkeyPatch) -> None:
 
 def _absent_peers_are_sent_to(patch: pytest.MonkeyPatch) -> None:
     """A peer that is being started again is sent to where nobody listens, and waits for what was lost."""
-    real = SyncClient._take_part
+    real = SyncClient._start
 
     def start(self: SyncClient, message: Start) -> None:
         real(self, Start(tuple(endpoint or "at 999999999" for endpoint in message.endpoints), message.taken))
 
-    patch.setattr(SyncClient, "_take_part", start)
-    patch.setattr(Player, "_feed", lambda self, rank, first: SyncClient._feed(self, rank, max(first, 1)))
+    patch.setattr(SyncClient, "_start", start)
+    patch.setattr(Player, "_resend", lambda self, rank, first: SyncClient._resend(self, rank, max(first, 1)))
 
 
 def _caught(mutate: Callable[[pytest.MonkeyPatch], None], seed: int, folder: Path) -> bool:

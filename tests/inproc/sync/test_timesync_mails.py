@@ -216,7 +216,7 @@ class Player(SyncClient):
         self._endpoint = endpoint
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
         self.session.model = self
         self.at = self.engine.at
         self._padding = bytes(padding)
@@ -343,8 +343,8 @@ def _patched(run: _Run) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         _no_real_waits(patch, run.stage)
         patch.setattr(unix_mail, "PIECE_BYTES", run.weather.piece_bytes)
-        patch.setattr(session_module, "PARCEL_BYTES", run.weather.parcel_bytes)
-        patch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", run.weather.looks)
+        patch.setattr(session_module, "BATCH_BYTES", run.weather.parcel_bytes)
+        patch.setattr(session_module, "EVENTS_BETWEEN_POLLS", run.weather.looks)
         for process in (broker_process, sip_process):
             patch.setattr(process, "mail_for", run.kind_that_remembers)
             patch.setattr(process, "Placement", _Nowhere)

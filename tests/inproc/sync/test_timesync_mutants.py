@@ -46,10 +46,10 @@ class NeedNotAwaited(Session):
 class StreamPerChannel(Session):
     """A parcel per channel; the counts of a pair are sums over its channels."""
 
-    def _post_parcel(self, dst: int) -> None:
+    def _send_batch(self, dst: int) -> None:
         packets = self._outgoing.pop(dst).packets
         for lane in sorted({channel for channel, _, _ in packets}):
-            self._post(dst, PacketBatch(self.rank, 0, tuple(packet for packet in packets if packet[0] == lane)))
+            self._send(dst, PacketBatch(self.rank, 0, tuple(packet for packet in packets if packet[0] == lane)))
 
     def take(self, parcel: PacketBatch) -> None:
         super().take(replace(parcel, first=self._in.counts.get(parcel.src, 0)))
@@ -111,9 +111,9 @@ class SplitForgetsItsNumber(Session):
         self._firsts.clear()
         return report
 
-    def _post_parcel(self, dst: int) -> None:
+    def _send_batch(self, dst: int) -> None:
         self._outgoing[dst].first = self._firsts.setdefault(dst, self._outgoing[dst].first)
-        super()._post_parcel(dst)
+        super()._send_batch(dst)
 
 
 class CountedLate(Session):
@@ -140,7 +140,7 @@ class PromiseOfTheChannel(Session):
     """Reads a promise as if what it allows could leave on no channel of a pair before, however late it arrives."""
 
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
-        if arrival_ps < self._sends_ps + self._channels[channel].delay_ps:
+        if arrival_ps < self._send_bound_ps + self._channels[channel].delay_ps:
             raise InvariantViolation("a slow channel was used before the promise")
         super().emit(channel, arrival_ps, body)
 

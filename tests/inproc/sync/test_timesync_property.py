@@ -178,7 +178,7 @@ class Sending(Session):
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
         dst = self._channels[channel].dst
         super().emit(channel, arrival_ps, body)
-        self.before_it_counts += arrival_ps < self._sends_ps + self._channels[channel].delay_ps
+        self.before_it_counts += arrival_ps < self._send_bound_ps + self._channels[channel].delay_ps
         self.split += dst not in self._outgoing
 
 
