@@ -24,8 +24,8 @@ from sipsim.config.override import Override
 from sipsim.dtypes import DTYPES
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 
 PAIR = """
 def neighbors(rank, world_size, neighbor_map):

@@ -20,7 +20,7 @@ from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 BACKEND = "ahbm"
 
@@ -217,7 +217,7 @@ class Distributed:
 
     def record(self, run: RunRecord) -> None:
         """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
-        self.memory.look()
+        self.memory.sample()
         self.runs.append(run)
 
     def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:

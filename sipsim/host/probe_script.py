@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sipsim.dtypes import DTYPES
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 
 
 def worker(rank: int, world_size: int, torch: Any) -> None:

@@ -109,7 +109,7 @@ class SipNode(SyncClient):
         sip = self.sip
         if self._trace is not None:
             self._trace.close()
-        self.torch.distributed.memory.look()
+        self.torch.distributed.memory.sample()
         outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),

@@ -14,8 +14,8 @@ from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
 from sipsim.ipcq.messages import Waiting
 from sipsim.node.sip_node import SipNode
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 from sipsim.topology.address import PhysAddr
 
 I32 = DTYPES["i32"]

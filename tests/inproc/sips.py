@@ -12,7 +12,7 @@ from launcher.report.progress import Progress
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.sip.sip import Sip
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 Kernel = Callable[[TL], None]
 

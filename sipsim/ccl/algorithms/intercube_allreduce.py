@@ -25,7 +25,7 @@ from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.system.system import System
-    from sipsim.tl.words import TL
+    from sipsim.tl.language import TL
 
 Array = np.ndarray[Any, Any]
 Block = list[TensorHandle]

@@ -5,7 +5,7 @@ from runs import ccl_file, run
 
 from launcher.run.options import Usage
 from sipsim.errors import ConfigError
-from sipsim.tl.words import HANDLES
+from sipsim.tl.language import HANDLES
 
 SMALL = ("--sips", 1, "--set", "sip.cube_mesh={w: 2, h: 1}", "--n-elem", 8)
 HEAD = "def kernel_args(world_size, n_elem):\n    return ()\n\n\n"
@@ -31,7 +31,7 @@ MISTAKES = [
     (
         "tl.dot(1, 2)",
         "exception",
-        "AttributeError: tl has no word 'dot'; it has add, has_direction, ipcq_slots, last_polled_dir, load, "
+        "AttributeError: tl has no operation 'dot'; it has add, has_direction, ipcq_slots, last_polled_dir, load, "
         "num_programs, program_id, rank, recv, recv_async, send, store, wait, world_size",
     ),
 ]

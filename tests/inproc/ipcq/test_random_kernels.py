@@ -1,8 +1,4 @@
-"""Traffic of mixed sizes between cubes and SIPs: every message arrives, in order, with its own bytes.
-
-Seen to fail: a train that waits shifted as a whole, so that a large message overtakes the one before it (I2, in the
-directed test); a slot's address computed without the wrap (in the random ones).
-"""
+"""Traffic of mixed sizes between cubes and SIPs: every message arrives, in order, with its own bytes."""
 
 from pathlib import Path
 

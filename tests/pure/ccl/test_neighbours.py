@@ -13,7 +13,7 @@ from sipsim.config.rules import effective_ipcq
 from sipsim.errors import KernelError
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 WIRED = [name for name in TABLES.names() if not TABLES.get(name).self_wired]
 ANY_SIZES = (1, 2, 3, 4, 7, 8, 9, 16, 25, 64)
