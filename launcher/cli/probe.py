@@ -16,10 +16,10 @@ from launcher.run import options
 from launcher.run.prepare import resolve
 from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
-from sipsim.ccl.install import PePlace
 from sipsim.errors import AhbmError, ConfigError, SimulationError
 from sipsim.plan.job import Job
 from sipsim.plan.probe import Probe, ProbePlan, Term
+from sipsim.topology.address import PePlace
 
 SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
 ELEMENT_BYTES = 2

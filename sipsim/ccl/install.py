@@ -9,21 +9,13 @@ from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
+from sipsim.ccl.rules import ring_overflow
 from sipsim.config.model import IpcqKnobs, RankPer
-from sipsim.config.rules import ring_overflow
 from sipsim.errors import ConfigError
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.system.system import System
-from sipsim.topology.address import PhysAddr
-
-
-class PePlace(NamedTuple):
-    """A PE of the system."""
-
-    sip: int
-    cube: int
-    pe: int
+from sipsim.topology.address import PePlace, PhysAddr
 
 
 class Ring(NamedTuple):

@@ -4,11 +4,6 @@ A rank here is a PE that takes part in IPCQ (``Plan.places``), not a rank of the
 are in :mod:`sipsim.ccl.tables`.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sipsim.system.system import System
-
 OPPOSITE = {
     "E": "W",
     "W": "E",
@@ -26,27 +21,6 @@ RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
 
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
-
-
-def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
-    """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
-
-    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
-    """
-    sip, cube = divmod(rank, system.n_cubes)
-    width, height = system.cube_mesh
-    x, y = cube % width, cube // width
-    steps = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
-    neighbours = {
-        direction: rank + dy * width + dx
-        for direction, (dx, dy) in steps.items()
-        if 0 <= x + dx < width and 0 <= y + dy < height
-    }
-    for port in ("N", "S", "E", "W"):
-        far = system.far_ends.get((sip, port))
-        if far is not None:
-            neighbours[f"global_{port}"] = far.sip * system.n_cubes + cube
-    return neighbours
 
 
 def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:

@@ -4,6 +4,7 @@ Holds plain data under the top-level keys of all config files; which key lives i
 the fields of :class:`~sipsim.config.model.Resolved`. Does not know what values are allowed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
 from sipsim.config.model import Resolved, Section
@@ -22,6 +23,10 @@ class Problem(NamedTuple):
 
     paths: tuple[Path, ...]
     text: str
+
+
+Rule = Callable[[Resolved], Problem | None]
+"""A rule between checked values: the first problem that it finds. A domain keeps its own in ``rules.py``."""
 
 
 class Document:

@@ -9,18 +9,21 @@ from typing import Any
 
 import sipsim
 from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Rule, unknown_key
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
-from sipsim.config.rules import check_rules
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
 from sipsim.errors import ConfigError
 
 CCL = "ccl"
 
 
-def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()) -> Resolved:
+def load(
+    rules: Iterable[Rule], config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()
+) -> Resolved:
     """The config of a run: the defaults, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+
+    ``rules`` are applied in order to the checked values; each may rely on those before it.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
@@ -33,7 +36,9 @@ def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequenc
     for override in overrides:
         apply(document, override)
     resolved = convert(document)
-    check_rules(resolved, document)
+    problem = next(filter(None, (rule(resolved) for rule in rules)), None)
+    if problem:
+        raise document.error(problem)
     return resolved
 
 

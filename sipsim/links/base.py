@@ -6,9 +6,10 @@ method, ``wire_bytes``. A new kind is a new module in this package and nothing e
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from sipsim.config.model import Section
+from sipsim.config.model import Resolved, Section
 from sipsim.registry import Registry
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
@@ -50,3 +51,9 @@ class LinkKind(Section, frozen=True):
 
 
 LINK_KINDS: Registry[type[LinkKind]] = Registry("link kind", "sipsim.links")
+
+
+def link_in_use(resolved: Resolved) -> LinkKind:
+    """The link between SIPs that ``system.sips.link`` names."""
+    preset = resolved.links.links[resolved.topology.system.sips.link]
+    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

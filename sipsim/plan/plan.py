@@ -9,25 +9,28 @@ from collections.abc import Iterator
 from functools import cached_property
 from math import gcd
 
+import msgspec
+
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.install import (
     InstallPlan,
-    PePlace,
     check_endpoints,
     check_rings_disjoint,
     install,
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.settings import canonical_algorithm, effective_ipcq, effective_rank_per, effective_world_size
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.config.rules import effective_ipcq, effective_rank_per, effective_world_size
 from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.links.base import link_in_use
 from sipsim.noc.graph import Node
 from sipsim.noc.virtual_channels import Arbitration
 from sipsim.system.system import System
+from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
 
 
@@ -43,11 +46,11 @@ class Plan:
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
-        self.system = System(resolved)
         name = resolved.ccl.defaults.algorithm
+        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
+        self.system = System(resolved, link_in_use(resolved), self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.topology_kind(self.system.topology)
-        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
@@ -122,13 +125,18 @@ class Plan:
         through_ps = self.system.transit_gain_ps if self._some_peers_are_far() else None
         return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
 
+    def canonical_text(self) -> str:
+        """What is simulated, as text, for digests: the system, and the algorithm that runs."""
+        view = {**self.system.canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
+        return msgspec.json.encode(view, order="sorted").decode()
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 over config, queue pairs, channels, algorithm source and program version."""
         text = "\n".join(
             [
                 VERSION,
-                self.system.canonical_text(),
+                self.canonical_text(),
                 self.algorithm.source_sha256(),
                 *(f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items())),
                 *map(str, self.channels),

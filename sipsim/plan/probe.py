@@ -8,13 +8,13 @@ receiver that waits (ADR-0023 D13, T5).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import WireFormat
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.plan.plan import Plan
+from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
 
 Ps = int

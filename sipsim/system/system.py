@@ -6,14 +6,13 @@ where they run are other objects.
 
 from collections import deque
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from broker.ids import Channel
 from sipsim.config.model import Resolved
-from sipsim.config.rules import effective_ipcq, wiring_view
-from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.links.base import LinkKind
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.topology.address import TcmMap, tcm_map
 from sipsim.topology.base import SipLink
@@ -29,17 +28,20 @@ class FarEnd(NamedTuple):
 
 
 class System:
-    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``."""
+    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``.
 
-    def __init__(self, resolved: Resolved) -> None:
+    ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
+    """
+
+    def __init__(self, resolved: Resolved, link: LinkKind, chunk_bytes: int) -> None:
         self.resolved = resolved
         sips = resolved.topology.system.sips
         self.n_sips = sips.count
         self.topology = sips.topology
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
-        self.link = link_kind(resolved)
-        self.chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
+        self.link = link
+        self.chunk_bytes = chunk_bytes
         self.graph = SipGraph(resolved)
         self.n_pes = resolved.topology.cube.pes
         self.far_ends = {
@@ -125,30 +127,16 @@ class System:
         link = self.resolved.topology.system.sips.link
         return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
 
-    def canonical_text(self) -> str:
-        """What is simulated, as text, for digests: the same system gives the same text, however it was written.
+    def canonical_view(self) -> dict[str, Any]:
+        """What is simulated, for digests: the same system gives the same values, however it was written.
 
-        Shape and port places are filled in; of the links only the one in use counts, without its name and
-        source; of the algorithms only the one that runs, with its effective queue settings and, unless it is the
-        usual one, its wiring.
+        Shape and port places are filled in; of the links only the one in use counts, without its name and source.
         """
-        resolved, algorithm = self.resolved, self.resolved.ccl.defaults.algorithm
-        topology = msgspec.to_builtins(resolved.topology)
+        topology = msgspec.to_builtins(self.resolved.topology)
         topology["system"]["sips"].update(shape=self.shape, link=None)
         topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
-        entry = resolved.ccl.algorithms[algorithm]
-        view = {
-            "topology": topology,
-            "components": resolved.components,
-            "link": [type(self.link).__name__, self.link],
-            "algorithm": [
-                algorithm,
-                entry.module,
-                effective_ipcq(resolved, algorithm),
-                *wiring_view(resolved, algorithm),
-            ],
-        }
-        return msgspec.json.encode(view, order="sorted").decode()
+        link = [type(self.link).__name__, self.link]
+        return {"topology": topology, "components": self.resolved.components, "link": link}
 
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str], Route]:
@@ -200,9 +188,3 @@ class System:
     @cached_property
     def _hops(self) -> dict[int, list[int]]:
         return {}
-
-
-def link_kind(resolved: Resolved) -> LinkKind:
-    """The link between SIPs, as an object of its kind."""
-    preset = resolved.links.links[resolved.topology.system.sips.link]
-    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

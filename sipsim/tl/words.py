@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from sipsim.ccl.install import PePlace
 from sipsim.errors import KernelError
 from sipsim.tl.ipcq_words import IpcqWords
 from sipsim.tl.values import Shape, TensorHandle, as_shape, as_text, pointee
+from sipsim.topology.address import PePlace
 
 HANDLES = "a handle is what tl.load, tl.recv and + give"
 NOT_WORDS = ("note_received",)

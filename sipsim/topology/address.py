@@ -20,6 +20,14 @@ _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
 _SPACE_CODE = {name: code for code, name in enumerate(SPACES)}
 
 
+class PePlace(NamedTuple):
+    """A PE of the system."""
+
+    sip: int
+    cube: int
+    pe: int
+
+
 class PhysAddr(NamedTuple):
     """A byte in one memory of the system."""
 
