@@ -1,4 +1,4 @@
-"""What a SIP can say of its queues: a dump for the deadlock report, and the same as text for people (ADR-0023 D14)."""
+"""The queue state of a SIP: a dump for the deadlock report, and the same as text (ADR-0023 D14)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -61,7 +61,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended: what it waits for; ``op`` and ``directions`` (any would do) when that are queues."""
+    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``."""
 
     place: Place
     name: str
@@ -71,7 +71,7 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """All that one SIP knows of its queues."""
+    """The queues and tasks of one SIP."""
 
     rank: int
     now_ps: int
@@ -95,7 +95,7 @@ def dump(sip: SipView) -> bytes:
 
 
 def pointer_dump(sip: SipView) -> str:
-    """Every queue pair of a SIP: its four pointers, and which addresses its direction receives in."""
+    """Every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
     lines = [f"rank {sip.sip} at {format_time_ps(sip.engine.now_ps)}"]
     for queue in queue_states(sip):
         _, cube, pe = queue.place
@@ -106,14 +106,14 @@ def pointer_dump(sip: SipView) -> str:
 
 
 def queue_states(sip: SipView) -> Iterable[QueueState]:
-    """Of all PEs in use, in order of cube and PE."""
+    """The queue pairs of all PEs in use, in order of cube and PE."""
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.queues.values():
             yield _queue_state(pe.ipcq.place, queue)
 
 
 def place_name(place: Place) -> str:
-    """A PE in words."""
+    """A PE as text."""
     return f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 

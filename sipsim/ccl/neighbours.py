@@ -1,7 +1,7 @@
-"""Who is whose neighbour, by direction name: tables from a rank to ``{direction: rank}``, and the way back.
+"""Neighbour tables, ``{rank: {direction: rank}}``, and the direction by which a peer answers.
 
-A rank here is a PE that takes part in IPCQ (``Plan.places``), not a rank of the process group. The built-in tables
-are in :mod:`sipsim.ccl.tables`.
+A rank is a PE with queue pairs (``Plan.pe_of_rank``), not a rank of the process group. The built-in tables are in
+:mod:`sipsim.ccl.tables`.
 """
 
 OPPOSITE = {
@@ -17,22 +17,22 @@ OPPOSITE = {
 """ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
 
 RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
-"""Where a rank that has no way back receives what comes by a direction; in a direction of the same name if none."""
+"""The direction in which a peer receives that has no direction back; the sender's own name where none is listed."""
 
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
 
 
 def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
-    """The peer's direction that leads back to ``rank``: the opposite one when it does, else any that does.
+    """The peer's direction that leads back to ``rank``: the opposite if it does, else any that does, else None.
 
-    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for
-    the opposite tells them apart. A direction whose opposite leads from ``rank`` to the peer is that one's partner
-    and no other's: so a map from which a direction was dropped pairs like the whole one. None when nothing is left.
+    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for the
+    opposite distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for that
+    opposite, so that a map from which one direction was dropped pairs like the whole map.
     """
-    theirs = table[peer]
+    peer_map = table[peer]
     opposite = OPPOSITE.get(direction)
-    if opposite is not None and theirs.get(opposite) == rank:
+    if opposite is not None and peer_map.get(opposite) == rank:
         return opposite
     partners = {OPPOSITE[other] for other, target in table[rank].items() if target == peer and other in OPPOSITE}
-    return next((d for d, target in theirs.items() if target == rank and d not in partners), None)
+    return next((d for d, target in peer_map.items() if target == rank and d not in partners), None)

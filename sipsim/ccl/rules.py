@@ -1,4 +1,4 @@
-"""Rules for the config values of this folder: the algorithm that runs, its ranks, its queues and rings."""
+"""Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
 
 from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
 from sipsim.ccl.tables.base import TABLES
@@ -30,7 +30,7 @@ def known_neighbour_table(resolved: Resolved) -> Problem | None:
 
 
 def world_size_has_places(resolved: Resolved) -> Problem | None:
-    """A configured world size takes the first so many places, so there are as many."""
+    """A configured world size takes that many places, so there must be as many."""
     name = resolved.ccl.defaults.algorithm
     size, places = effective_world_size(resolved, name), rank_places(resolved, name)
     if size <= places:
@@ -41,7 +41,7 @@ def world_size_has_places(resolved: Resolved) -> Problem | None:
 
 
 def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
-    """A grid of ranks is square."""
+    """The neighbour table can wire that number of ranks (a grid needs a square)."""
     name = resolved.ccl.defaults.algorithm
     kind = resolved.ccl.algorithms[name].topology
     refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
@@ -53,12 +53,12 @@ def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
 
 
 def _rank_paths(name: str) -> tuple[Path, ...]:
-    """All that the number of places follows from."""
+    """The values that the number of places follows from."""
     return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
 
 
 def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
-    """Rows reduce eastwards and the last column southwards, so the sum can only stand in the south-east cube."""
+    """Rows reduce eastwards and the last column southwards, so the sum ends in the south-east cube."""
     name, mesh = resolved.ccl.defaults.algorithm, resolved.topology.sip.cube_mesh
     root, last = resolved.ccl.algorithms[name].root_cube, mesh.w * mesh.h - 1
     if root is None or root == last:
@@ -69,21 +69,21 @@ def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
 
 
 def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
-    """One receive ring, at least. How many a PE has is known when the algorithm is installed, which asks again."""
+    """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
     return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
 
 
 def ring_overflow(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Problem | None:
-    """What is wrong with so many rings a PE. A TCM and a slice of HBM serve one PE; PEs share their cube's SRAM."""
+    """The problem with ``rings`` rings a PE, if any. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM."""
     need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
     if need <= room:
         return None
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
     count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
-    those = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
+    rings_text = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
     what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
     paths = (slots, size, knob_path(resolved, "buffer_kind"), owner, ("cube", "pes"))
-    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {those}, {what}")
+    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {rings_text}, {what}")
 
 
 def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:

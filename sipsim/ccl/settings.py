@@ -12,13 +12,13 @@ def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
 
 
 def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
-    """What a rank of the wiring is: a cube where the algorithm wires itself (ADR-0032 D3), else a PE (ADR-0023 D11)."""
+    """The kind of a rank of the wiring: a cube for a self-wired algorithm (ADR-0032 D3), else a PE (ADR-0023 D11)."""
     entry = resolved.ccl.algorithms[algorithm_name]
     return entry.rank_per or ("cube" if TABLES.get(entry.topology).self_wired else "pe")
 
 
 def rank_places(resolved: Resolved, algorithm_name: str) -> int:
-    """How many places for ranks the system has."""
+    """Number of places for ranks in the system."""
     sips, mesh = resolved.topology.system.sips.count, resolved.topology.sip.cube_mesh
     cubes = sips * mesh.w * mesh.h
     return {"sip": sips, "cube": cubes, "pe": cubes * resolved.topology.cube.pes}[
@@ -51,6 +51,7 @@ def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> Algorith
 
 
 def knob_path(resolved: Resolved, key: str) -> Path:
+    """The key path of the running algorithm's value of a queue setting: in its entry or in ``defaults``."""
     name = resolved.ccl.defaults.algorithm
     own = getattr(resolved.ccl.algorithms[name], key) is not None
     return ("algorithms", name, key) if own else ("defaults", key)

@@ -1,6 +1,6 @@
-"""From config files and flags to one checked :class:`~sipsim.config.model.Resolved`, or one line that says why not.
+"""Reads config files and flags into one checked :class:`~sipsim.config.model.Resolved`, or raises one line.
 
-The defaults come first, then a user's files, which write only what differs, then the flags.
+The defaults come first, then a user's files, which hold only what differs, then the flags.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ def load(
 
 
 def default_dir() -> Path:
-    """Where the default files are: inside the package when installed, beside it in a checkout."""
+    """Folder of the default files: inside the package when installed, beside it in a checkout."""
     package = Path(sipsim.__file__).parent
     packaged = package / "_configs"
     return packaged if packaged.is_dir() else package.parent / "configs"

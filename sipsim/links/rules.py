@@ -1,4 +1,4 @@
-"""Rules for the config values of this folder: the link presets, and the preset in use."""
+"""Rules for ``links``, the link presets, and for the preset in use."""
 
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule, dotted, shown
@@ -28,7 +28,7 @@ def known_link_kinds(resolved: Resolved) -> Problem | None:
 
 
 def links_have_delay(resolved: Resolved) -> Problem | None:
-    """The latency of a link is the lookahead that lets SIPs run in parallel: none at all is refused by name."""
+    """The latency of a link is the lookahead that lets SIPs run in parallel, so zero is refused."""
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):

@@ -1,4 +1,4 @@
-"""Rules for the config values of this folder: ports on the cube mesh, PEs on the router mesh."""
+"""Rules for the meshes: ports on cubes, PEs on routers."""
 
 from sipsim.config.document import Path, Problem, Rule, dotted
 from sipsim.config.model import Resolved

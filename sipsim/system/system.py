@@ -1,7 +1,6 @@
 """The whole system as every process sees it: SIPs, links, channels between them, and routes from end to end.
 
-A description, derived from the resolved config alone; nothing here runs. The simulators of its SIPs and
-where they run are other objects.
+A description, derived from the resolved config. The simulators of its SIPs and their placement are other objects.
 """
 
 from collections import deque
@@ -20,7 +19,7 @@ from sipsim.topology.build import build_links, resolve_shape
 
 
 class FarEnd(NamedTuple):
-    """Where a port's link leads: its channel, and the SIP and port at the other end."""
+    """The far end of a port's link: its channel, and the SIP and port that it leads to."""
 
     channel: int
     sip: int
@@ -74,18 +73,18 @@ class System:
     def data_channels(self) -> list[Channel]:
         """One channel a directed link, in canonical order, with its lookahead.
 
-        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency
-        and a least chunk later. A packet that only passes through may leave as late as its last byte came,
-        plus the way between two ports; and one that PE_DMA fetches from a slower memory as late as its last chunk
-        came to the PE, plus the way from there to a port. Where one of them is less than a chunk, it may be promised.
+        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency and a least
+        chunk later. A packet in transit may leave as late as the path between two ports after its last byte arrived,
+        and one that PE_DMA fetches from a slower memory as late as the path to a port after its last chunk reached
+        the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
         """
-        least_ways_ps = self._least_transit_ps, self._least_way_out_ps
-        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_ways_ps)
+        least_paths_ps = self._least_transit_ps, self._least_egress_ps
+        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_paths_ps)
         return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
 
     @property
     def transit_gain_ps(self) -> int:
-        """How much longer the way between two ports is than what the lookahead of a data channel counts of it."""
+        """How much longer the path between two ports is than the part that a data channel's lookahead counts."""
         return max(self._least_transit_ps - self.link.least_chunk_ps(self.chunk_bytes), 0)
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
@@ -121,14 +120,14 @@ class System:
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
 
     def describe(self) -> str:
-        """The system in a few words, for people."""
+        """The system as one line for messages."""
         sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
         grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
         link = self.resolved.topology.system.sips.link
         return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
 
     def canonical_view(self) -> dict[str, Any]:
-        """What is simulated, for digests: the same system gives the same values, however it was written.
+        """The system for digests: the same system gives the same values, however its config was written.
 
         Shape and port places are filled in; of the links only the one in use counts, without its name and source.
         """
@@ -143,16 +142,16 @@ class System:
         return {}
 
     @cached_property
-    def _least_way_out_ps(self) -> int:
-        """From when the last chunk starts on the wire into a PE to its end at a port, at least: one router between.
+    def _least_egress_ps(self) -> int:
+        """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
 
         A message of one chunk starts then as a whole, and takes its time on the link.
         """
-        ways = (
+        paths = (
             self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
             for port in {link.src_port for link in self.links}
         )
-        ends = ((edges[0], edges[-1]) for edges in ways)
+        ends = ((edges[0], edges[-1]) for edges in paths)
         heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(self.chunk_bytes)) for pair in ends)
         return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
 
@@ -165,18 +164,18 @@ class System:
         return min(transits, default=2**62)
 
     def _hops_to(self, dst_sip: int) -> list[int]:
-        known = self._hops.get(dst_sip)
-        if known is None:
-            known = [-1] * self.n_sips
-            known[dst_sip], queue = 0, deque([dst_sip])
+        hops = self._hops.get(dst_sip)
+        if hops is None:
+            hops = [-1] * self.n_sips
+            hops[dst_sip], queue = 0, deque([dst_sip])
             while queue:
-                here = queue.popleft()
-                for source in self._sources_of[here]:
-                    if known[source] < 0:
-                        known[source] = known[here] + 1
+                sip = queue.popleft()
+                for source in self._sources_of[sip]:
+                    if hops[source] < 0:
+                        hops[source] = hops[sip] + 1
                         queue.append(source)
-            self._hops[dst_sip] = known
-        return known
+            self._hops[dst_sip] = hops
+        return hops
 
     @cached_property
     def _sources_of(self) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Addresses: 64-bit physical addresses ``(sip, cube, pe, space, offset)`` and where the regions of a TCM lie.
+"""64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
 2 bits space, 36 bits offset. SRAM belongs to the cube, so its PE field is 0. Source: DESIGN section 5;

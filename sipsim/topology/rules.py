@@ -1,4 +1,4 @@
-"""Rules for the config values of this folder: topology, count, shape and edges of the SIPs."""
+"""Rules for ``system.sips``: topology, count, shape and edges; and for the number of cubes."""
 
 from sipsim.config.document import Path, Problem, Rule, dotted
 from sipsim.config.model import Resolved
@@ -40,7 +40,7 @@ def sips_can_be_joined(resolved: Resolved) -> Problem | None:
 
 
 def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
-    """A physical address names the cube in ``CUBE_BITS``."""
+    """A physical address has ``CUBE_BITS`` for the cube."""
     mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
     if mesh.w * mesh.h <= most:
         return None

@@ -364,7 +364,7 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "nobody sends": (
         EASTWARD,
         lambda e, plan: e._replace(can_send=False),
-        r"I3: nobody sends to the receive-only ring E of \(0, 0, 0\)",
+        r"I3: no rank sends to the receive-only ring E of \(0, 0, 0\)",
     ),
     "a peer's ring elsewhere": (
         BOTH_WAYS,
