@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
-from sipsim.ccl.install import PePlace
 from sipsim.errors import OutputError
 from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
 from sipsim.plan.job import RunRecord
@@ -21,6 +20,7 @@ from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
 from sipsim.tl.language import TL
+from sipsim.topology.address import PePlace
 
 BACKEND = "ahbm"
 

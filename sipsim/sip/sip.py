@@ -8,7 +8,6 @@ from collections.abc import Callable
 import greenlet
 
 from broker.wire import PacketBatch
-from sipsim.ccl.install import PePlace
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
 from sipsim.ipcq.backpressure import Backpressure
@@ -26,6 +25,7 @@ from sipsim.record.oplog import OpLog
 from sipsim.record.trace import TraceLine
 from sipsim.sync.session import Session
 from sipsim.task import Task
+from sipsim.topology.address import PePlace
 
 
 class Pe:

@@ -440,7 +440,7 @@ class TestDeadlocks:
         assert "PEs wait and nothing can happen any more, at " in line
         report = done.outcome.error.detail
         assert report.splitlines()[0] == (
-            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
+            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not arrived"
         )
         for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
             assert name in report.splitlines()[1]
@@ -461,7 +461,7 @@ class TestDeadlocks:
         exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
         assert (exit_code, kind) == (3, "IpcqDeadlock")
         ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
-        assert line.endswith("a circle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
+        assert line.endswith("a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
 
     def test_a_circle_of_senders(self, tmp_path):
         """Full rings: everybody sends and nobody receives."""
@@ -469,7 +469,7 @@ class TestDeadlocks:
         flags = ccl_file(tmp_path, kernel(body), n_slots=2)
         exit_code, kind, line = failure(run(*RING, *flags, "--n-elem", 32, "--no-verify-data"))
         assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "a circle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
+        assert "a cycle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
 
     def test_within_one_sip(self, tmp_path):
         body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"

@@ -35,7 +35,6 @@ from launcher.run.run_record import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
-from sipsim.config.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
@@ -43,6 +42,7 @@ from sipsim.faults.plan import BadFault, RandomFaults, parse_fault
 from sipsim.io import packets
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
+from sipsim.plan.load import load
 from sipsim.recovery.packet_log import PacketLog
 
 MOST = 2**63 - 1

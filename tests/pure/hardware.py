@@ -7,19 +7,21 @@ to the end. A kernel on it is a function of ``tl``.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.config.load import load
+from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.links.base import link_in_use
+from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS
 from sipsim.sip.sip import Sip
+from sipsim.system.system import System
 from sipsim.task import TaskFailed
 from sipsim.tl.language import TL
-from sipsim.topology.address import PhysAddr
+from sipsim.topology.address import PePlace, PhysAddr
 
 MOST_EVENTS = 1_000_000
 Kernel = Callable[[TL], None]
@@ -31,6 +33,12 @@ SHAPED = {"torus_2d", "mesh_2d_no_wrap"}
 def config(settings: dict[str, Any]) -> Resolved:
     """The default config with some keys set, checked as a user's would be."""
     return load(overrides=[Override(path, value, f"--set {path}") for path, value in settings.items()])
+
+
+def system_of(resolved: Resolved) -> System:
+    """The system alone, without an algorithm that must be able to run on it."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    return System(resolved, link_in_use(resolved), knobs.vc_chunk_size)
 
 
 class WiredPlan(Plan):

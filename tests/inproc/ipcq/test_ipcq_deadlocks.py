@@ -72,7 +72,7 @@ def test_a_cycle_of_futures() -> None:
 
     error = deadlock([kernel("c", "b", "b"), kernel("a", "c", "c"), kernel("b", "a", "a")])
     assert reason(error) == (
-        f"a circle: {NAMES[A]} (recv c) -> {NAMES[C]} (recv b) -> {NAMES[B]} (recv a) -> {NAMES[A]}"
+        f"a cycle: {NAMES[A]} (recv c) -> {NAMES[C]} (recv b) -> {NAMES[B]} (recv a) -> {NAMES[A]}"
     )
     assert len(error.facts["deadlock"]["waits"]) == 3
 
@@ -80,7 +80,7 @@ def test_a_cycle_of_futures() -> None:
 def test_a_cycle_through_receives_from_any_direction() -> None:
     """All three receive from any direction. Each has two edges in the report."""
     error = deadlock([take, take, take])
-    assert reason(error).startswith("a circle: rank 0 cube 0 PE 0 (recv b) -> rank 0 cube 1 PE 0 (recv a) -> ")
+    assert reason(error).startswith("a cycle: rank 0 cube 0 PE 0 (recv b) -> rank 0 cube 1 PE 0 (recv a) -> ")
     assert len(error.facts["deadlock"]["waits"]) == 6
     assert error.message.startswith("3 PEs wait")
 
@@ -103,7 +103,7 @@ def test_a_future_without_a_send() -> None:
 
     error = deadlock([two, lambda tl: send(tl, "a"), lambda _tl: None])
     assert reason(error) == f"missing: a send by {NAMES[B]}, which waits for nothing, to {NAMES[A]} (its recv b)"
-    assert "does not ask for" not in error.detail
+    assert "in other directions" not in error.detail
     (wait,) = error.facts["deadlock"]["waits"]
     assert (wait["here"]["my_tail"], wait["here"]["peer_head_cache"], wait["there"]["my_head"]) == (1, 1, 1)
 
@@ -113,17 +113,17 @@ def test_messages_without_a_receive() -> None:
     for all.
     """
     error = deadlock([lambda tl: [send(tl, "b"), take(tl, "b")], lambda _tl: None, lambda tl: send(tl, "a", 2)])
-    assert "    it has messages that it does not ask for: 2 from c" in error.detail.splitlines()
-    assert error.detail.count("does not ask for") == 1
+    assert "    it has unread messages in other directions: 2 from c" in error.detail.splitlines()
+    assert error.detail.count("in other directions") == 1
     drained = deadlock([lambda tl: [take(tl) for _ in range(3)], lambda _tl: None, lambda tl: send(tl, "a", 2)])
-    assert "does not ask for" not in drained.detail
+    assert "in other directions" not in drained.detail
 
 
 def test_a_sender_whose_peer_waits_for_another() -> None:
     """B fills A's ring and is blocked; A waits for C, which has ended: C's send is missing, and A has messages."""
     error = deadlock([lambda tl: take(tl, "c"), lambda tl: send(tl, "a", 3), lambda _tl: None])
     assert reason(error) == f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv c)"
-    assert "    it has messages that it does not ask for: 2 from b" in error.detail.splitlines()
+    assert "    it has unread messages in other directions: 2 from b" in error.detail.splitlines()
     assert f"    {NAMES[B]} -> {NAMES[A]} (send a)" in error.detail
 
 
@@ -134,7 +134,7 @@ def test_any_direction_means_those_that_receive() -> None:
     """In a unidirectional ring each waits for the one before it: a circle against the ring's sense, along W alone."""
     error = deadlock([take, take, take], ONE_WAY)
     assert reason(error) == (
-        f"a circle: {NAMES[A]} (recv W) -> {NAMES[C]} (recv W) -> {NAMES[B]} (recv W) -> {NAMES[A]}"
+        f"a cycle: {NAMES[A]} (recv W) -> {NAMES[C]} (recv W) -> {NAMES[B]} (recv W) -> {NAMES[A]}"
     )
     assert len(error.facts["deadlock"]["waits"]) == 3
 
@@ -152,4 +152,4 @@ def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) ->
 
     error = run_sips(plan, start).outcome.error
     assert error is not None
-    assert reason(error) == f"a circle: {NAMES[A]} (send c) -> {NAMES[C]} (send a) -> {NAMES[A]}"
+    assert reason(error) == f"a cycle: {NAMES[A]} (send c) -> {NAMES[C]} (send a) -> {NAMES[A]}"

@@ -207,7 +207,7 @@ class TestAFailureOfTheProgram:
             "missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 cube 3 PE 0 (its recv global_W)"
         )
         assert report[0] == (
-            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come"
+            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not arrived"
         )
         assert len(document_ranks(done)) == 3
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hardware import config
+from hardware import config, system_of
 
 from sipsim.ccl.algorithm import NOT_PLAIN, Algorithm
 from sipsim.ccl.tables.base import TABLES
@@ -40,7 +40,7 @@ def load(here: Path) -> Iterator[Load]:
 
 
 def system() -> System:
-    return System(config({}))
+    return system_of(config({}))
 
 
 def neighbours(algorithm: Algorithm, size: int = 32) -> dict[str, int]:
@@ -99,7 +99,7 @@ def test_the_built_in_one() -> None:
     resolved = config({})
     algorithm = Algorithm("intercube_allreduce", resolved.ccl.algorithms["intercube_allreduce"])
     assert algorithm.reference is not None
-    assert algorithm.kernel_args(System(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
+    assert algorithm.kernel_args(system_of(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
 
 
 # --- the contract ---------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_without_topologies_the_kernel_gets_what_the_hook_says(load: Load, topol
     if topology == "custom":
         cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(3)]
         settings["system.sips.custom_links"] = cables
-    assert load(PLAIN).kernel_args(System(config(settings)), 7, 1, 9) == (7, 9)
+    assert load(PLAIN).kernel_args(system_of(config(settings)), 7, 1, 9) == (7, 9)
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,13 @@ class TestCircles:
         tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in range(3)]
         line, report, _facts = explain_deadlock(blobs(ring_of(3), tasks, 3))
         assert line == (
-            "3 PEs wait and nothing can happen any more, at 1.500 ns; a circle: "
+            "3 PEs wait and nothing can happen any more, at 1.500 ns; a cycle: "
             "rank 0 cube 3 PE 0 (recv global_W) -> rank 2 cube 3 PE 0 (recv global_W) -> "
             "rank 1 cube 3 PE 0 (recv global_W) -> rank 0 cube 3 PE 0"
         )
         assert report.splitlines()[0:9:3] == [
             f"  rank {rank} cube 3 PE 0 waits in recv global_W, peer rank {(rank - 1) % 3} cube 3 PE 0: "
-            f"message 0 has not come"
+            f"message 0 has not arrived"
             for rank in (0, 2, 1)
         ]
 
@@ -83,7 +83,7 @@ class TestCircles:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
         assert report.splitlines()[0].endswith(": 1 of its ring's 4 slots are full")
         assert line.endswith(
-            "a circle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
+            "a cycle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
         )
 
     def test_who_waits_for_the_circle_is_no_part_of_it(self) -> None:
@@ -98,18 +98,18 @@ class TestCircles:
         assert "cube 2" not in line
         named = [text for text in report.splitlines() if " waits in " in text]
         assert len(named) == 4
-        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0: message 0 has not come"
+        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0: message 0 has not arrived"
 
     def test_two_circles_are_told_from_the_least_place(self) -> None:
         a, b, c, d = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
         queues = [queue(x, "E", y, 0, 0) for x, y in ((a, b), (b, a), (c, d), (d, c))]
         line, _, _facts = explain_deadlock(blobs(queues, [waits(place, "recv", "E") for place in (d, c, b, a)], 2))
-        assert "a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
+        assert "a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
 
     def test_a_pe_that_waits_for_itself(self) -> None:
         here = (0, 0, 0)
         line, _, _facts = explain_deadlock(blobs([queue(here, "E", here, 0, 0)], [waits(here, "recv", "E")], 1))
-        assert line.endswith("a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0")
+        assert line.endswith("a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0")
 
     def test_none(self) -> None:
         assert find_cycle([]) == []
@@ -126,9 +126,9 @@ class TestWhoDidNotCome:
         lines = report.splitlines()
         for line, (who, peer) in zip(lines[0:6:3], ((2, 1), (0, 2)), strict=True):
             text = f"  rank {who} cube 3 PE 0 waits in recv global_W, peer rank {peer} cube 3 PE 0"
-            assert line == f"{text}: message 0 has not come"
+            assert line == f"{text}: message 0 has not arrived"
         assert lines[6:] == [
-            "  who waits for whom:",
+            "  waits-for graph:",
             "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
             "    rank 0 cube 3 PE 0 -> rank 2 cube 3 PE 0 (recv global_W)",
             "  rank 0: host script waits for a collective",
@@ -145,10 +145,10 @@ class TestWhoDidNotCome:
     def test_the_pointers_of_both_ends(self) -> None:
         _, report, _facts = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
         assert report.splitlines() == [
-            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come",
+            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not arrived",
             "    here:  my_head=0 my_tail=0 peer_head_cache=0 peer_tail_cache=0",
             "    there: my_head=5 my_tail=2 peer_head_cache=2 peer_tail_cache=4 (its global_E)",
-            "  who waits for whom:",
+            "  waits-for graph:",
             "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
             "  rank 0: its script has ended",
             "  rank 1: its script has ended",
@@ -166,7 +166,7 @@ class TestWhoDidNotCome:
         lonely = queue((0, 0, 0), "E", (1, 0, 0), 0, 7)
         _, report, _facts = explain_deadlock(blobs([lonely], [waits((0, 0, 0), "recv", "E")], 2))
         starts = [line[:8] for line in report.splitlines()]
-        assert starts == ["  rank 0", "    here", "  who wa", "    rank", "  rank 1"]
+        assert starts == ["  rank 0", "    here", "  waits", "    rank", "  rank 1"]
 
     def test_only_scripts_wait(self) -> None:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), [host(1)], 2))

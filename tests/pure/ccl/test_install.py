@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hardware import SHAPED, config
+from hardware import SHAPED, config, system_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 import sipsim.ccl.install
 import sipsim.plan.plan
+from sipsim.ccl.algorithms.intercube_allreduce import intercube_multisip
 from sipsim.ccl.install import (
     InstallPlan,
-    PePlace,
     Ring,
     check_endpoints,
     check_rings_disjoint,
@@ -26,15 +26,15 @@ from sipsim.ccl.install import (
     pair_rings,
     places_in_order,
 )
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, intercube_multisip, reverse_direction
+from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
+from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import IpcqKnobs
-from sipsim.config.rules import effective_ipcq
 from sipsim.errors import ConfigError
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
-from sipsim.topology.address import MIB, PhysAddr
+from sipsim.topology.address import MIB, PePlace, PhysAddr
 from sipsim.topology.base import TOPOLOGIES
 
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
@@ -148,7 +148,7 @@ def test_any_table_is_paired_one_to_one_or_refused(table: NeighbourTable) -> Non
 
 def installed(table: NeighbourTable, **knobs: object) -> InstallPlan:
     """On one SIP of a 4x4 mesh; rank r of the table is PE r % 8 of cube r // 8."""
-    system = System(config({"system.sips.count": 1, "cube.hbm_MiB_per_pe": 2}))
+    system = system_of(config({"system.sips.count": 1, "cube.hbm_MiB_per_pe": 2}))
     return install(system, queue_knobs(system, **knobs), [PePlace(0, r // 8, r % 8) for r in range(len(table))], table)
 
 
@@ -158,7 +158,7 @@ def queue_knobs(system: System, **changes: object) -> IpcqKnobs:
 
 def intercube(settings_: dict[str, object]) -> tuple[System, InstallPlan]:
     """The wiring of ADR-0032 on any topology, whether its kernel runs there or not."""
-    system = System(config(settings_))
+    system = system_of(config(settings_))
     ranks = range(system.n_sips * system.n_cubes)
     places = [PePlace(*divmod(rank, system.n_cubes), 0) for rank in ranks]
     return system, install(system, queue_knobs(system), places, {r: intercube_multisip(system, r) for r in ranks})
@@ -280,7 +280,7 @@ class Strict(IpcqKnobs, frozen=True):
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
     """ADR-0023 D17, receive-only ones included. Planted: ``>=``; only what sends counted; held to without hw_strict."""
-    system = System(config({"system.sips.count": 1}))
+    system = system_of(config({"system.sips.count": 1}))
     plain = structs.asdict(queue_knobs(system))
     knobs = Strict(**{**plain, "hw_strict": strict})
     hub = {0: {f"d{i}": i for i in range(1, 9)}, **{i: {"up": 0} for i in range(1, 9)}, 9: {}}
@@ -313,7 +313,7 @@ def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
 )
 def test_places_in_order(rank_per: str, size: int, expected: list[tuple[int, int, int]]) -> None:
     """By SIP, then cube, then PE; the first so many. Planted: PEs before cubes; the last so many."""
-    system = System(config({"system.sips.count": 3, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.pes": 2}))
+    system = system_of(config({"system.sips.count": 3, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.pes": 2}))
     assert places_in_order(system, rank_per, size) == [PePlace(*place) for place in expected]  # type: ignore[arg-type]
 
 
@@ -364,7 +364,7 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "nobody sends": (
         EASTWARD,
         lambda e, plan: e._replace(can_send=False),
-        r"I3: nobody sends to the receive-only ring E of \(0, 0, 0\)",
+        r"I3: no rank sends to the receive-only ring E of \(0, 0, 0\)",
     ),
     "a peer's ring elsewhere": (
         BOTH_WAYS,

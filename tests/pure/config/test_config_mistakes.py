@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sipsim.config.check import convert
-from sipsim.config.load import _defaults, load
+from sipsim.config.load import _defaults
 from sipsim.config.override import Override, apply, parse_set
-from sipsim.config.rules import RULES
 from sipsim.errors import ConfigError
+from sipsim.plan.load import RULES, load
 
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hardware import config
+from hardware import config, system_of
 from plain_fabric import Journey, travel
 from witness import ClaimWitness, Witness, check_lane
 
@@ -66,7 +66,7 @@ def test_a_short_message_waits_no_more_than_a_turn_an_edge(chunk_bytes: int, tur
     """64 B behind 256 KiB on the same route: it waits once, for the rest of a turn, not for the train; with a
     smaller chunk it waits less.
     """
-    graph = System(config(bench_fabric.PAIR)).graph
+    graph = system_of(config(bench_fabric.PAIR)).graph
     route = graph.route(Node("pe", 0, 0), Node("pe", 1, 0))
     turn_ps = turns * route.drain_ps(chunk_bytes)
     waits = [
@@ -87,7 +87,7 @@ UNLIKE = {"ucie_port.bandwidth_GBps": 32, "io_port.bandwidth_GBps": 100, "hbm.ba
 
 def real_system(unlike: bool) -> System:
     mesh = {"sip.cube_mesh": {"w": 2, "h": 2}, "system.sips.count": 4, "system.sips.topology": "torus_2d"}
-    return System(config({**mesh, **(UNLIKE if unlike else {})}))
+    return system_of(config({**mesh, **(UNLIKE if unlike else {})}))
 
 
 def real_traffic(system: System, seed: int, arbitration: Arbitration) -> list[Journey]:

@@ -8,11 +8,10 @@ from hardware import ONE_SIP, Bench, WiredPlan, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.ccl.install import PePlace
 from sipsim.links.base import LINK_KINDS
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.plan.plan import Plan
-from sipsim.topology.address import PhysAddr
+from sipsim.topology.address import PePlace, PhysAddr
 
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 STEP = {(1, 0): "E", (-1, 0): "W", (0, -1): "N", (0, 1): "S"}
