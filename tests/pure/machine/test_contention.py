@@ -56,7 +56,7 @@ def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitra
     assert got == [pytest.approx(1 / len(pes), rel=0.02)] * len(pes)
 
 
-@pytest.mark.parametrize("nbytes", [256, 1000, 4096])
+@pytest.mark.parametrize("nbytes", [256, pytest.param(1000, marks=pytest.mark.slow), 4096])
 @pytest.mark.parametrize(
     ("weights", "wanted"), [((1, 1), 0.5), ((4, 1), 0.8), ((2, 8), 0.2), ((4, 1, 5), 0.8), ((1, 1, 0), 0.5)]
 )
