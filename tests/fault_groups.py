@@ -1,7 +1,7 @@
-"""Every group of faults and bad inputs that a run must end well with, or name: and the tests that see to it.
+"""Each group of faults and bad inputs that a run must survive or report by name, and the tests that assert it.
 
-``tests/pure/rules/test_fault_table.py`` checks that these tests exist. A group needs a test for each of the cases in
-its title; what a test asserts is its line, or survival with the digest of an undisturbed run.
+``tests/pure/rules/test_fault_table.py`` checks that these tests exist. A group has a test for each of the cases in its
+title. A test asserts the message, or a run that survives with the digest of an undisturbed run.
 """
 
 from typing import NamedTuple
@@ -217,7 +217,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "a clock that jumps",
         (
             "tests/pure/rules/test_layout.py::test_this_checkout_keeps",
-            "tests/pure/rules/test_layout.py::test_a_planted_violation_is_found",
+            "tests/pure/rules/test_layout.py::test_a_violation_is_found",
             "tests/pure/supervise/test_supervise.py::test_a_suspended_launcher_has_missed_nothing",
         ),
     ),

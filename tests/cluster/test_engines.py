@@ -57,6 +57,7 @@ def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[
 def test_hosts_that_know_themselves_by_a_loopback_address(kind: str):
     """As Debian installs them: everybody else must get an address that leads there."""
     with namespace_hosts(4, own_name="127.0.1.1") as hosts, CLUSTERS[kind](hosts) as env:
+        assert hosts[0].output(["getent", "hosts", "h1"]).split()[0] == "127.0.1.1"
         assert launched_on(hosts, env, *FLAGS[kind], *DEFAULT).digest == DIGEST
 
 

@@ -164,7 +164,10 @@ EVERY_SLOTS = {
     "sixteen cubes of two SIPs",
     "a tree of seven SIPs",
 }
-RUNS = [(name, slots) for name in SYSTEMS for slots in (SLOTS if name in EVERY_SLOTS else (2,))]
+RUNS = [
+    *((name, slots) for name in SYSTEMS for slots in (SLOTS[:-1] if name in EVERY_SLOTS else (2,))),
+    *(pytest.param(name, SLOTS[-1], marks=pytest.mark.slow) for name in SYSTEMS if name in EVERY_SLOTS),
+]
 
 
 @pytest.mark.parametrize(("system", "slots"), RUNS)

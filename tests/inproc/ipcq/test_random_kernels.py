@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from runs import run
+from sweeps import batches
 
 KERNEL = """
 import random
@@ -69,7 +70,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", batches(3, 1))
 def test_every_message_arrives_in_order(tmp_path: Path, machine: str, seed: int) -> None:
     (tmp_path / "random_kernel.py").write_text(f"SEED = {seed}\n{KERNEL}")
     (tmp_path / "script.py").write_text(SCRIPT)

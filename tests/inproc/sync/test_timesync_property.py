@@ -67,6 +67,7 @@ from typing import Any
 import pytest
 from random_runs import Caught, Parts, simulate
 from random_systems import SYSTEMS, Outcome, System, first_difference, random_system, reference
+from sweeps import batches
 
 from broker.hub import Hub
 from broker.ids import MAX_PS, Channel
@@ -78,7 +79,7 @@ from sipsim.sync.session import Session
 BATCH = 50
 
 
-@pytest.mark.parametrize("first_seed", range(0, SYSTEMS, BATCH))
+@pytest.mark.parametrize("first_seed", batches(SYSTEMS, BATCH, ordinary=8))
 def test_real_machinery_equals_the_reference(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + BATCH):
         system = random_system(seed)

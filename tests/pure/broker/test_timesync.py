@@ -364,9 +364,12 @@ class World:
         return [(r, self.horizon(r) if self.horizon(r) <= MAX_PS else None, self.needed[r]) for r in granted]
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.randoms(use_true_random=False))
-def test_every_grant_and_no_other(rng: random.Random) -> None:
+@pytest.mark.parametrize("examples", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_every_grant_and_no_other(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(st.randoms(use_true_random=False))(assert_grants))()
+
+
+def assert_grants(rng: random.Random) -> None:
     """After some reports the grants and horizons are those of a recomputation of all N, X and D in the test's words."""
     world = World(rng)
     sync = TimeSync(world.size, world.channels, world.reactions)

@@ -21,6 +21,7 @@ from plain_fabric import (
     routes,
     travel,
 )
+from sweeps import batches
 from witness import Witness
 
 from sipsim.noc.graph import Route
@@ -189,7 +190,7 @@ def mixed_differs(seed: int) -> bool:
     return travel(journeys, arbitration=arbitration)[0] != chunked_reference(journeys, arbitration)
 
 
-@pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
+@pytest.mark.parametrize("first_seed", batches(NETWORKS, 750))
 def test_switching_agrees_with_the_reference(first_seed: int) -> None:
     """Events, heads and tails of all transfers, where no edge is faster than the one before. The mutants below show
     what it notices.
@@ -322,7 +323,7 @@ def watched(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert end.tail_ps >= head + drain
 
 
-@pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
+@pytest.mark.parametrize("first_seed", batches(NETWORKS, 750))
 def test_no_edge_carries_too_much_nor_idles_nor_mixes_trains(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every train each byte crosses each edge once, not before it came and no faster than the edge; in a channel who
     came first goes first while its next chunk is there; the edge is never idle while all of a train is there; what was

@@ -1,7 +1,7 @@
 """The rules of the source tree, read from the sources: sizes, docstrings, pins, clocks, names.
 
-Every rule is a function from the root of a tree to the violations in it. Each is run on this checkout, where
-it must find none, and on a small sound tree into which one violation is planted, which it must find.
+Every rule is a function from the root of a tree to the violations in it. Each is run on this checkout, where it must
+find none, and on a small tree that keeps every rule, before and after one violation is written into it.
 """
 
 import ast
@@ -264,37 +264,20 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (files_and_functions_are_small, "sipsim/a.py", DOC + "X = 1\n" * (FILE_LINES - 1)),
     (files_and_functions_are_small, "broker/wire.py", DOC + LONG_METHOD),
     (public_things_have_docstrings, "launcher/cli.py", "X = 1\n"),
-    (public_things_have_docstrings, "broker/__init__.py", ""),
     (public_things_have_docstrings, "sipsim/a.py", DOC + "def f():\n    pass\n"),
-    (public_things_have_docstrings, "sipsim/a.py", DOC + "class C:\n    pass\n"),
     (top_level_is_fixed, "notes.md", ""),
-    (top_level_is_fixed, "src/a.py", ""),
     (version_is_the_same, "sipsim/__init__.py", DOC + 'VERSION = "1.3"\n'),
-    (version_is_the_same, "sipsim/__init__.py", DOC),
     (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.2\n"),
-    (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.1\nother==1\n"),
     (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\n"),
-    (pins_match_the_project, "constraints.txt", "some-lib==4.0\ntester==9.1\n"),
     (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib>=4.0\ntester==9.1\n"),
-    (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\ntester==9.1\n-i elsewhere\n"),
-    (no_test_sleeps, "tests/pure/test_a.py", "import time\ntime.sleep(1)\n"),
     (no_test_sleeps, "tests/pure/test_a.py", "from time import sleep as rest\nrest(1)\n"),
-    (no_test_sleeps, "tests/conftest.py", "import asyncio as a\nasync def f():\n    await a.sleep(0)\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import time\nX = time.time()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/host/api.py", DOC + "from time import time_ns as t\nX = t()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from datetime import datetime\nX = datetime.now()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import datetime\nX = datetime.datetime.now()\n"),
-    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.random()\n"),
     (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "from random import shuffle\nshuffle([])\n"),
     (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.Random()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.rand(3)\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.default_rng()\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "def _f(x):\n    return hash(x)\n"),
-    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import time\nX = time.monotonic()\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from time import perf_counter_ns as t\nX = t()\n"),
-    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time\nEND_S = time.time() + 1\n"),
     (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "from time import time as now\nEND_S = now() + 1\n"),
-    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time as t\nX = t.clock_gettime(t.CLOCK_REALTIME)\n"),
     (architecture_names_every_file, "sipsim/new.py", DOC),
     (architecture_names_every_file, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
     (architecture_names_every_file, "ARCHITECTURE.md", ""),
@@ -328,25 +311,9 @@ def test_this_checkout_keeps(rule: Rule):
         pytest.fail("\n".join(found), pytrace=False)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=named)
-def test_a_sound_tree_is_not_blamed(rule: Rule, tree: Path):
-    assert rule(tree) == []
-
-
 @pytest.mark.parametrize(("rule", "name", "text"), PLANTED, ids=named)
-def test_a_planted_violation_is_found(rule: Rule, name: str, text: str, tree: Path):
+def test_a_violation_is_found(rule: Rule, name: str, text: str, tree: Path):
+    """Each rule has a mutant: the small tree keeps the rule until the file is written."""
+    assert rule(tree) == []
     plant(tree, name, text)
     assert rule(tree)
-
-
-def test_a_missing_architecture_page_is_found(tree: Path):
-    (tree / "ARCHITECTURE.md").unlink()
-    assert architecture_names_every_file(tree) == ["ARCHITECTURE.md is missing"]
-
-
-def test_an_untracked_file_at_the_top_is_nobodys_business(tree: Path):
-    _git(tree, "add", ".")
-    plant(tree, "notes.md", "")
-    assert top_level_is_fixed(tree) == []
-    _git(tree, "add", "notes.md")
-    assert top_level_is_fixed(tree) == ["notes.md at the top level"]

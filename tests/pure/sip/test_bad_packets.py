@@ -4,8 +4,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from test_client import CHANNELS, START, Clock, Dummy
-from test_hub import join, report, running
+from dummy_sip import CHANNELS, START, Clock, Dummy
+from hub_runs import join, report, running
 
 from broker.ids import BROKER, LAUNCHER, address_of
 from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
