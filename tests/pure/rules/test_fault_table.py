@@ -1,8 +1,4 @@
-"""The table of fault groups says what is true: each test that it names is there, and would be collected.
-
-Seen to fail with these bugs planted: a test renamed, a class left out of a name, a group without tests, and a
-helper that is no test.
-"""
+"""The table of fault groups says what is true: each test that it names is there, and would be collected."""
 
 import ast
 import importlib.util
