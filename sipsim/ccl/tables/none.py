@@ -7,5 +7,5 @@ from sipsim.ccl.tables.base import table
 @table("none", self_wired=True)
 @table("custom", self_wired=True)
 def none(rank: int, size: int) -> NeighbourMap:
-    """No neighbours. ADR-0023 D11 has both names, and ADR-0032 D6 uses ``none``."""
+    """No neighbours: the module's neighbors() must return them. ADR-0023 D11 has both names, ADR-0032 D6 uses none."""
     return {}

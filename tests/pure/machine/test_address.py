@@ -1,4 +1,4 @@
-"""Physical addresses and the regions of a TCM, by values worked out by hand and by round trips."""
+"""Physical addresses and the regions of a TCM, by values computed by hand and by round trips."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ places = st.builds(
 
 
 @given(places)
-def test_encoding_round_trip(place: PhysAddr) -> None:
+def test_round_trip(place: PhysAddr) -> None:
     assert PhysAddr.decode(place.encode()) == place
     assert 0 <= place.encode() < VIRTUAL_BIT
 
@@ -56,25 +56,25 @@ def test_layout_of_the_bits(place: PhysAddr, address: int) -> None:
     ("field", "value", "bits"),
     [("sip", 2048, 11), ("cube", 256, 8), ("pe", 64, 6), ("offset", 2**36, 36), ("sip", -1, 11), ("offset", -1, 36)],
 )
-def test_a_field_out_of_range_raises(field: str, value: int, bits: int) -> None:
+def test_a_field_that_does_not_fit(field: str, value: int, bits: int) -> None:
     place = PhysAddr(0, 0, 0, "hbm", 0)._replace(**{field: value})
     with pytest.raises(ValueError, match=rf"^{field} {value} does not fit a physical address \({bits} bits\)$"):
         place.encode()
 
 
 @pytest.mark.parametrize("address", [VIRTUAL_BIT, VIRTUAL_BIT + 4096, 2**64, 2**70, -1])
-def test_an_invalid_address_raises(address: int) -> None:
+def test_an_address_that_is_not_physical(address: int) -> None:
     with pytest.raises(ValueError, match="is not a physical address"):
         PhysAddr.decode(address)
 
 
-def test_an_unknown_space_raises() -> None:
+def test_an_unknown_space() -> None:
     with pytest.raises(ValueError, match=r"^0x3000000000 names no memory space$"):
         PhysAddr.decode(3 << 36)
 
 
 def test_text() -> None:
-    """As errors show it."""
+    """As in error messages."""
     assert str(PhysAddr(1, 2, 3, "hbm", 255)) == "sip1.cube2.pe3.hbm+0xff"
 
 

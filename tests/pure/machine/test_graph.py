@@ -1,4 +1,4 @@
-"""The SIP as a graph: routes are X before Y, have the configured costs, and are made on demand."""
+"""The SIP as a graph: routes are chains, X before Y, with the configured costs, made on first use."""
 
 from itertools import pairwise
 from typing import Any
@@ -53,7 +53,7 @@ def text(route: Route) -> str:
 
 
 def ends(made: SipGraph, pes: int) -> list[Node]:
-    """Everything that a transfer may start or end at."""
+    """Every node that a transfer may start or end at."""
     cubes = range(made.n_cubes)
     return [
         *(Node(kind, cube, pe) for cube in cubes for kind in ("pe", "hbm") for pe in range(pes)),
@@ -85,7 +85,7 @@ def test_its_latency_by_hand() -> None:
     assert route.latency_ps(4096) == 16_920 + 89_000 + 204_800
 
 
-def test_the_way_to_a_port_by_hand() -> None:
+def test_the_route_to_a_port_by_hand() -> None:
     """From PE 0 of the south-east cube to port E, in the middle of the E side, at cube 11.
 
     Wires 0.3 + (2 + 1) * 2 + 2 * 0.13 + 1.7 + 1.9 = 10.16 mm; nodes PE 3, five routers of 5, two UCIe ports of 7, IO
@@ -100,7 +100,7 @@ def test_the_way_to_a_port_by_hand() -> None:
 
 
 def test_inside_one_cube() -> None:
-    """The SRAM hangs on router 0: 0.3 + 4 * 2 + 0.11 mm, nodes 3 + 5 * 5 + 17."""
+    """The SRAM is attached to router 0: 0.3 + 4 * 2 + 0.11 mm, nodes 3 + 5 * 5 + 17."""
     route = graph(ODD_COSTS).route(Node("pe", 2, 7), Node("sram", 2, 0))
     assert text(route) == "cube2.pe7 cube2.router7 cube2.router6 cube2.router5 cube2.router4 cube2.router0 cube2.sram0"
     assert route.latency_ps(1000) == 8_410 + 45_000 + 20_000
@@ -116,7 +116,7 @@ def test_links_add_framing() -> None:
 
 
 def test_one_route_after_another() -> None:
-    """The overhead of the node in the middle belongs to the part that starts there."""
+    """The overhead of the middle node belongs to the second route."""
     made = graph(ODD_COSTS)
     first = made.route(Node("pe", 8, 0), Node("io", -1, "W"))
     second = made.route(Node("io", -1, "E"), Node("pe", 11, 0))
@@ -145,7 +145,7 @@ meshes = st.fixed_dictionaries({"w": st.integers(1, 4), "h": st.integers(1, 4)})
 @settings(max_examples=40, deadline=None)
 @given(meshes, meshes, st.data())
 def test_every_route_of_any_sip(cubes: dict[str, int], routers: dict[str, int], data: st.DataObject) -> None:
-    """Everything is reached from everything by a chain of adjacent nodes, X before Y. Where the chain turns no corner
+    """Every node is reached from every node by a chain of adjacent nodes, X before Y. Where the chain turns no corner
     among cubes, both ways cost the same.
     """
     pes = routers["w"] * routers["h"]
@@ -175,7 +175,7 @@ def check_dimension_order(route: Route, cubes_w: int, routers_w: int) -> None:
 
 
 def turns(route: Route, cubes_w: int) -> bool:
-    """Whether it moves among cubes in X and in Y: then its way back is another one, by the opposite corner."""
+    """Whether it moves among cubes in X and in Y: then its reverse route turns at the opposite corner."""
     cubes = [node.cube for node in nodes(route) if node.kind == "router"]
     return cubes[0] % cubes_w != cubes[-1] % cubes_w and cubes[0] // cubes_w != cubes[-1] // cubes_w
 
@@ -219,7 +219,7 @@ def test_ports_sit_where_configured() -> None:
 # --- when parts come to life ----------------------------------------------------------------------------------
 
 
-def test_edges_and_routes_are_made_once_and_when_asked_for() -> None:
+def test_edges_and_routes_are_made_once_on_first_use() -> None:
     made = graph()
     assert not made._edges
     one = made.route(Node("pe", 0, 0), Node("pe", 0, 2))
@@ -230,7 +230,7 @@ def test_edges_and_routes_are_made_once_and_when_asked_for() -> None:
 
 
 def test_idle_cubes_cost_nothing() -> None:
-    """A SIP of 16 cubes of 8 PEs, two of which talk: two PEs, the edges between them, and no memory but the rings."""
+    """A SIP of 16 cubes of 8 PEs, two of which communicate: two PEs, the edges between them, memory for the rings."""
     table = {0: {"E": 1}, 1: {"W": 0}}
     bench = Bench(WiredPlan(config({"system.sips.count": 1}), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
     assert [pe.ipcq.place for pe in bench.sip.pes_in_use()] == [(0, 0, 0), (0, 1, 0)]

@@ -1,4 +1,4 @@
-"""Link kinds: bytes on the wire, times and the least chunk, by values worked out by hand."""
+"""Link kinds: bytes on the wire, times and the least chunk, by values computed by hand."""
 
 import pytest
 from hypothesis import given
@@ -60,19 +60,19 @@ def test_drain_counts_framing(link: LinkKind, payload: int, picoseconds: int) ->
     [(ucie(), 1, 4000), (ucie(), 4096, 4000), (ethernet(), 1, 4080), (ethernet(), 4096, 20_480)],
 )
 def test_last_chunk_of_256_bytes(link: LinkKind, payload: int, picoseconds: int) -> None:
-    """A lone short chunk is as short as it is; every other last chunk is full."""
+    """A single short chunk keeps its size; every other last chunk is full."""
     assert link.last_chunk_ps(payload, 256) == picoseconds
 
 
 @given(st.integers(1, 10**6), st.integers(1, 65536), st.sampled_from([ucie(), ethernet()]))
 def test_least_chunk_is_never_more_than_a_last_chunk(payload: int, chunk: int, link: LinkKind) -> None:
-    """The lookahead depends on it."""
+    """The lookahead relies on it."""
     assert link.least_chunk_ps(chunk) <= link.last_chunk_ps(payload, chunk)
     assert link.least_chunk_ps(chunk) == link.last_chunk_ps(1, chunk)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([ucie(), ethernet()]))
-def test_more_payload_is_never_less_wire(one: int, two: int, link: LinkKind) -> None:
+def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: LinkKind) -> None:
     assert one <= link.wire_bytes(one)
     assert link.wire_bytes(min(one, two)) <= link.wire_bytes(max(one, two))
 

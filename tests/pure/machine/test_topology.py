@@ -1,4 +1,4 @@
-"""Inter-SIP topologies: every built-in one as the exact list of its directed links, and each refusal's exact line."""
+"""Inter-SIP topologies: each built-in one as the exact list of its directed links, and the exact line of each error."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ grids = st.tuples(st.integers(1, 5), st.integers(1, 5))
 
 
 @given(grids, st.sampled_from(["torus_2d", "mesh_2d_no_wrap"]))
-def test_grids_join_opposite_ports_both_ways(shape: tuple[int, int], topology: str) -> None:
+def test_grids_join_opposite_ports_in_both_directions(shape: tuple[int, int], topology: str) -> None:
     """Leaves by E, arrives at W."""
     links = set(build_links(sips(topology, shape[0] * shape[1], shape)))
     assert all(link.dst_port == OPPOSITE[link.src_port] for link in links)
@@ -136,8 +136,8 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("system", "line"), MISTAKES)
-def test_invalid_topologies_raise(system: Sips, line: str) -> None:
-    """Each error has a remedy."""
+def test_mistakes(system: Sips, line: str) -> None:
+    """Each error names the remedy."""
     with pytest.raises(ConfigError) as caught:
         build_links(system)
     assert str(caught.value) == line
