@@ -1,8 +1,8 @@
-"""What the kernel says of a process of this host: whether it computes, sleeps or is stopped."""
+"""The state of a process on this host: computing, sleeping or stopped."""
 
 from typing import NamedTuple
 
-_WORDS = {
+_DESCRIPTIONS = {
     "R": "computes",
     "S": "sleeps",
     "D": "waits for a disk",
@@ -13,19 +13,19 @@ _WORDS = {
 
 
 class ProcessState(NamedTuple):
-    """One look at a process: its state letter of proc(5), and its CPU time so far in clock ticks."""
+    """A sample of a process: its state letter of proc(5), and its CPU time so far in clock ticks."""
 
     state: str
     ticks: int
 
     def computes_since(self, before: "ProcessState | None") -> bool:
-        """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier look."""
+        """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier sample."""
         return self.state in "RD" or (before is not None and self.ticks > before.ticks + 1)
 
     @property
-    def words(self) -> str:
-        """The state in words."""
-        return _WORDS.get(self.state, f"is in state {self.state}")
+    def description(self) -> str:
+        """The state as text."""
+        return _DESCRIPTIONS.get(self.state, f"is in state {self.state}")
 
 
 def process_state(pid: int) -> ProcessState | None:

@@ -83,7 +83,7 @@ def test_the_broker_books_what_its_decisions_make_wait() -> None:
     [
         (sip(state="joining"), "its process has not joined"),
         (sip(state="starting"), "its host script has not come to its first wait"),
-        (sip(state="running"), "nobody: it runs"),
+        (sip(state="running"), "nothing: it runs"),
         (
             sip(state="running", lacks=((1, 3), (4, 1))),
             "runs, or 3 packets of SIP 1 on their way and 1 packets of SIP 4 on their way",
@@ -126,20 +126,20 @@ PIDS = {"broker": 10, "sip-0": 20, "sip-1": 21}
 ASLEEP = {"broker": ProcessState("S", 5), "sip-0": ProcessState("S", 7), "sip-1": ProcessState("S", 9)}
 
 
-def watched(until_s: float, looks: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
-    """Everything that is told when looks and answers come once a second and never change."""
+def watched(until_s: float, states: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
+    """Everything that is told when states and answers come once a second and never change."""
     stall, told, now_s = StallDetector(0.0), [], 0.0
     standing = standing or sync(sip(0, "running"), sip(1, by=0))
     while now_s < until_s:
         now_s += 1.0
-        told += [stall.answered(standing, now_s), stall.judge(standing, PIDS, looks, now_s)]
+        told += [stall.note_sync(standing, now_s), stall.check(standing, PIDS, states, now_s)]
     return [words for words in told if words is not None]
 
 
 def test_a_stall_is_told_once_and_names_who_should_have_moved() -> None:
     (told,) = watched(30.0)
     assert told.startswith("stalled: nothing has moved for 3.0 s, and no process of the run computes\n")
-    assert "SIP 0 has been running for 1.5 s: nobody: it runs; its process (pid 20) sleeps" in told
+    assert "SIP 0 has been running for 1.5 s: nothing: it runs; its process (pid 20) sleeps" in told
     assert "SIP 0, which may send" in told, "the table is there"
 
 
@@ -157,14 +157,14 @@ def test_who_runs_or_waits_for_a_processor_or_disk_is_no_stall(who: str, state: 
 def test_who_used_the_processor_between_two_looks_has_computed() -> None:
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
     for second in range(1, 30):
-        looks = {**ASLEEP, "sip-0": ProcessState("S", 7 + 50 * second)}
-        assert stall.judge(standing, PIDS, looks, float(second)) is None
+        states = {**ASLEEP, "sip-0": ProcessState("S", 7 + 50 * second)}
+        assert stall.check(standing, PIDS, states, float(second)) is None
 
 
 def test_one_tick_is_no_computing() -> None:
     """The kernel charges a tick to who happens to run: the process that answers our question, for one."""
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    told = [stall.judge(standing, PIDS, {"sip-0": ProcessState("S", second)}, float(second)) for second in range(1, 5)]
+    told = [stall.check(standing, PIDS, {"sip-0": ProcessState("S", second)}, float(second)) for second in range(1, 5)]
     assert [words is not None for words in told] == [False, False, True, False]
 
 
@@ -175,7 +175,7 @@ def test_a_stopped_process_is_named() -> None:
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     stall = StallDetector(0.0)
-    told = [stall.judge(None, PIDS, {**ASLEEP, "broker": ProcessState("T", 5)}, second) for second in (1.0, 2.0, 3.0)]
+    told = [stall.check(None, PIDS, {**ASLEEP, "broker": ProcessState("T", 5)}, second) for second in (1.0, 2.0, 3.0)]
     assert told[:2] == [None, None]
     assert told[2] is not None
     assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in told[2]
@@ -183,28 +183,28 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
 
 def test_it_says_when_things_move_again_and_can_tell_the_next_stall() -> None:
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    stall.answered(standing, 0.0)
-    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
+    stall.note_sync(standing, 0.0)
+    told = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
     assert told == [False, False, True, False]
-    assert stall.answered(sync(sip(0, "running"), reports=6), 5.0) == "goes on after 5.0 s"
-    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
+    assert stall.note_sync(sync(sip(0, "running"), reports=6), 5.0) == "moves again after 5.0 s"
+    told = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
     assert told == [False, False, True, False]
-    assert stall.judge(standing, PIDS, {**ASLEEP, "sip-0": ProcessState("R", 7)}, 10.0) == "goes on after 5.0 s"
+    assert stall.check(standing, PIDS, {**ASLEEP, "sip-0": ProcessState("R", 7)}, 10.0) == "moves again after 5.0 s"
 
 
 def test_who_was_suspended_itself_knows_nothing_of_a_stall() -> None:
-    """Ctrl-Z and fg: the first look is at a run that nobody watched. Seen to fail: every gap between looks believed."""
+    """Ctrl-Z and fg."""
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    assert stall.judge(standing, PIDS, ASLEEP, 40.0) is None
-    assert stall.judge(None, {}, {}, 41.0) is None
+    assert stall.check(standing, PIDS, ASLEEP, 40.0) is None
+    assert stall.check(None, {}, {}, 41.0) is None
 
 
 def test_a_join_is_a_move() -> None:
     stall = StallDetector(0.0)
     for second in range(1, 10):
         states = sync(*(sip(rank, "joining" if rank >= second else "starting") for rank in range(12)))
-        assert stall.answered(states, float(second)) is None
-        assert stall.judge(states, PIDS, ASLEEP, float(second)) is None
+        assert stall.note_sync(states, float(second)) is None
+        assert stall.check(states, PIDS, ASLEEP, float(second)) is None
 
 
 def test_never_is_the_last_time() -> None:
