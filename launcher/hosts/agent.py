@@ -172,7 +172,7 @@ class _Agent:
         self._send(Heartbeat())
         if self._heartbeats % STATES_EVERY == 0:
             found = {name: process_state(pid) for name, pid in self._pids.items()}
-            self._send(ProcessStates({name: (s.state, s.ticks) for name, s in found.items() if s is not None}))
+            self._send(ProcessStates({name: state for name, state in found.items() if state is not None}))
         self._heartbeats += 1
 
     def _end(self, why: str) -> None:

@@ -19,6 +19,7 @@ Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
 """The name of a process or a file, never a path."""
 Text = Annotated[str, Meta(max_length=2**20)]
 Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
+Seconds = Annotated[float, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
@@ -85,9 +86,9 @@ class File(_Message, tag="file", frozen=True):
 
 
 class ProcessStates(_Message, tag="process_states", frozen=True):
-    """State letter and CPU ticks of each process, by name."""
+    """Status and CPU time of each process, by name."""
 
-    states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=1)], Number]], Meta(max_length=4096)]
+    states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=32)], Seconds]], Meta(max_length=4096)]
 
 
 class Heartbeat(_Message, tag="heartbeat", frozen=True):

@@ -112,7 +112,10 @@ def _request(
 
 
 def process_start_s() -> float:
-    """When this process started, on the monotonic clock, including the start of the interpreter; else now."""
+    """When this process started, on the monotonic clock, including the start of the interpreter; else now.
+
+    psutil derives it from the boot time, which Linux gives in whole seconds.
+    """
     try:
         with open("/proc/self/stat", "rb") as stat:
             ticks = int(stat.read().rpartition(b")")[2].split()[19])

@@ -74,4 +74,4 @@ class StallDetector:
 
 
 def _stopped(states: dict[str, ProcessState], name: str) -> bool:
-    return name in states and states[name].state in "Tt"
+    return name in states and states[name].is_stopped

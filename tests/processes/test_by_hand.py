@@ -20,7 +20,7 @@ from launch import CHECKOUT, END_S, environment, launched
 pytestmark = pytest.mark.processes
 
 SMALL = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-CALL = "import sys; from launcher import handmade; sys.exit(handmade.{}(sys.argv[1:]))"
+CALL = "import sys; from launcher.cli import by_hand; sys.exit(by_hand.{}(sys.argv[1:]))"
 Process = subprocess.Popen[str]
 
 

@@ -202,7 +202,7 @@ FROM_AGENT = [
     ServerNews.of(["started", "sip-1", 0, 17]),
     Log("sip-1", b"words\n"),
     File("0-1-in.npy", b"\0"),
-    ProcessStates({"sip-1": ("S", 12)}),
+    ProcessStates({"sip-1": ("sleeping", 1.2)}),
     Heartbeat(),
     Leaving("because"),
 ]
