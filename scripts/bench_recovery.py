@@ -60,7 +60,7 @@ def recoveries(bench: Bench, count: int) -> list[dict[str, float]]:
         fair = bench.run("--max-restarts", "3")
         half_ps = max(rank["sim_end_ps"] for rank in fair["ranks"]) // 2
         hurt = bench.run("--max-restarts", "3", "--fault", f"kill:0@{half_ps}ps")
-        assert hurt["ranks"][0]["restarts"] == 1, "the fault did not strike"
+        assert hurt["ranks"][0]["restarts"] == 1, "the fault was not injected"
         compute_s = fair["ranks"][0]["run_s"] / 2
         row = {"fair_s": simulate_s(fair), "hurt_s": simulate_s(hurt), "compute_s": compute_s}
         found.append({**row, "allowed_s": row["fair_s"] + compute_s + MOST_S})

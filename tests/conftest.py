@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 HAS_FDS = os.path.isdir("/proc/self/fd")
@@ -39,7 +40,7 @@ END_GRACE_MS = 2000
 
 
 def open_fds() -> set[int]:
-    """This process's open descriptors."""
+    """This process's open descriptors. psutil lists files only."""
     if not HAS_FDS:
         return set()
     found = {int(name) for name in os.listdir("/proc/self/fd")}
@@ -50,7 +51,7 @@ def open_fds() -> set[int]:
 
 
 def children() -> set[int]:
-    """The direct children of this process, including zombies."""
+    """The direct children of this process, including zombies. psutil would scan all processes, around each test."""
     found: set[int] = set()
     if HAS_CHILDREN:
         for task in os.listdir("/proc/self/task"):
@@ -72,14 +73,15 @@ def socket_files(*roots: Path) -> list[Path]:
 
 
 def marked_processes(mark: str) -> set[int]:
-    """The processes other than this one that have the session's ``mark`` in their environment."""
-    found: set[int] = set()
-    for name in os.listdir("/proc") if HAS_FDS else ():
-        if name.isdigit() and int(name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if f"{MARK}={mark}".encode() in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.add(int(name))
-    return found - _of_multiprocessing(*HELPER_PIDS)
+    """The processes that run with this session's mark in their environment, but for this one."""
+    found = {process.pid for process in psutil.process_iter(["environ"]) if _mark_of(process) == mark}
+    return found - {os.getpid()} - _of_multiprocessing(*HELPER_PIDS)
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    # None for processes of other users.
+    environ: dict[str, str] = process.info["environ"] or {}
+    return environ.get(MARK)
 
 
 def _of_multiprocessing(*names: str) -> set[int]:
@@ -158,10 +160,11 @@ def left_socket_files(*roots: Path) -> list[str]:
 
 def _command(pid: int) -> str:
     try:
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
+        return " ".join(psutil.Process(pid).cmdline()).strip() or "ended, not waited for"
+    except psutil.ZombieProcess:
+        return "ended, not waited for"
+    except psutil.Error:
         return "ended"
-    return b" ".join(argv).decode(errors="replace").strip() or "ended, not waited for"
 
 
 def _list(**left: list[str]) -> str:

@@ -1,7 +1,7 @@
-"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on as many machines as one likes.
+"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on any number of machines.
 
-The broker's side is ``ahbm-launch`` with the engine ``hand``: it writes a ticket for each rank, waits for all SIPs to
-join, and prints the same table. A SIP's side needs nothing but its ticket.
+``ahbm-broker`` is ``ahbm-launch`` with the engine ``manual``: it writes a ticket for each rank, waits for all SIPs to
+join, and prints the same table. ``ahbm-sip`` needs its ticket only.
 """
 
 import os
@@ -34,23 +34,23 @@ cannot be checked here: give --no-verify-data with one."""
 
 def broker_main(argv: list[str] | None = None) -> int:
     """``ahbm-broker``; the exit codes are those of ``ahbm-launch``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if "--help" in words or "-h" in words:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--help" in arguments or "-h" in arguments:
         print(USAGE)
         return 0
-    at = next((at for at, word in enumerate(words) if word.partition("=")[0] == "--tickets"), len(words))
-    _, equals, folder = words.pop(at).partition("=") if at < len(words) else ("", "", "")
-    if not equals and at < len(words):
-        folder = words.pop(at)
+    at = next((at for at, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), len(arguments))
+    _, equals, folder = arguments.pop(at).partition("=") if at < len(arguments) else ("", "", "")
+    if not equals and at < len(arguments):
+        folder = arguments.pop(at)
     if not folder or folder.startswith("-"):
         print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
         return ConfigError.exit_code
     os.environ[TICKETS] = folder
-    return cli.main(["--engine", "hand", *words])
+    return cli.main(["--engine", "manual", *arguments])
 
 
 def sip_main(argv: list[str] | None = None) -> int:
-    """``ahbm-sip``; 0 when the broker said goodbye, 2 with one line for what cannot be, 4 when the broker is lost."""
+    """``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 when the broker is lost."""
     parser = argparse.ArgumentParser(
         prog="ahbm-sip", description="Simulates one SIP of a run whose broker waits for it.", allow_abbrev=False
     )
@@ -69,11 +69,11 @@ def sip_main(argv: list[str] | None = None) -> int:
         print(f"ahbm-sip: {error}", file=sys.stderr)
         return error.exit_code
     if not 0 <= spec.rank < plan.system.n_sips:
-        said = f"{arguments.ticket} is for rank {spec.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
-        print(f"ahbm-sip: {said}; start each rank with the ticket that was written for it", file=sys.stderr)
+        what = f"{arguments.ticket} is for rank {spec.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+        print(f"ahbm-sip: {what}; start each rank with the ticket that was written for it", file=sys.stderr)
         return ConfigError.exit_code
-    standing = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
-    os.environ.update(rank_environment(standing))
+    rank_info = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
+    os.environ.update(rank_environment(rank_info))
     try:
         return run_sip(spec, plan, job)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``ahbm-probe``: one transfer, its route and latency, term by term, beside what the simulator makes of it."""
+"""``ahbm-probe``: one transfer, its route and latency, term by term, and the simulated time."""
 
 import argparse
 import json
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.mail.base import InprocMail
-from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.run import options
 from launcher.run.prepare import resolve
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
 from sipsim.errors import AhbmError, ConfigError, SimulationError
@@ -26,7 +26,7 @@ ELEMENT_BYTES = 2
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; 0, or 2 with one line for what cannot be."""
+    """Run the command line; returns 0, or 2 with one line for a mistake."""
     try:
         chosen = options.parse_probe(sys.argv[1:] if argv is None else argv)
         document = probe(chosen)
@@ -46,17 +46,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def probe(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Both sums, their terms, and what a run of each takes.
+    """Both sums, their terms, and the simulated time of each.
 
     Raises:
-        ConfigError: for PEs, sizes or settings that cannot be.
+        ConfigError: for invalid PEs, sizes or settings.
     """
     if chosen.bytes % ELEMENT_BYTES:
         raise ConfigError(f"--bytes {chosen.bytes}: must be a multiple of {ELEMENT_BYTES}, the size of an element")
     resolved = resolve(chosen)
     plan = ProbePlan(resolved, PePlace(*chosen.src), PePlace(*chosen.dst))
-    asked = Probe(plan, chosen.bytes)
-    raw, pair = asked.raw(), asked.pair()
+    costs = Probe(plan, chosen.bytes)
+    raw, pair = costs.raw(), costs.pair()
     ran = _run(plan, chosen.bytes)
     knobs = plan.ipcq
     return {
@@ -89,7 +89,7 @@ def _run(plan: ProbePlan, nbytes: int) -> InProcess:
 
 
 def _run_pair(ran: InProcess, plan: ProbePlan) -> int:
-    """From the send to the return of recv."""
+    """Time from the send to the return of recv."""
     return _end_of(ran, plan.dst, "ipcq.recv") - _end_of(ran, plan.src, "ipcq.send")
 
 
@@ -99,7 +99,7 @@ def _end_of(ran: InProcess, place: PePlace, kind: str) -> int:
 
 
 def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:
-    """A DMA write to the same slot, after the message; None across SIPs, which a DMA does not reach."""
+    """Time of a DMA write to the same slot, after the message; None across SIPs, which a DMA does not reach."""
     if plan.src.sip != plan.dst.sip:
         return None
     sip, ended = ran.members[plan.src.sip].sip, []
@@ -134,17 +134,17 @@ def _render(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", _line("send/recv pair less raw DMA", document["overhead_ps"])])
 
 
-def _sum_lines(told: dict[str, Any]) -> list[str]:
+def _sum_lines(result: dict[str, Any]) -> list[str]:
     lines, part = [], ""
-    for term in told["terms"]:
+    for term in result["terms"]:
         lines.append(_line(f"  {term['part'] if term['part'] != part else '':<17}{term['what']}", term["ps"]))
         part = term["part"]
-    parts = dict.fromkeys(term["part"] for term in told["terms"])
-    lines += [_line(f"  of which {part}", sum(t["ps"] for t in told["terms"] if t["part"] == part)) for part in parts]
-    lines.append(_line("  sum", told["sum_ps"]))
-    if told["simulated_ps"] is None:
+    parts = dict.fromkeys(term["part"] for term in result["terms"])
+    lines += [_line(f"  of which {part}", sum(t["ps"] for t in result["terms"] if t["part"] == part)) for part in parts]
+    lines.append(_line("  sum", result["sum_ps"]))
+    if result["simulated_ps"] is None:
         return [*lines, "  not simulated: a DMA write stays on its SIP"]
-    return [*lines, _line("  simulated", told["simulated_ps"])]
+    return [*lines, _line("  simulated", result["simulated_ps"])]
 
 
 def _line(what: str, ps: int) -> str:

@@ -1,4 +1,4 @@
-"""Where the SIPs run. An engine is one module here, with a function registered by name."""
+"""Engines: where SIPs run. Each is one module here, with a function registered by name."""
 
 from launcher.engines.base import ENGINES
 

@@ -1,14 +1,15 @@
-"""Agents that somebody else starts, as a Kubernetes Job does: they wait for the bootstrap that is written here."""
+"""Agents that another program starts, such as a Kubernetes Job: they wait for the bootstrap file written here."""
 
 import contextlib
 import os
 from pathlib import Path
 
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.host_pool import run_on_agents
 from launcher.hosts.starters import Boot, StarterEnded, specs_of
 from launcher.processes.ticket import write_private
 from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
@@ -24,20 +25,20 @@ def run_for_kubernetes(request: Request, signals: StopSignals) -> Outcome:
 
 
 class FileStarter:
-    """Writes a file, and starts nothing; see ``launcher.hosts.starters.Starter``."""
+    """Writes the bootstrap file and starts nothing; see ``launcher.hosts.starters.Starter``."""
 
     can_revive = False
     rank_names = ("JOB_COMPLETION_INDEX",)
 
     def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.hosts, WHY)
-        told = os.environ.get(BOOTSTRAP)
-        if not told:
+        self.specs = specs_of(request.settings.hosts, WHY)
+        path = os.environ.get(BOOTSTRAP)
+        if not path:
             raise ConfigError(f"{WHY} needs {BOOTSTRAP}: the file to write for agents; see configs/k8s/ahbm-job.yaml")
-        self._path = Path(told)
+        self._path = Path(path)
 
     def begin(self, boot: Boot) -> None:
-        """The file, for its owner alone.
+        """Write the file, for its owner alone.
 
         Raises:
             ConfigError: when it cannot be written.
@@ -49,13 +50,13 @@ class FileStarter:
         log(f"agents may start: their bootstrap is {self._path}")
 
     def revive(self, host: int) -> None:
-        """Nobody here can."""
+        """No-op."""
 
     def ended(self) -> list[StarterEnded]:
-        """Nothing was started."""
+        """Empty: nothing was started."""
         return []
 
     def close(self) -> None:
-        """Its keys are of no use any more."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             self._path.unlink()

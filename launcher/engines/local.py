@@ -1,9 +1,10 @@
 """One process for each SIP and one for the broker, on this machine, over sockets in a private folder."""
 
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.local_host import LocalHost
 from launcher.hosts.run_loop import run_processes
 from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 
 

@@ -1,53 +1,57 @@
-"""SIPs that people start by hand, each with a ticket: the broker here, and one file a rank for whoever starts it."""
+"""SIPs that are started manually, each with a ticket file; the broker runs here."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from broker.security.keys import JobKeys
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.bootstrap import launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
 from launcher.processes.process_state import ProcessState
 from launcher.processes.ticket import Ticket, write_private
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
 from sipsim.node.process_spec import SipProcessSpec
 
-WHY = "--engine hand"
+WHY = "--engine manual"
 TICKETS = "AHBM_TICKETS"
-PATIENCE_S = 3600.0
-"""People are slower than processes."""
+JOIN_TIMEOUT_S = 3600.0
+"""The least time to join, for people."""
 
 
-@ENGINES.register("hand")
-def run_by_hand(request: Request, signals: StopSignals) -> Outcome:
-    """SIPs that are started by hand with tickets, which the folder AHBM_TICKETS gets (see ahbm-broker)."""
-    told = os.environ.get(TICKETS)
-    if not told:
+@ENGINES.register("manual")
+def run_manually(request: Request, signals: StopSignals) -> Outcome:
+    """SIPs that are started by hand, with tickets in the folder AHBM_TICKETS (see ahbm-broker)."""
+    path = os.environ.get(TICKETS)
+    if not path:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
-    if request.mail != "zmq" or request.max_restarts or request.hosts:
+    settings = request.settings
+    if settings.mail != "zmq" or settings.max_restarts or settings.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
     if request.job.recorded_io_dir or request.job.trace_dir:
-        what = "what scripts compute and traces stay where SIPs run"
+        what = "recorded data and traces stay where SIPs run"
         raise ConfigError(f"{WHY}: {what}; give --no-verify-data for a script, and no --trace-ccl")
-    folder = Path(told)
+    folder = Path(path)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
-    patient = request._replace(join_timeout_s=max(request.join_timeout_s, PATIENCE_S))
-    # Who has a ticket has a broker that listens already: only people are waited for.
-    return run_processes(patient, signals, lambda patient, _here: ManualHosts(patient, folder, request.join_timeout_s))
+    # Only joining may take longer: the broker listens, and answers in time, before tickets are written.
+    longer = replace(settings, join_timeout_s=max(settings.join_timeout_s, JOIN_TIMEOUT_S))
+    request = request._replace(settings=longer)
+    return run_processes(request, signals, lambda request, _: ManualHosts(request, folder, settings.join_timeout_s))
 
 
 class ManualHosts:
-    """A crew of nobody that is known here; see ``launcher.hosts.base.HostPool``.
+    """A host pool without known hosts; see ``launcher.hosts.base.HostPool``.
 
     ``answer_s``: how long the broker may take to answer a SIP.
     """
@@ -56,31 +60,31 @@ class ManualHosts:
         self._answer_s = answer_s
         self.specs = [HostSpec()]
         self.shared_cpu_seed = None
-        self.is_here = False
+        self.is_local = False
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
         self.pollables: list[Any] = []
         self.unsent = False
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips)
-        self.broker_endpoint = tcp(launcher_address([], request.bind))
+        self.broker_endpoint = tcp(launcher_address([], request.settings.bind or ""))
         self._job = request.job
         self._plan = request.plan
         self._folder = folder
-        self._told = False
+        self._reported = False
         self._missing = set(range(request.plan.system.n_sips))
         self._written: list[Path] = []
 
     def facts(self) -> list[Fact]:
-        """There is a host, whatever it is."""
-        told, self._told = self._told, True
-        return [] if told else [HostJoined(0)]
+        """One host, which has joined."""
+        reported, self._reported = self._reported, True
+        return [] if reported else [HostJoined(0)]
 
-    def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """It finds that out by itself."""
+    def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
+        """Empty: the SIP chooses it by itself."""
         return ""
 
     def folder(self, host: int) -> str:
-        """Nobody is started again."""
+        """Empty: there are no restarts."""
         return ""
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
@@ -95,24 +99,24 @@ class ManualHosts:
                 log(f"  ahbm-sip {each}")
 
     def kill(self, host: int, name: str) -> None:
-        """That is for those who started it."""
+        """No-op."""
 
     def revive(self, host: int) -> None:
-        """There is no agent."""
+        """No-op: there is no agent."""
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """There is no agent."""
+        """No-op: there is no agent."""
         return False
 
     def on_missing(self, ranks: list[int]) -> None:
-        """People like to know whom they have started."""
+        """Print which ranks have joined."""
         joined = sorted(self._missing - set(ranks))
         self._missing &= set(ranks)
         if joined and self._missing:
             log(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
 
     def close(self, well: bool) -> None:
-        """Tickets are of no use any more."""
+        """Remove the tickets."""
         for path in self._written:
             path.unlink(missing_ok=True)
 

@@ -1,20 +1,29 @@
-"""Agents by mpiexec, Open MPI's or MPICH's: one process a host. No MPI is used beside that, none need be installed."""
+"""Agents by mpiexec, Open MPI's or MPICH's: one process a host. MPI is used for nothing else."""
 
 import os
 import subprocess
 from pathlib import Path
 
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.host_pool import run_on_agents
-from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import (
+    Boot,
+    SingleProcessStarter,
+    StarterProcess,
+    agent_command,
+    end_all,
+    program,
+    specs_of,
+)
 from launcher.processes.ticket import write_private
 from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
 WHY = "--engine mpi"
 SHARED = "AHBM_SHARED_DIR"
-ASK_S = 20.0
+RUN_S = 20.0
 
 
 @ENGINES.register("mpi")
@@ -23,16 +32,16 @@ def run_by_mpi(request: Request, signals: StopSignals) -> Outcome:
     return run_on_agents(request, signals, MpiStarter(request))
 
 
-class MpiStarter(OneForAll):
+class MpiStarter(SingleProcessStarter):
     """One mpiexec for all; see ``launcher.hosts.starters.Starter``.
 
-    It hands its standard input to one process at most, so the bootstrap is a file for its owner alone, in the run's
-    folder or in AHBM_SHARED_DIR, where all hosts must see it. An MPI job that has lost a process is over.
+    It forwards standard input to one process at most, so the bootstrap is a private file, in the run's folder or in
+    AHBM_SHARED_DIR, which all hosts must see. An MPI job that has lost a process ends.
     """
 
     def __init__(self, request: Request) -> None:
         super().__init__()
-        self.specs = specs_of(request.hosts, WHY)
+        self.specs = specs_of(request.settings.hosts, WHY)
         self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
         self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
@@ -43,7 +52,7 @@ class MpiStarter(OneForAll):
             raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
 
     def begin(self, boot: Boot) -> None:
-        """All by one mpiexec."""
+        """Start all by one mpiexec."""
         write_private(self._bootstrap, boot(None))
         names = [spec.name for spec in self.specs]
         argv = [self._mpiexec, "-n", str(len(names))]
@@ -53,28 +62,28 @@ class MpiStarter(OneForAll):
         else:
             argv += ["-ppn", "1", "-hosts", ",".join(names)]
         argv += ["sh", "-c", agent_command("--bootstrap", str(self._bootstrap))]
-        self._running.append(Running(argv, self._run_dir / "mpiexec.words"))
+        self._running.append(StarterProcess(argv, self._run_dir / "mpiexec.out"))
 
     def close(self) -> None:
-        """SIGTERM once, and no file is left."""
+        """End mpiexec and remove the bootstrap."""
         self._bootstrap.unlink(missing_ok=True)
         end_all(self._running)
 
 
 def _is_open_mpi(mpiexec: str) -> bool:
-    """Whose mpiexec it is.
+    """Whether an mpiexec is Open MPI's.
 
     Raises:
-        ConfigError: when it is neither.
+        ConfigError: when it is neither that nor MPICH's.
     """
     try:
-        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=ASK_S)
+        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=RUN_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{WHY}: {mpiexec} --version cannot be run: {error}") from None
-    said = done.stdout + done.stderr
-    if "Open MPI" in said or "OpenRTE" in said:
+    output = done.stdout + done.stderr
+    if "Open MPI" in output or "OpenRTE" in output:
         return True
-    if "HYDRA" in said or "MPICH" in said:
+    if "HYDRA" in output or "MPICH" in output:
         return False
-    first = next(iter(said.splitlines()), "nothing")
-    raise ConfigError(f"{WHY}: {mpiexec} is neither Open MPI's nor MPICH's, it says {first!r}; set AHBM_MPIEXEC")
+    first = next(iter(output.splitlines()), "nothing")
+    raise ConfigError(f"{WHY}: {mpiexec} is neither Open MPI's nor MPICH's, but prints {first!r}; set AHBM_MPIEXEC")

@@ -1,4 +1,4 @@
-"""Agents by Slurm: one srun task a node, in the allocation that there is or in one of its own."""
+"""Agents by Slurm: one srun task a node, in the current allocation or in a new one."""
 
 import os
 import subprocess
@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.ids import MAX_RANK
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.host_pool import run_on_agents
-from launcher.hosts.starters import Boot, OneForAll, Running, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import (
+    Boot,
+    SingleProcessStarter,
+    StarterProcess,
+    agent_command,
+    end_all,
+    program,
+    specs_of,
+)
 from launcher.processes.environment import MOST_DIGITS
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import HostSpec
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
@@ -19,7 +28,7 @@ WHY = "--engine slurm"
 JOB = "SLURM_JOB_ID"
 NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 NODE_RANK = "SLURM_NODEID"
-ASK_S = 5.0
+RUN_S = 5.0
 
 
 @ENGINES.register("slurm")
@@ -28,11 +37,10 @@ def run_by_slurm(request: Request, signals: StopSignals) -> Outcome:
     return run_on_agents(request, signals, SlurmStarter(request))
 
 
-class SlurmStarter(OneForAll):
+class SlurmStarter(SingleProcessStarter):
     """One srun for all; see ``launcher.hosts.starters.Starter``.
 
-    Slurm keeps a step's standard input for its tasks, so the bootstrap needs no file, and its end is the agents' end.
-    It gives a node that has failed back to nobody.
+    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node does not return.
     """
 
     rank_names = (NODE_RANK,)
@@ -41,14 +49,15 @@ class SlurmStarter(OneForAll):
         super().__init__()
         self._srun = program("srun", WHY)
         self._inside = JOB in os.environ
-        self.specs = specs_of(request.hosts, WHY) if request.hosts else of_the_allocation(os.environ)
-        # With a budget for restarts the loss of one host must not be that of all.
-        self._kill_all = request.max_restarts == 0
+        hosts = request.settings.hosts
+        self.specs = specs_of(hosts, WHY) if hosts else of_the_allocation(os.environ)
+        # With a budget for restarts the loss of one host must not end the others.
+        self._kill_all = request.settings.max_restarts == 0
         self._folder = Path(request.scratch_dir)
         self._name = f"ahbm-{self._folder.name}"
 
     def begin(self, boot: Boot) -> None:
-        """All by one srun, which must neither wait for cores nor end a run because one task is done."""
+        """Start all by one srun, which must neither wait for cores nor end a run because one task is done."""
         n_hosts = len(self.specs)
         argv = [self._srun, f"-K{int(self._kill_all)}", "--wait=0", "-O", "-N", str(n_hosts), "-n", str(n_hosts)]
         argv += ["--ntasks-per-node=1", "--export=ALL", "--mpi=none", "-J", self._name]
@@ -56,38 +65,38 @@ class SlurmStarter(OneForAll):
         names = [spec.name for spec in self.specs if spec.is_named]
         argv += ["-w", ",".join(names)] if names else []
         argv += ["sh", "-c", agent_command("--stdin")]
-        self._running.append(Running(argv, self._folder / "srun.words", boot(None)))
+        self._running.append(StarterProcess(argv, self._folder / "srun.out", boot(None)))
 
     def close(self) -> None:
-        """SIGTERM once; a step that does not mind it is cancelled by its number."""
-        end_all(self._running, before_the_end=self._cancel)
+        """End srun; a step that survives SIGTERM is cancelled."""
+        end_all(self._running, before_kill=self._cancel)
 
     def _cancel(self) -> None:
         if not self._inside:
-            self._ask("scancel", f"--name={self._name}")
+            self._run("scancel", f"--name={self._name}")
             return
-        for line in self._ask("squeue", "--steps", "--noheader", f"--jobs={os.environ[JOB]}", "--format=%i %j"):
+        for line in self._run("squeue", "--steps", "--noheader", f"--jobs={os.environ[JOB]}", "--format=%i %j"):
             step, _, name = line.partition(" ")
             if name.strip() == self._name:
-                self._ask("scancel", step)
+                self._run("scancel", step)
 
-    def _ask(self, *argv: str) -> list[str]:
+    def _run(self, *argv: str) -> list[str]:
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=ASK_S)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_S)
         except (OSError, subprocess.TimeoutExpired):
             return []
         return done.stdout.splitlines()
 
 
 def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
-    """As many hosts as it has nodes; agents tell their names.
+    """A host for each node of the allocation; agents report their names.
 
     Raises:
-        ConfigError: when there is none, or it does not tell how many nodes it has.
+        ConfigError: when there is none, or its number of nodes is unknown.
     """
     if JOB not in environ:
         raise ConfigError(f"{WHY} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2")
-    told = next((environ[name] for name in NODES if name in environ), "")
-    if not (told.isascii() and told.isdigit()) or len(told) > MOST_DIGITS or not 1 <= int(told) <= MAX_RANK + 1:
-        raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} tells the number of nodes; give --hosts")
-    return [HostSpec(f"node {number}", is_named=False) for number in range(int(told))]
+    count = next((environ[name] for name in NODES if name in environ), "")
+    if not (count.isascii() and count.isdigit()) or len(count) > MOST_DIGITS or not 1 <= int(count) <= MAX_RANK + 1:
+        raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} holds the number of nodes; give --hosts")
+    return [HostSpec(f"node {number}", is_named=False) for number in range(int(count))]

@@ -4,17 +4,18 @@ import random
 import time
 from pathlib import Path
 
-from launcher.engines.base import ENGINES, Request
+from launcher.engines.base import ENGINES
 from launcher.hosts.host_pool import run_on_agents
-from launcher.hosts.starters import Boot, Running, StarterEnded, agent_command, end_all, program, specs_of
+from launcher.hosts.starters import Boot, StarterEnded, StarterProcess, agent_command, end_all, program, specs_of
 from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 
 WHY = "--engine ssh"
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-"""Ask nobody anything. Whose keys to believe is the user's to settle in the settings of ssh."""
+"""No prompts. Host keys are configured in the user's ssh settings."""
 BUSY = ("kex_exchange_identification", "Connection reset by", "Connection closed by", "ssh_exchange_identification")
-"""What an sshd has said that was asked by too many at a time."""
+"""Output of ssh when an sshd had too many connections at a time."""
 JITTER_S = (0.2, 1.2)
 
 
@@ -31,33 +32,33 @@ class SshStarter:
     can_revive = True
 
     def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.hosts, WHY)
+        self.specs = specs_of(request.settings.hosts, WHY)
         self._ssh = program("ssh", WHY, "AHBM_SSH")
         self._folder = Path(request.scratch_dir)
-        self._running: dict[int, Running] = {}
-        self._all: list[Running] = []
-        self._again_s: dict[int, float] = {}
+        self._running: dict[int, StarterProcess] = {}
+        self._all: list[StarterProcess] = []
+        self._retry_s: dict[int, float] = {}
         self._retried: set[int] = set()
 
     def begin(self, boot: Boot) -> None:
-        """All at once."""
+        """Connect to all hosts at once."""
         self._boot = boot
         for host in range(len(self.specs)):
             self.revive(host)
 
     def revive(self, host: int) -> None:
-        """A new connection; the old one is no more."""
+        """Connect again."""
         argv = [self._ssh, *OPTIONS, self.specs[host].name, agent_command("--stdin")]
-        words = self._folder / f"ssh-{host}-{len(self._all)}.words"
-        self._running[host] = Running(argv, words, self._boot(host))
+        output = self._folder / f"ssh-{host}-{len(self._all)}.out"
+        self._running[host] = StarterProcess(argv, output, self._boot(host))
         self._all.append(self._running[host])
 
     def ended(self) -> list[StarterEnded]:
-        """By host. Who was turned away because many came at once tries a second time, a little later."""
+        """Exits by host. A connection refused by a busy sshd is retried once, a little later."""
         now_s = time.monotonic()
-        for host, again_s in list(self._again_s.items()):
-            if now_s >= again_s:
-                del self._again_s[host]
+        for host, retry_s in list(self._retry_s.items()):
+            if now_s >= retry_s:
+                del self._retry_s[host]
                 self.revive(host)
         found: list[StarterEnded] = []
         for host, running in list(self._running.items()):
@@ -67,11 +68,11 @@ class SshStarter:
             ending = running.ending(host)
             if host not in self._retried and ending.why.startswith(BUSY):
                 self._retried.add(host)
-                self._again_s[host] = now_s + random.uniform(*JITTER_S)
+                self._retry_s[host] = now_s + random.uniform(*JITTER_S)
             else:
                 found.append(ending)
         return found
 
     def close(self) -> None:
-        """All at once."""
+        """End all at once."""
         end_all(self._all)

@@ -1,8 +1,8 @@
-"""``ahbm-agent``: the launcher's hand on another host. One process a host, that starts nothing but its own server.
+"""``ahbm-agent``: the launcher's representative on another host, one process a host.
 
-It forks the server first, then says hello to the launcher, and from then on only passes things on: orders down; news,
-logs and signs of life up. Whatever happens to the launcher, to the way there or to the standard input that the
-bootstrap came by, it ends all its processes and leaves.
+It forks a server for processes, connects to the launcher, and then only relays: orders down; news, logs and signs of
+life up. When the launcher, the connection or the standard input that carried the bootstrap ends, it ends all its
+processes and exits.
 """
 
 import os
@@ -50,16 +50,16 @@ from sipsim import VERSION  # noqa: E402
 from sipsim.errors import ConfigError  # noqa: E402
 
 HEARTBEAT_S = 0.2
-LOOKS_EVERY = 4
-"""Looks at processes go up with every so many beats."""
+STATES_EVERY = 4
+"""Process states are sent with each fourth sign of life."""
 LINGER_MS = 2000
 EXIT_LOST = 4
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one run; 0 when the launcher ended it, 2 with one line for what cannot be, 4 when the launcher is lost."""
+    """Serve one run; returns 0 after ``Finish``, 2 with one line for a bad bootstrap, 4 when the launcher is lost."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Its server ends everything when it is gone, however it went.
+        # The server ends all processes when the agent has exited, for whatever reason.
         signal.signal(signum, signal.SIG_DFL)
     arguments = _parser().parse_args(argv)
     set_process_name("agent")
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Agent:
-    """One run's. The server is forked before anything that has a thread is opened."""
+    """The agent of one run. The server is forked before threads exist."""
 
     def __init__(self, bootstrap: Bootstrap, rank: int, address: str, watch_stdin: bool) -> None:
         self._rank = rank
@@ -91,19 +91,19 @@ class _Agent:
         self._sockets = SocketFactory(keys, {}, bootstrap.silence_s)
         name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
         key = keys.launcher if keys else None
-        self._way: ClientSocket = self._sockets.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
-        # Nobody must mistake it for a file: only its name, without a domain.
+        self._socket: ClientSocket = self._sockets.connect(zmq.DEALER, LAUNCHER, bootstrap.launcher, key, name)
+        # Without the domain, so that it is a valid ``Name``.
         self._name = socket.gethostname().partition(".")[0] or "host"
         self._send(Hello(rank, self._name, os.getpid(), VERSION, address, self._folder))
         self._finish_by_s: float | None = None
-        self._beats = 0
-        self._next_beat_s = 0.0
+        self._heartbeats = 0
+        self._next_heartbeat_s = 0.0
 
     def serve(self) -> str:
-        """To the end; why it came, if the launcher did not ask for it."""
+        """Serve to the end; returns why it came, empty after ``Finish``."""
         why = ""
         poller = zmq.Poller()
-        for source in (self._way.socket, self._way.monitor, self._server.fileno()):
+        for source in (self._socket.socket, self._socket.monitor, self._server.fileno()):
             poller.register(source, zmq.POLLIN)
         if self._watch_stdin:
             poller.register(0, zmq.POLLIN)
@@ -114,33 +114,33 @@ class _Agent:
         return why
 
     def _is_over(self) -> bool:
-        """Told to finish, and nobody is left, or they have had time enough."""
+        """Whether ``Finish`` has arrived, and all processes have exited or their time is up."""
         return self._finish_by_s is not None and (not self._pids or time.monotonic() >= self._finish_by_s)
 
     def _turn(self, stdin_is_ready: bool) -> str:
-        gone = self._way.look()
+        gone = self._socket.look()
         if gone is not None:
             return gone.text
         if stdin_is_ready and not os.read(0, 4096):
-            return "the standard input, on which the launcher holds on to this agent, has ended"
+            return "the standard input, which the launcher keeps open, has ended"
         try:
             while (frame := self._receive()) is not None:
-                self._obey(frame)
+                self._handle(frame)
         except BadMessage as error:
-            return f"the launcher said what is no order: {error}"
-        self._pass_on()
+            return f"the launcher sent no valid order: {error}"
+        self._forward_news()
         if self._server.gone:
             return f"the server that starts the processes (pid {self._server.pid}) {describe_exit(self._server.status)}"
-        self._beat()
+        self._send_heartbeat()
         return ""
 
     def _receive(self) -> bytes | None:
         try:
-            return self._way.socket.recv(zmq.NOBLOCK)
+            return self._socket.socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
 
-    def _obey(self, frame: bytes) -> None:
+    def _handle(self, frame: bytes) -> None:
         match decode_to_agent(frame):
             case Order() as order:
                 self._server.order(order.fields)
@@ -151,8 +151,8 @@ class _Agent:
             case Heartbeat():
                 pass
 
-    def _pass_on(self) -> None:
-        """News; and before the news of a death, what the dead has said."""
+    def _forward_news(self) -> None:
+        """Send news of the server; before the exit of a process, all its output."""
         lines = self._server.lines()
         for message in self._artifacts.logs():
             self._send(message)
@@ -164,21 +164,19 @@ class _Agent:
                     del self._pids[name]
             self._send(ServerNews.of(fields))
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         now_s = time.monotonic()
-        if now_s < self._next_beat_s:
+        if now_s < self._next_heartbeat_s:
             return
-        self._next_beat_s = now_s + HEARTBEAT_S
+        self._next_heartbeat_s = now_s + HEARTBEAT_S
         self._send(Heartbeat())
-        if self._beats % LOOKS_EVERY == 0:
-            process_states = {
-                name: look for name, pid in self._pids.items() if (look := process_state(pid)) is not None
-            }
-            self._send(ProcessStates({name: (look.state, look.ticks) for name, look in process_states.items()}))
-        self._beats += 1
+        if self._heartbeats % STATES_EVERY == 0:
+            found = {name: process_state(pid) for name, pid in self._pids.items()}
+            self._send(ProcessStates({name: state for name, state in found.items() if state is not None}))
+        self._heartbeats += 1
 
     def _end(self, why: str) -> None:
-        # The server stays to the last: it removes the folder, also when this process is killed now.
+        # The server exits last: it removes the folder, also when this process is killed now.
         is_well = self._end_processes()
         if self._finish_by_s is not None:
             for log in self._artifacts.logs():
@@ -191,20 +189,20 @@ class _Agent:
         else:
             self._server.close()
             self._artifacts.remove()
-        self._sockets.close(0 if self._way.look() is not None else LINGER_MS)
+        self._sockets.close(0 if self._socket.look() is not None else LINGER_MS)
 
     def _end_processes(self) -> bool:
-        """Kill all; whether the server has told of all their ends in time."""
+        """Kill all processes; whether the server has reported all their exits in time."""
         self._server.kill_all()
         until_s = time.monotonic() + CLOSE_S
         while self._pids and not self._server.gone and time.monotonic() < until_s:
             select.select([self._server], [], [], HEARTBEAT_S)
-            self._pass_on()
+            self._forward_news()
         return not self._pids and not self._server.gone
 
     def _send(self, message: FromAgent) -> None:
-        # To a launcher that is gone, or that does not know our key, nothing can be sent; a look tells so.
-        self._way.send(encode(message))
+        # Fails without a connection, which the next turn detects.
+        self._socket.send(encode(message))
 
 
 def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
@@ -215,7 +213,7 @@ def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
 
 
 def _line_of_stdin() -> str:
-    """The first line, and not a byte more: the rest is silence that ends with the launcher."""
+    """The first line and not a byte more: standard input stays open; its end means that the launcher has exited."""
     line = b""
     while (byte := os.read(0, 1)) not in (b"", b"\n"):
         line += byte
@@ -225,11 +223,11 @@ def _line_of_stdin() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ahbm-agent",
-        description="Starts the SIPs of one host for ahbm-launch, which starts this agent; by hand it is of no use.",
+        description="Starts the SIPs of one host for ahbm-launch, which starts this agent.",
         allow_abbrev=False,
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--stdin", action="store_true", help="the bootstrap is the first line; the end ends all")
+    source.add_argument("--stdin", action="store_true", help="the bootstrap is its first line; its end ends the agent")
     source.add_argument("--bootstrap", metavar="FILE", help="the bootstrap is in a file that only its owner can read")
     parser.add_argument("--bind", default="", metavar="ADDR", help="address of this host at which the others reach it")
     return parser

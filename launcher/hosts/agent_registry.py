@@ -1,7 +1,7 @@
-"""Which agents are there: who may take which post, who has left it and how that is told. Pure: times come from outside.
+"""Which agent serves which host, and when agents or hosts are lost. Pure: times are arguments.
 
-An agent that says why it leaves, or whose connection is closed while signs of life were fresh, has ended; its host
-lives, and another one may be started there. One that falls silent has taken its host with it.
+An agent that reports why it leaves, or whose connection is closed shortly after a sign of life, has ended; its host
+lives, and another agent can be started there. When an agent falls silent, its host is lost.
 """
 
 from collections.abc import Sequence
@@ -15,123 +15,121 @@ from sipsim import VERSION
 
 HEARTBEAT_S = 0.2
 LATER_S = 0.3
-"""Agents are given up after connections, which tell more."""
+"""Silence is judged after the connection's own timeout, which gives a better reason."""
 FRESH = 0.7
-"""The part of the silence that is allowed within which a sign of life is fresh."""
-WORDS_S = 0.4
-"""For whoever started an agent that has ended to say how."""
+"""The part of the allowed silence within which a sign of life is fresh."""
+STARTER_OUTPUT_S = 0.4
+"""For the process that started an agent to print why it has ended."""
 LONGEST_GAP_S = 0.7
-"""Whoever has not looked for so long has heard nothing, and nobody else is to blame."""
+"""After a longer gap between checks the launcher itself was suspended, and no agent was silent."""
 
 
 @dataclass
 class AgentSlot:
-    """The place of a host's agent. ``routing_id``: where it is now; None before it came and after it has gone."""
+    """The agent of a host. ``routing_id``: of its connection; None before it has connected and after it has ended."""
 
     name: str
     routing_id: bytes | None = None
     pid: int = 0
     address: str = ""
     folder: str = ""
-    heard_s: float = 0.0
+    last_seen_s: float = 0.0
     left: str | None = None
     cut_s: float | None = None
-    starter_words: str = ""
+    starter_output: str = ""
     is_reachable: bool = True
     given_up: bool = False
 
     @property
     def is_up(self) -> bool:
-        """Whether it can be spoken to."""
+        """Whether messages can be sent to it."""
         return self.routing_id is not None
 
     def leave(self, why: str) -> None:
-        """It says by itself that it goes."""
+        """It has sent ``Leaving``."""
         self.routing_id, self.left = None, why
 
     def cut_off(self, now_s: float) -> None:
-        """Its connection has ended."""
+        """Its connection has been closed."""
         if self.cut_s is None:
             self.cut_s = now_s
 
 
 class RejectedAgent(NamedTuple):
-    """Why an agent can have no post. ``host``: whose only agent it was, so that none comes there; None for nobody's."""
+    """Why an agent is rejected. ``host``: the host that has no agent because of that; None if it keeps another."""
 
     host: int | None
     why: str
 
 
 class AgentRegistry:
-    """The posts of a run. ``silence_s``: after how long silence is death, None for never.
+    """The agents of a run. ``silence_s``: after how long a silent host is lost, None for never.
 
-    ``by_name``: others number the hosts, so the names tell which of ours an agent is on.
+    ``by_name``: the cluster numbers the hosts in an order of its own, so agents are matched by host name.
     """
 
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
         self._names = [spec.name.partition(".")[0] for spec in specs] if by_name else []
         self._specs = specs
-        self.agent_slots = [AgentSlot(spec.name) for spec in specs]
+        self.slots = [AgentSlot(spec.name) for spec in specs]
         self._silence_s = silence_s
-        self._looked_s: float | None = None
+        self._checked_s: float | None = None
         self._lost_s = 0.0
 
-    def be_patient(self, silence_s: float) -> None:
-        """From now on death is what lasts so much longer: what they still have is worth the wait."""
+    def extend_silence(self, silence_s: float) -> None:
+        """Allow a longer silence from now on, while agents send their last files."""
         if self._silence_s is not None:
             self._silence_s = max(self._silence_s, silence_s)
 
     def host_of(self, routing_id: bytes) -> int | None:
-        """Whose agent that is now."""
-        return next((host for host, slot in enumerate(self.agent_slots) if slot.routing_id == routing_id), None)
+        """The host of a connected agent."""
+        return next((host for host, slot in enumerate(self.slots) if slot.routing_id == routing_id), None)
 
-    def seat(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
-        """The post of an agent that says hello, or why it can have none. Whoever says a wrong number is only that."""
+    def admit(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
+        """The host of an agent that has sent ``Hello``, or why it is rejected. ``member``: the owner of its key."""
         number = hello.node_rank
-        if number >= len(self.agent_slots):
-            return RejectedAgent(
-                None, f"an agent on {hello.name} says that it is node {number} of {len(self.agent_slots)}"
-            )
+        if number >= len(self.slots):
+            return RejectedAgent(None, f"an agent on {hello.name} claims to be node {number} of {len(self.slots)}")
         host = self._names.index(hello.name) if self._names.count(hello.name) == 1 else number
-        slot = self.agent_slots[host]
+        slot = self.slots[host]
         if member is not None and member != str(number):
-            why = f"{slot.name}: an agent with the key of node {member} says that it is node {number}"
+            why = f"{slot.name}: an agent with the key of node {member} claims to be node {number}"
             return RejectedAgent(None, why)
         if slot.is_up or slot.given_up:
-            why = f"{slot.name}: a second agent says that it is node {number} (pid {hello.pid} on {hello.name})"
+            why = f"{slot.name}: a second agent claims to be node {number} (pid {hello.pid} on {hello.name})"
             return RejectedAgent(None, why)
         if hello.version != VERSION:
             why = f"{slot.name}: its agent is of version {hello.version}, this is {VERSION}; install one version"
             return RejectedAgent(host, why)
         name = slot.name if self._specs[host].is_named else hello.name
-        self.agent_slots[host] = AgentSlot(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
+        self.slots[host] = AgentSlot(name, routing_id, hello.pid, hello.address, hello.folder, now_s)
         return host
 
     def expect_again(self, host: int) -> None:
-        """Another agent is on its way there."""
-        self.agent_slots[host] = AgentSlot(self.agent_slots[host].name)
+        """Another agent is being started there."""
+        self.slots[host] = AgentSlot(self.slots[host].name)
 
-    def starter_ended(self, host: int | None, why: str, now_s: float, speechless: bool = False) -> None:
-        """Whoever started agents, that of one host or all of them, has ended.
+    def starter_ended(self, host: int | None, why: str, now_s: float, silent: bool = False) -> None:
+        """The process that started the agent of ``host`` (None: all agents) has exited.
 
-        ``speechless``: without a word, so that another one may do better.
+        ``silent``: without output, so the host may be reachable and another attempt may succeed.
         """
-        for slot in self.agent_slots if host is None else [self.agent_slots[host]]:
-            slot.starter_words = why or "it has ended"
-            slot.is_reachable = speechless
+        for slot in self.slots if host is None else [self.slots[host]]:
+            slot.starter_output = why or "it has ended"
+            slot.is_reachable = silent
             if slot.is_up:
                 slot.cut_off(now_s)
 
     def overdue(self, now_s: float, can_revive: bool) -> list[Fact]:
-        """Who has gone, as far as can be told at ``now_s``."""
-        gap_s = now_s - (self._looked_s if self._looked_s is not None else now_s)
-        self._looked_s = now_s
+        """Agents and hosts that are lost, as known at ``now_s``."""
+        gap_s = now_s - (self._checked_s if self._checked_s is not None else now_s)
+        self._checked_s = now_s
         if gap_s > LONGEST_GAP_S:
-            # It was us who did not look.
-            for slot in self.agent_slots:
-                slot.heard_s += gap_s
+            # The launcher was suspended.
+            for slot in self.slots:
+                slot.last_seen_s += gap_s
             return []
-        found = (self._gone(host, slot, now_s, can_revive) for host, slot in enumerate(self.agent_slots))
+        found = (self._gone(host, slot, now_s, can_revive) for host, slot in enumerate(self.slots))
         return [fact for fact in found if fact is not None]
 
     def _gone(self, host: int, slot: AgentSlot, now_s: float, can_revive: bool) -> Fact | None:
@@ -141,28 +139,28 @@ class AgentRegistry:
         if not slot.is_up:
             if slot.left is not None:
                 return self._give_up(host, slot, "agent_failed", f"{agent} has left: {slot.left}", can_revive)
-            if slot.starter_words and not slot.pid:
+            if slot.starter_output and not slot.pid:
                 return self._give_up(
                     host,
                     slot,
                     "agent_failed",
-                    f"{slot.name}: no agent: {slot.starter_words}",
+                    f"{slot.name}: no agent: {slot.starter_output}",
                     can_revive and slot.is_reachable,
                 )
             return None
-        silent_s = now_s - slot.heard_s
+        silent_s = now_s - slot.last_seen_s
         if slot.cut_s is None:
             if self._silence_s is None or silent_s < self._silence_s + LATER_S:
                 return None
             why = f"host {slot.name} is lost: its agent (pid {slot.pid}) has been silent for {silent_s:.1f} s"
             return self._give_up(host, slot, "host_lost", why, False)
-        if slot.cut_s - slot.heard_s > FRESH * (self._silence_s or SILENCE_S):
+        if slot.cut_s - slot.last_seen_s > FRESH * (self._silence_s or SILENCE_S):
             why = f"host {slot.name} is lost: the connection to its agent (pid {slot.pid}) has ended"
             return self._give_up(host, slot, "host_lost", why, False)
-        if not slot.starter_words and now_s - slot.cut_s < WORDS_S:
+        if not slot.starter_output and now_s - slot.cut_s < STARTER_OUTPUT_S:
             return None
-        words = f": {slot.starter_words}" if slot.starter_words else ""
-        return self._give_up(host, slot, "agent_failed", f"{agent} has ended{words}", can_revive)
+        output = f": {slot.starter_output}" if slot.starter_output else ""
+        return self._give_up(host, slot, "agent_failed", f"{agent} has ended{output}", can_revive)
 
     def _give_up(self, host: int, slot: AgentSlot, kind: str, why: str, can_revive: bool) -> Fact:
         slot.routing_id, slot.given_up = None, True

@@ -1,4 +1,4 @@
-"""What the processes of an agent leave in its folder for the launcher: logs while they run, other files at the end."""
+"""Files that an agent's processes write for the launcher: logs while they run, results and traces at the end."""
 
 import re
 import shutil
@@ -8,18 +8,18 @@ from pathlib import Path
 from launcher.hosts.wire import PIECE_BYTES, File, Log
 
 WANTED = re.compile(r"\d+-\d+-(in|out)\.npy|trace\.\d+\.csv")
-"""What a script's ranks leave for the check of their results, and traces."""
+"""Recorded data of scripts, and traces."""
 
 
 class AgentArtifacts:
-    """Those in ``folder``; logs are read on from where they were last read to."""
+    """The files in ``folder``; logs are read incrementally."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._read: dict[str, int] = {}
 
     def logs(self) -> Iterator[Log]:
-        """What is new in the logs."""
+        """New output in the logs."""
         for path in sorted(self._folder.glob("sip-*.log")):
             with path.open("rb") as log:
                 log.seek(self._read.get(path.stem, 0))
@@ -28,7 +28,7 @@ class AgentArtifacts:
                     yield Log(path.stem, piece)
 
     def files(self) -> Iterator[File]:
-        """Everything else that the launcher wants, piece by piece."""
+        """All other wanted files, piece by piece."""
         for path in sorted(self._folder.iterdir()):
             if WANTED.fullmatch(path.name):
                 with path.open("rb") as file:
@@ -36,5 +36,5 @@ class AgentArtifacts:
                         yield File(path.name, piece)
 
     def remove(self) -> None:
-        """The folder."""
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)

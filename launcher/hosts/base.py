@@ -1,13 +1,13 @@
-"""What the run loop sees of the hosts on which SIPs run: a crew. Where they are and how to reach them is its matter."""
+"""The run loop's interface to the hosts on which SIPs run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from broker.security.keys import JobKeys
-from launcher.engines.base import Request
 from launcher.processes.fork_server import ForkServer
 from launcher.processes.process_state import ProcessState
 from launcher.supervise.facts import Fact, HostSpec
+from launcher.supervise.request import Request
 
 
 class HostPool(Protocol):
@@ -27,32 +27,32 @@ class HostPool(Protocol):
 
     @property
     def shared_cpu_seed(self) -> int | None:
-        """By which number SIPs and the broker find a processor to share; None where they have none in common."""
+        """The seed by which SIPs and the broker choose a processor to share; None where they share no host."""
 
     @property
-    def is_here(self) -> bool:
-        """Whether its processes are this host's."""
+    def is_local(self) -> bool:
+        """Whether its processes run on this host."""
 
     @property
     def process_states(self) -> Mapping[str, ProcessState]:
-        """How its processes on other hosts looked when they were last told of."""
+        """The last reported states of its processes on other hosts."""
 
     @property
     def pollables(self) -> list[Any]:
-        """Sockets or descriptors that are readable when there may be facts."""
+        """Sockets or descriptors that become readable when there may be facts."""
 
     @property
     def unsent(self) -> bool:
-        """Whether something could not be sent yet and should be tried again soon."""
+        """Whether something could not be sent yet and is to be retried soon."""
 
     @property
     def trouble(self) -> str:
-        """What could not be kept of what came from other hosts, in one line; "" for nothing."""
+        """One line on data from other hosts that could not be stored; "" if there is none."""
 
     def facts(self) -> list[Fact]:
         """What has happened on the hosts since the last call, joining and leaving included."""
 
-    def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
+    def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """Where a SIP on that host is to listen."""
 
     def folder(self, host: int) -> str:
@@ -68,14 +68,14 @@ class HostPool(Protocol):
         """Start another agent there."""
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """A fault that the user asked for, such as ``agent``, which kills that host's agent; whether it could."""
+        """Inject a fault, such as ``agent``, which kills that host's agent; returns whether it could."""
 
     def on_missing(self, ranks: list[int]) -> None:
-        """Those have not joined yet, for whoever could do something about it."""
+        """Take the ranks that have not joined yet."""
 
     def close(self, well: bool) -> None:
-        """End everything on all hosts and wait until it has ended, but not for ever. ``well``: let processes finish."""
+        """End everything on all hosts and wait for it, for a limited time. ``well``: let processes exit first."""
 
 
 PoolFactory = Callable[[Request, ForkServer], HostPool]
-"""What an engine is to the loop: makes the crew, once this host's server is forked."""
+"""Makes the hosts of a run, once this host's fork server exists."""

@@ -1,4 +1,4 @@
-"""What an agent has to be told before it can say hello: where the launcher is, and its key. And the way there."""
+"""What an agent needs before it can connect to the launcher: endpoint and keys. And addresses that hosts can reach."""
 
 import contextlib
 import fcntl
@@ -16,13 +16,13 @@ from sipsim.errors import ConfigError
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SIOCGIFADDR = 0x8915
 DISCARD_PORT = 9
-"""Nothing is ever sent there: to connect a datagram socket only asks for the way."""
+"""Nothing is sent there: connecting a datagram socket only selects a route."""
 
 
 class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One agent's, or one for all: then ``node_rank`` is None and ``keys`` has an entry a host, by node rank.
+    """For one agent, or for all: then ``node_rank`` is None and ``keys`` has an entry a host, by node rank.
 
-    ``rank_names``: the environment variables that may tell the node rank; empty for all that are known.
+    ``rank_names``: the environment variables that may hold the node rank; empty for all known ones.
     """
 
     version: str = VERSION
@@ -43,10 +43,10 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @staticmethod
     def from_text(text: str, where: str) -> "Bootstrap":
-        """The reverse, checked.
+        """Parse and check the text.
 
         Raises:
-            ConfigError: when it is something else.
+            ConfigError: when it is not a bootstrap of this version.
         """
         return of_this_version(text, Bootstrap, where, "holds no bootstrap")
 
@@ -71,46 +71,46 @@ def address_towards(host: str) -> str:
     """Which address of this machine packets to ``host`` come from.
 
     Raises:
-        OSError: when its name has no address, cannot be one, or no way leads there.
+        OSError: when the name is invalid or has no address, or no route leads there.
     """
     try:
         found = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)
     except ValueError as error:
-        raise OSError(f"{host!r} is no name of a host: {error}") from None
-    family, kind, proto, _, place = found[0]
-    with socket.socket(family, kind, proto) as asked:
-        asked.connect(place)
-        address: str = asked.getsockname()[0]
+        raise OSError(f"{host!r} is not a host name: {error}") from None
+    family, kind, proto, _, target = found[0]
+    with socket.socket(family, kind, proto) as probe:
+        probe.connect(target)
+        address: str = probe.getsockname()[0]
         return address
 
 
 def sip_address(launcher: str, bind: str = "") -> str:
-    """Where the SIPs of this host listen: on the address by which it reaches the launcher, unless told otherwise.
+    """The address on which the SIPs of this host listen: ``bind``, or the one by which it reaches the launcher.
 
     Raises:
         ConfigError: when other hosts could not reach them there.
     """
-    there = host_of(launcher)
+    launcher_host = host_of(launcher)
     try:
-        address = bind or address_towards(there)
+        address = bind or address_towards(launcher_host)
     except OSError as error:
-        raise ConfigError(f"no way leads to the launcher at {there}: {error}; give --bind") from None
+        raise ConfigError(f"no route to the launcher at {launcher_host}: {error}; give --bind") from None
     if is_loopback(tcp(address)) and not is_loopback(launcher):
         raise ConfigError(f"{address} resolves to a loopback address; give --bind with one that other hosts can reach")
     return address
 
 
 def launcher_address(hosts: list[str], bind: str = "") -> str:
-    """Where the launcher and the broker listen for ``hosts``, as far as their names are known.
+    """The address on which the launcher and the broker listen for ``hosts``.
 
     Raises:
-        ConfigError: when no address can be found, or it would be one that the hosts cannot reach.
+        ConfigError: when there is no address, or none that the hosts can reach.
     """
     if bind:
         return bind
     if hosts and all(host in LOCAL_NAMES for host in hosts):
         return _towards(hosts[0])
-    # Names of hosts need not have addresses here: ssh and Slurm have ways of their own to find them.
+    # Host names need not resolve here: ssh and Slurm resolve them on their own.
     found = [address for address in map(_towards, [*hosts, socket.gethostname()]) if address]
     far = [address for address in found if not is_loopback(tcp(address))] or interface_addresses()
     if len(far) == 1 or (far and found):
@@ -122,13 +122,13 @@ def launcher_address(hosts: list[str], bind: str = "") -> str:
 
 
 def interface_addresses() -> list[str]:
-    """The IPv4 addresses of this machine's interfaces, but loopback, as far as the system tells."""
+    """The IPv4 addresses of this machine's interfaces, without loopback."""
     found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                told = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                found.append(socket.inet_ntoa(told[20:24]))
+                reply = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found.append(socket.inet_ntoa(reply[20:24]))
     return [address for address in found if not is_loopback(tcp(address))]
 
 

@@ -1,8 +1,7 @@
-"""The crew of many hosts: an agent on each, which a starter has got there, at the ends of one guarded socket.
+"""The host pool of many hosts: an agent on each, connected to one authenticated socket.
 
-It relays: orders to agents, their news to the loop, what their processes print and leave into the run's folder. Of
-its own it knows who has joined and who has gone: an agent that is silent for as long as heartbeats allow, or whose
-connection has ended.
+It relays orders to agents, their news to the loop, and output and files of their processes into the run's folder. It
+reports which hosts have joined and which are lost: an agent that is silent for too long, or whose connection ended.
 """
 
 import time
@@ -16,7 +15,6 @@ import zmq
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.sockets import SocketFactory, member_of
 from broker.security.keys import JobKeys
-from launcher.engines.base import Request
 from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
@@ -43,34 +41,37 @@ from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
 from launcher.supervise.placement import place_blockwise
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
 
 FINISH_S = 1.0
-"""For the processes of a run that has ended well to end by themselves."""
+"""For the processes of a successful run to exit by themselves."""
 LEFT_S = 5.0
-"""For agents to leave once they have been told to; longer while they send what their processes have left."""
+"""For agents to exit after ``Finish``; longer while they still send files."""
 
 
 class AgentHosts:
-    """A crew, see ``launcher.hosts.base.HostPool``."""
+    """See ``launcher.hosts.base.HostPool``."""
 
     def __init__(self, request: Request, starter: Starter) -> None:
         self._request = request
         self._starter = starter
         self.specs: Sequence[HostSpec] = starter.specs
         self.shared_cpu_seed = None
-        self.is_here = False
+        self.is_local = False
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
-        self._address = launcher_address([spec.name for spec in starter.specs if spec.is_named], request.bind)
+        self._silence_s = request.settings.silence_s
+        named = [spec.name for spec in starter.specs if spec.is_named]
+        self._address = launcher_address(named, request.settings.bind or "")
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
-        self._sockets = SocketFactory(self.keys.for_launcher(), members, request.silence_s)
+        self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
         self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
         self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._registry = AgentRegistry(self.specs, request.silence_s, by_name=bool(starter.rank_names))
+        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
         self._folder = Path(request.scratch_dir)
         self._next_beat_s = 0.0
         self.trouble = ""
@@ -86,42 +87,40 @@ class AgentHosts:
             node_rank=node_rank,
             keys=tuple(self.keys.for_agent(host) for host in hosts),
             rank_names=self._starter.rank_names,
-            silence_s=self._request.silence_s,
+            silence_s=self._silence_s,
         ).text()
 
     @property
     def process_states(self) -> dict[str, ProcessState]:
-        """As agents have told. Of a host that is gone nothing is known."""
-        agent_slots = zip(self._registry.agent_slots, self._states, strict=True)
-        return {
-            name: look for slot, process_states in agent_slots if slot.is_up for name, look in process_states.items()
-        }
+        """The last reported states; none of a host that is lost."""
+        by_host = zip(self._registry.slots, self._states, strict=True)
+        return {name: state for slot, states in by_host if slot.is_up for name, state in states.items()}
 
     @property
     def pollables(self) -> list[Any]:
-        """The socket and what happens to its connections."""
+        """The socket and its monitor."""
         return [self._listening.socket, self._listening.monitor]
 
     @property
     def unsent(self) -> bool:
-        """ZeroMQ keeps and sends what cannot be sent yet."""
+        """ZeroMQ queues what cannot be sent yet."""
         return False
 
-    def seat_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """On the address that the agent told; the system there chooses a port."""
-        return tcp(self._registry.agent_slots[host].address)
+    def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
+        """On the address that the agent reported; the system there chooses a port."""
+        return tcp(self._registry.slots[host].address)
 
     def folder(self, host: int) -> str:
-        """The agent's."""
-        return self._registry.agent_slots[host].folder
+        """The agent's private folder."""
+        return self._registry.slots[host].folder
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
-        """By the agent's server."""
-        self._tell(host, Order.of(["start", name, incarnation, order]))
+        """By the agent's fork server."""
+        self._send_to(host, Order.of(["start", name, incarnation, order]))
 
     def kill(self, host: int, name: str) -> None:
-        """By the agent's server."""
-        self._tell(host, Order.of(["kill", name, 9]))
+        """By the agent's fork server."""
+        self._send_to(host, Order.of(["kill", name, 9]))
 
     def revive(self, host: int) -> None:
         """By the starter."""
@@ -129,42 +128,42 @@ class AgentHosts:
         self._starter.revive(host)
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """An agent can be told to kill itself. Who is to cut a host off is another program."""
-        names = [slot.name for slot in self._registry.agent_slots]
-        return kind == "agent" and host in names and self._tell(names.index(host), KillSelf())
+        """Make an agent kill itself; hosts are cut off by another program."""
+        names = [slot.name for slot in self._registry.slots]
+        return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
 
     def on_missing(self, ranks: list[int]) -> None:
-        """They will come."""
+        """No-op."""
 
     def facts(self) -> list[Fact]:
-        """From agents, from their connections, and from the starter."""
+        """Facts from agents, from their connections, and from the starter."""
         now_s = time.monotonic()
-        found = self._take_all(now_s)
+        found = self._receive_all(now_s)
         notices = self._listening.look()
         self._warnings.tell([*notices, *self._sockets.notices()])
         if any(notice.kind == "lost" for notice in notices):
-            # Whose connection it was, it does not tell.
+            # The monitor does not report which connection it was.
             found += self._probe(now_s)
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + HEARTBEAT_S
             found += self._probe(now_s)
         for ending in self._starter.ended():
-            self._registry.starter_ended(ending.host, ending.why, now_s, ending.speechless)
+            self._registry.starter_ended(ending.host, ending.why, now_s, ending.silent)
         return found + self._registry.overdue(now_s, self._starter.can_revive)
 
     def close(self, well: bool) -> None:
-        """Tell agents to finish, take what they still have, and end the starter."""
+        """Finish the agents, receive what they still send, and end the starter."""
         if well:
-            self._registry.be_patient(LEFT_S)
-        asked = [host for host, slot in enumerate(self._registry.agent_slots) if slot.is_up]
-        for host in asked:
-            self._tell(host, Finish(FINISH_S if well else 0.0))
+            self._registry.extend_silence(LEFT_S)
+        finishing = [host for host, slot in enumerate(self._registry.slots) if slot.is_up]
+        for host in finishing:
+            self._send_to(host, Finish(FINISH_S if well else 0.0))
         until_s = time.monotonic() + LEFT_S
-        while any(self._registry.agent_slots[host].is_up for host in asked) and time.monotonic() < until_s:
+        while any(self._registry.slots[host].is_up for host in finishing) and time.monotonic() < until_s:
             if self._listening.socket.poll(100):
                 until_s = time.monotonic() + LEFT_S
             now_s = time.monotonic()
-            self._take_all(now_s)
+            self._receive_all(now_s)
             self._probe(now_s)
             self._registry.overdue(now_s, False)
         try:
@@ -172,9 +171,9 @@ class AgentHosts:
         finally:
             self._sockets.close(0)
 
-    # --- what agents say ---
+    # --- from agents ---
 
-    def _take_all(self, now_s: float) -> list[Fact]:
+    def _receive_all(self, now_s: float) -> list[Fact]:
         found: list[Fact] = []
         while True:
             try:
@@ -182,55 +181,55 @@ class AgentHosts:
             except zmq.Again:
                 return found
             if len(parts) == 2:
-                found += self._take(parts[0].bytes, member_of(parts[1]), parts[1].bytes, now_s)
+                found += self._receive(parts[0].bytes, member_of(parts[1]), parts[1].bytes, now_s)
 
-    def _take(self, name: bytes, member: str | None, frame: bytes, now_s: float) -> list[Fact]:
+    def _receive(self, name: bytes, member: str | None, frame: bytes, now_s: float) -> list[Fact]:
         try:
             message = decode_from_agent(frame)
             if isinstance(message, Hello):
                 return self._hello(name, member, message, now_s)
             host = self._registry.host_of(name)
             if host is None:
-                # Of a host that was given up, or of an agent that another one has replaced.
+                # From a host that was given up, or an agent that was replaced.
                 self._send(name, Finish(0.0))
                 return []
             return self._from(host, message, now_s)
         except (BadMessage, msgspec.ValidationError):
-            # Nobody without a key of this run gets this far; what one with a key says wrongly is not obeyed.
+            # Only holders of a key of this run get this far; invalid messages of theirs are dropped.
             return []
 
     def _hello(self, name: bytes, member: str | None, hello: Hello, now_s: float) -> list[Fact]:
-        host = self._registry.seat(name, member, hello, now_s)
+        host = self._registry.admit(name, member, hello, now_s)
         if isinstance(host, RejectedAgent):
             self._send(name, Finish(0.0))
             if host.host is None:
-                log(f"{host.why}; it was turned away")
+                log(f"{host.why}; it was rejected")
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
         plan, job = self._request.plan, self._request.job
-        theirs = {name: hello.folder for name in ("recorded_io_dir", "trace_dir") if getattr(job, name)}
-        ticket = Ticket.of(plan, msgspec.structs.replace(job, **theirs))
-        self._tell(host, Order.of(["setup", ticket.text()]))
+        folders = {name: hello.folder for name in ("recorded_io_dir", "trace_dir") if getattr(job, name)}
+        ticket = Ticket.of(plan, msgspec.structs.replace(job, **folders))
+        self._send_to(host, Order.of(["setup", ticket.text()]))
         return []
 
     def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
-        slot = self._registry.agent_slots[host]
-        slot.heard_s = now_s
+        slot = self._registry.slots[host]
+        slot.last_seen_s = now_s
         match message:
             case ServerNews():
-                return self._passed(host, slot, message)
+                return self._server_news(host, slot, message)
             case Log():
                 self._append(f"{message.name}.log", message.data)
             case File():
                 self._append(message.name, message.data)
             case ProcessStates():
-                self._states[host] = {name: ProcessState(*look) for name, look in message.process_states.items()}
+                self._states[host] = {name: ProcessState(*state) for name, state in message.states.items()}
             case Leaving():
                 slot.leave(message.why)
         return []
 
-    def _passed(self, host: int, slot: AgentSlot, passed: ServerNews) -> list[Fact]:
-        news = passed.news()
+    def _server_news(self, host: int, slot: AgentSlot, message: ServerNews) -> list[Fact]:
+        news = message.news()
         match news:
             case Ready():
                 return [HostJoined(host, slot.name)]
@@ -248,19 +247,19 @@ class AgentHosts:
                 file.write(data)
         except OSError as error:
             hint = "make room there, or set TMPDIR to another folder"
-            self.trouble = f"{path}: what came from other hosts cannot be kept: {error.strerror}; {hint}"
+            self.trouble = f"{path}: data from other hosts cannot be stored: {error.strerror}; {hint}"
 
-    # --- what is said to them ---
+    # --- to agents ---
 
     def _probe(self, now_s: float) -> list[Fact]:
-        """A sign of life to everybody; who is not connected any more is found out by that."""
-        for host, slot in enumerate(self._registry.agent_slots):
-            if slot.is_up and not self._tell(host, Heartbeat()):
+        """Send a sign of life to each agent, which finds the ones that are disconnected."""
+        for host, slot in enumerate(self._registry.slots):
+            if slot.is_up and not self._send_to(host, Heartbeat()):
                 slot.cut_off(now_s)
         return []
 
-    def _tell(self, host: int, message: ToAgent) -> bool:
-        slot = self._registry.agent_slots[host]
+    def _send_to(self, host: int, message: ToAgent) -> bool:
+        slot = self._registry.slots[host]
         return slot.routing_id is not None and self._send(slot.routing_id, message)
 
     def _send(self, name: bytes, message: ToAgent) -> bool:
@@ -274,15 +273,15 @@ class AgentHosts:
 
 
 def run_on_agents(request: Request, signals: StopSignals, starter: Starter) -> Outcome:
-    """Run it with the agents that ``starter`` gets onto its hosts.
+    """Run it on the hosts of ``starter``.
 
     Raises:
-        ConfigError: when it cannot even be tried.
+        ConfigError: when the request does not suit the hosts.
     """
-    if request.mail != "zmq":
-        raise ConfigError(f"--mail {request.mail} is for one host; leave it out, or use --engine local")
+    if request.settings.mail != "zmq":
+        raise ConfigError(f"--mail {request.settings.mail} is for one host; leave it out, or use --engine local")
     try:
         place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
     except ValueError as error:
         raise ConfigError(f"--hosts: {error}") from None
-    return run_processes(request, signals, lambda request, _here: AgentHosts(request, starter))
+    return run_processes(request, signals, lambda request, _: AgentHosts(request, starter))

@@ -1,4 +1,4 @@
-"""How agents get onto hosts: what an engine of many hosts is. The processes that do it are this module's business."""
+"""Starters: how an engine of many hosts gets agents onto them, and the local processes that do it."""
 
 import contextlib
 import os
@@ -13,35 +13,36 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from launcher.supervise.facts import HostSpec, describe_exit
+from launcher.supervise.request import Hosts
 from sipsim.errors import ConfigError
 
 Boot = Callable[[int | None], str]
-"""The bootstrap of the agent of one host, or with None one for all of them."""
-Hosts = tuple[tuple[str, int | None], ...]
+"""Makes the bootstrap of one host's agent, or with None one for all agents."""
 LEAVE_S = 1.0
 END_S = 3.0
 
 
 class StarterEnded(NamedTuple):
-    """Whoever was to start the agent of ``host`` (None: of all) has ended. ``speechless``: it was killed, rather than
-    failed to reach the host, of which it would have told.
+    """The process that starts the agent of ``host`` (None: of all) has exited.
+
+    ``silent``: without output, so it was killed and did not fail to reach the host.
     """
 
     host: int | None
     why: str
-    speechless: bool = False
+    silent: bool = False
 
 
 class Starter(Protocol):
-    """Gets agents onto hosts. Nothing blocks but ``close``."""
+    """Gets agents onto hosts. Only ``close`` blocks."""
 
     @property
     def specs(self) -> Sequence[HostSpec]:
-        """The hosts, by node rank, as far as they are known before agents come."""
+        """The hosts by node rank, as known before agents connect."""
 
     @property
     def rank_names(self) -> tuple[str, ...]:
-        """The environment variables by which its agents know their node rank; empty when the bootstrap says it."""
+        """The environment variables that hold its agents' node rank; empty when the bootstrap does."""
 
     @property
     def can_revive(self) -> bool:
@@ -51,43 +52,43 @@ class Starter(Protocol):
         """Start an agent on every host."""
 
     def ended(self) -> list[StarterEnded]:
-        """Whose starting process has ended since the last call."""
+        """Starting processes that have exited since the last call."""
 
     def revive(self, host: int) -> None:
         """Start another agent on a host."""
 
     def close(self) -> None:
-        """End what still runs; agents leave by themselves."""
+        """End what still runs; agents exit by themselves."""
 
 
 def agent_command(*flags: str) -> str:
-    """What a shell on a host is to run: our own interpreter and files if they are there too, else what is installed."""
-    told = os.environ.get("AHBM_AGENT")
-    words = " ".join(map(shlex.quote, flags))
-    if told:
-        return f"exec {told} {words}"
+    """The shell command for a host: this interpreter and checkout if they exist there, else the installed agent."""
+    command = os.environ.get("AHBM_AGENT")
+    arguments = " ".join(map(shlex.quote, flags))
+    if command:
+        return f"exec {command} {arguments}"
     python, root = shlex.quote(sys.executable), shlex.quote(str(Path(__file__).resolve().parents[2]))
-    ours = f"cd {root} && exec {python} -m launcher.hosts.agent {words}"
-    return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {ours}; else exec ahbm-agent {words}; fi"
+    local = f"cd {root} && exec {python} -m launcher.hosts.agent {arguments}"
+    return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {local}; else exec ahbm-agent {arguments}; fi"
 
 
 def program(name: str, why: str, setting: str = "") -> str:
-    """Where a program is that an engine needs.
+    """The path of a program that an engine needs.
 
     Raises:
-        ConfigError: one line that says what is missing.
+        ConfigError: when it is missing.
     """
-    told = os.environ.get(setting, "") if setting else ""
-    found = shutil.which(told or name)
+    wanted = (os.environ.get(setting) if setting else None) or name
+    found = shutil.which(wanted)
     if found is None:
         hint = f", or set {setting}" if setting else ""
-        what = f"{why} needs {told or name}, which is not on PATH"
+        what = f"{why} needs {wanted}, which is not on PATH"
         raise ConfigError(f"{what}; install it{hint}, or choose another --engine")
     return found
 
 
 def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
-    """What ``--hosts`` says.
+    """The hosts of ``--hosts``.
 
     Raises:
         ConfigError: when it was not given.
@@ -97,12 +98,12 @@ def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
     return [HostSpec(name, slots) for name, slots in hosts]
 
 
-class Running:
-    """One process of ours that starts agents: in a group of its own, with what it says in a file."""
+class StarterProcess:
+    """A local process that starts agents, in a process group of its own, with its output in a file."""
 
-    def __init__(self, argv: Sequence[str], words: Path, stdin: str | None = None) -> None:
-        self._words = words
-        with words.open("ab") as out:
+    def __init__(self, argv: Sequence[str], output: Path, stdin: str | None = None) -> None:
+        self._output = output
+        with output.open("ab") as out:
             self.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -111,39 +112,39 @@ class Running:
                 process_group=0,
             )
         if stdin is not None and self.process.stdin is not None:
-            # It stays open: its end would be the agent's.
+            # It stays open: agents exit when it ends.
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(stdin.encode() + b"\n")
                 self.process.stdin.flush()
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has exited."""
         return self.process.poll() is not None
 
     def ending(self, host: int | None) -> StarterEnded:
-        """The last line that it said, or how it ended."""
-        lines = [line for line in self._words.read_text(errors="replace").splitlines() if line.strip()]
+        """The last line of its output, or how it exited."""
+        lines = [line for line in self._output.read_text(errors="replace").splitlines() if line.strip()]
         lines = [line for line in lines if any(map(str.isalnum, line))] or lines
         if lines:
             return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()
-        return StarterEnded(host, f"what started it {describe_exit(status or 0)}", speechless=True)
+        return StarterEnded(host, f"what started it {describe_exit(status or 0)}", silent=True)
 
     def signal(self, signum: int) -> None:
-        """To all of its group, if it is still there."""
+        """Signal its process group, if it still runs."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signum)
 
-    def let_go(self) -> None:
-        """Close its standard input, for which agents leave."""
+    def close_stdin(self) -> None:
+        """Close its standard input, on which agents exit."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
     def wait(self, until_s: float) -> bool:
-        """Whether it ends by then."""
+        """Whether it exits by then."""
         try:
             self.process.wait(max(until_s - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -151,38 +152,35 @@ class Running:
         return True
 
 
-class OneForAll:
-    """What starters share that get all agents onto their hosts by one process: nobody of them is started again."""
+class SingleProcessStarter:
+    """Base of starters that start all agents by one process; none of them is restarted."""
 
     can_revive = False
 
     def __init__(self) -> None:
-        self._running: list[Running] = []
-        self._told = False
+        self._running: list[StarterProcess] = []
+        self._reported = False
 
     def revive(self, host: int) -> None:
-        """Its end is that of them all."""
+        """No-op."""
 
     def ended(self) -> list[StarterEnded]:
-        """All at once, told once."""
-        if self._told or not all(running.has_ended for running in self._running):
+        """The exit of all agents, once."""
+        if self._reported or not all(running.has_ended for running in self._running):
             return []
-        self._told = True
+        self._reported = True
         return [running.ending(None) for running in self._running]
 
 
-def end_all(running: Sequence[Running], before_the_end: Callable[[], None] = lambda: None) -> None:
-    """Let them end by themselves, then ask them once, then kill them; all of them at a time.
-
-    ``before_the_end``: what else there is to try when they do not mind being asked.
-    """
+def end_all(running: Sequence[StarterProcess], before_kill: Callable[[], None] = lambda: None) -> None:
+    """Close their standard input, then send SIGTERM, then ``before_kill`` and SIGKILL; all at the same time."""
     for each in running:
-        each.let_go()
+        each.close_stdin()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):
         until_s = time.monotonic() + grace_s
         left = [each for each in running if not each.wait(until_s)]
         if left and signum == signal.SIGKILL:
-            before_the_end()
+            before_kill()
         for each in left:
             each.signal(signum)
     for each in running:

@@ -1,6 +1,6 @@
-"""What agents and the launcher say to each other, as MessagePack with a schema, bounds and nothing that could be code.
+"""Messages between agents and the launcher: MessagePack with a schema and bounds, without code.
 
-Up: facts of an agent and of the server that it passes on. Down: orders for that server, and the end.
+Up: facts of an agent and of its fork server. Down: orders for that server, and the end of the run.
 """
 
 import json
@@ -16,14 +16,15 @@ from launcher.processes.names import is_sip_name
 
 PIECE_BYTES = 2**20
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
-"""Of a process, or of a file: never a path."""
+"""The name of a process or a file, never a path."""
 Text = Annotated[str, Meta(max_length=2**20)]
 Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
+Seconds = Annotated[float, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class BadMessage(ValueError):
-    """Bytes that neither an agent nor the launcher says."""
+    """Bytes that are no message of an agent or the launcher."""
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +32,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
 
 
 class Hello(_Message, tag="hello", frozen=True):
-    """An agent is ready. ``name``: of its host. ``address``: where its SIPs can listen. ``folder``: its private one."""
+    """An agent is ready. ``name``: of its host. ``address``: on which its SIPs listen. ``folder``: its private one."""
 
     node_rank: Number
     name: Name
@@ -41,22 +42,22 @@ class Hello(_Message, tag="hello", frozen=True):
     folder: Text
 
 
-class _OfServers(_Message, frozen=True):
-    """What servers say or take, passed on as the JSON that it is."""
+class _ServerLine(_Message, frozen=True):
+    """A line of JSON from or for a fork server."""
 
     line: Text
 
     @classmethod
     def of(cls, fields: list[Any]) -> Self:
-        """From its fields."""
+        """Make a message of its fields."""
         return cls(json.dumps(fields))
 
 
-class ServerNews(_OfServers, tag="news", frozen=True):
-    """News of the agent's server."""
+class ServerNews(_ServerLine, tag="news", frozen=True):
+    """An event of the agent's fork server."""
 
     def news(self) -> News:
-        """What it is.
+        """Decode it.
 
         Raises:
             BadMessage: when it is no news.
@@ -71,41 +72,41 @@ class ServerNews(_OfServers, tag="news", frozen=True):
 
 
 class Log(_Message, tag="log", frozen=True):
-    """What a process has written since the last one."""
+    """Output of a process since the last such message."""
 
     name: Name
     data: Piece
 
 
 class File(_Message, tag="file", frozen=True):
-    """A piece of a file that a process has left for the launcher; the next piece follows."""
+    """A piece of a file for the launcher; the next one follows."""
 
     name: Name
     data: Piece
 
 
 class ProcessStates(_Message, tag="process_states", frozen=True):
-    """How the processes look: state letter and CPU ticks, by name."""
+    """Status and CPU time of each process, by name."""
 
-    process_states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=1)], Number]], Meta(max_length=4096)]
+    states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=32)], Seconds]], Meta(max_length=4096)]
 
 
 class Heartbeat(_Message, tag="heartbeat", frozen=True):
-    """Still here."""
+    """A sign of life."""
 
 
 class Leaving(_Message, tag="leaving", frozen=True):
-    """The agent has ended all its processes and leaves; ``why`` is empty when it was told to."""
+    """The agent has ended all its processes and exits. ``why``: empty after :class:`Finish`."""
 
     why: Text
 
 
-class Order(_OfServers, tag="order", frozen=True):
-    """An order for the agent's server."""
+class Order(_ServerLine, tag="order", frozen=True):
+    """An order for the agent's fork server."""
 
     @property
     def fields(self) -> list[Any]:
-        """What it is.
+        """Decode it.
 
         Raises:
             BadMessage: when it is no order.
@@ -115,16 +116,16 @@ class Order(_OfServers, tag="order", frozen=True):
         except (ValueError, RecursionError) as error:
             raise BadMessage(f"no order: {error}") from None
         if not isinstance(found, list) or not found or not isinstance(found[0], str):
-            raise BadMessage("no order: not a list that begins with a word")
+            raise BadMessage("no order: not a list that begins with a name")
         return found
 
 
 class KillSelf(_Message, tag="kill_self", frozen=True):
-    """A fault that the user asked for: kill yourself, as if somebody else had."""
+    """Injected fault: the agent kills itself with SIGKILL."""
 
 
 class Finish(_Message, tag="finish", frozen=True):
-    """End everything, send what the processes left, and leave. ``grace_s``: for them to end by themselves."""
+    """End all processes, send their files, and exit. ``grace_s``: for them to exit by themselves."""
 
     grace_s: Annotated[float, Meta(ge=0, le=3600)]
 
@@ -132,35 +133,35 @@ class Finish(_Message, tag="finish", frozen=True):
 FromAgent = Hello | ServerNews | Log | File | ProcessStates | Heartbeat | Leaving
 ToAgent = Order | Finish | Heartbeat | KillSelf
 _ENCODER = msgspec.msgpack.Encoder()
-_UP: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
-_DOWN: "msgspec.msgpack.Decoder[ToAgent]" = msgspec.msgpack.Decoder(ToAgent)
+_FROM_AGENT: "msgspec.msgpack.Decoder[FromAgent]" = msgspec.msgpack.Decoder(FromAgent)
+_TO_AGENT: "msgspec.msgpack.Decoder[ToAgent]" = msgspec.msgpack.Decoder(ToAgent)
 
 
 def encode(message: FromAgent | ToAgent) -> bytes:
-    """A message as bytes."""
+    """Encode a message."""
     return _ENCODER.encode(message)
 
 
 def decode_from_agent(frame: bytes) -> FromAgent:
-    """Bytes to what an agent says.
+    """Decode a message from an agent.
 
     Raises:
-        BadMessage: when they are anything else.
+        BadMessage: when the bytes are anything else.
     """
-    return _checked(_UP.decode, frame)
+    return _checked(_FROM_AGENT.decode, frame)
 
 
 def decode_to_agent(frame: bytes) -> ToAgent:
-    """Bytes to what the launcher says.
+    """Decode a message from the launcher.
 
     Raises:
-        BadMessage: when they are anything else.
+        BadMessage: when the bytes are anything else.
     """
-    return _checked(_DOWN.decode, frame)
+    return _checked(_TO_AGENT.decode, frame)
 
 
 def _checked(decode: Callable[[bytes], Kind], frame: bytes) -> Kind:
     try:
-        return checked(decode, frame, "what agents and launchers say")
+        return checked(decode, frame, "a message between agents and launchers")
     except BadFrame as error:
         raise BadMessage(str(error)) from None

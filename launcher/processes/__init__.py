@@ -1,1 +1,1 @@
-"""The processes of one host: starting them, their names, their state."""
+"""The processes of one host: starting them, their names, their states."""

@@ -1,4 +1,4 @@
-"""The children of a server: forked, each with a log of its own, bound to its life, reaped."""
+"""The children of a fork server: each with a log of its own, killed with the server, reaped."""
 
 import contextlib
 import ctypes
@@ -17,15 +17,15 @@ EXIT_UNCAUGHT = 70
 
 
 class Children:
-    """Those of this process. ``not_theirs``: sockets that they must not hold open."""
+    """The children of this process. ``private``: sockets that children must close."""
 
-    def __init__(self, log_dir: str, not_theirs: tuple[socket.socket, ...]) -> None:
+    def __init__(self, log_dir: str, private: tuple[socket.socket, ...]) -> None:
         self._log_dir = log_dir
-        self._not_theirs = not_theirs
+        self._private = private
         self.living: dict[int, tuple[str, int]] = {}
 
     def start(self, name: str, incarnation: int, program: Program) -> int:
-        """Fork a child that is ``program``; its pid.
+        """Fork a child that runs ``program``; returns its pid.
 
         Raises:
             OSError: when its log cannot be opened, or no process can be made.
@@ -37,7 +37,7 @@ class Children:
             parent = os.getpid()
             pid = os.fork()
             if pid == 0:
-                for end in self._not_theirs:
+                for end in self._private:
                     end.close()
                 set_parent_death_signal(parent, signal.SIGKILL)
                 set_process_name(name)
@@ -49,18 +49,18 @@ class Children:
         return pid
 
     def kill(self, name: str, signum: int) -> None:
-        """Send a signal to whatever incarnation of ``name`` lives."""
+        """Send a signal to the living incarnation of ``name``."""
         for pid, (known, _) in self.living.items():
             if known == name:
                 os.kill(pid, signum)
 
     def kill_all(self) -> None:
-        """Kill all that live."""
+        """Kill all living children."""
         for pid in self.living:
             os.kill(pid, signal.SIGKILL)
 
     def reap(self) -> list[tuple[str, int, int, int]]:
-        """(name, incarnation, pid, status) of those that have ended since the last call."""
+        """(name, incarnation, pid, status) of children that have exited since the last call."""
         ended = []
         for pid in list(self.living):
             reaped, status = os.waitpid(pid, os.WNOHANG)
@@ -69,7 +69,7 @@ class Children:
         return ended
 
     def remove_folder_at_end(self) -> None:
-        """Wait for the end of all, then remove the folder of their logs."""
+        """Wait for all children, then remove the folder of their logs."""
         for pid in list(self.living):
             os.waitpid(pid, 0)
             del self.living[pid]
@@ -77,20 +77,20 @@ class Children:
 
 
 def set_process_name(name: str) -> None:
-    """What ``ps`` and ``top`` show of this process; Linux keeps 15 bytes of it."""
+    """The name that ``ps`` and ``top`` show; Linux keeps 15 bytes of it. psutil cannot set it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"ahbm-{name}")
 
 
 def as_child(program: Program) -> None:
-    """Become a process of its own; never returns."""
+    """Run ``program`` in a forked child and exit with its status; never returns."""
     status = EXIT_UNCAUGHT
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # A question for the launcher that was sent to its whole group must not end anybody.
+        # The request for the launcher's state may be sent to its whole process group.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         status = program()

@@ -1,8 +1,8 @@
-"""The preloaded server: a fork that starts processes on order, one log each, and tells how each one ends.
+"""The fork server: a preloaded process that starts processes on order, one log each, and reports their exits.
 
 It is forked when everything is imported and before any thread or socket exists, so its children start in
-milliseconds and share its memory. Whom it serves is the launcher, or the agent of another host. If that one dies,
-however it dies, the server kills its children and removes their folder; if the server dies, the kernel kills them.
+milliseconds and share its memory. Its owner is the launcher, or the agent of another host. When the owner exits, for
+whatever reason, the server kills its children and removes their folder; when the server exits, the kernel kills them.
 It knows processes by a name and an incarnation number; what they do is a ``ProcessEntry``.
 """
 
@@ -23,9 +23,9 @@ import msgspec
 
 from launcher.processes.children import EXIT_UNCAUGHT, Children, as_child, set_parent_death_signal, set_process_name
 
-Tell = Callable[[str], None]
+SendText = Callable[[str], None]
 CLOSE_S = 5.0
-"""Whoever has not gone by then was stopped by somebody else, and is killed."""
+"""A process that has not exited by then is stopped, and is killed."""
 __all__ = [
     "EXIT_UNCAUGHT",
     "Ended",
@@ -36,8 +36,8 @@ __all__ = [
     "ProcessMessage",
     "ProcessStarted",
     "Ready",
+    "SendText",
     "SetupFailed",
-    "Tell",
 ]
 
 
@@ -45,14 +45,14 @@ class ProcessEntry(Protocol):
     """What a server's processes do."""
 
     def set_up(self, ticket: str) -> None:
-        """In the server, before the first start: prepare what its processes share. What it raises is told."""
+        """In the server, before the first start: prepare what its processes share. What it raises is reported."""
 
-    def run(self, name: str, order: Any, tell: Tell) -> int:
-        """In a child: be the process ``name``; its exit code. ``tell`` passes a short text to who ordered it."""
+    def run(self, name: str, order: Any, send: SendText) -> int:
+        """In a child: run the process ``name``; returns its exit code. ``send`` sends a short text to the owner."""
 
 
 class ProcessStarted(NamedTuple):
-    """A process runs."""
+    """A process has started."""
 
     name: str
     incarnation: int
@@ -60,7 +60,7 @@ class ProcessStarted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A process is gone; ``status`` is its exit code, or minus the signal that killed it."""
+    """A process has exited; ``status`` is its exit code, or minus the signal that killed it."""
 
     name: str
     incarnation: int
@@ -77,7 +77,7 @@ class NotStarted(NamedTuple):
 
 
 class ProcessMessage(NamedTuple):
-    """What a process had to tell."""
+    """A text that a process has sent."""
 
     name: str
     incarnation: int
@@ -85,11 +85,11 @@ class ProcessMessage(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The set-up is done: processes may be started."""
+    """The set-up is done: processes can be started."""
 
 
 class SetupFailed(NamedTuple):
-    """The set-up cannot be done, and why."""
+    """The set-up has failed, and why."""
 
     line: str
 
@@ -99,9 +99,9 @@ _KINDS: dict[str, type[News]] = {
     "started": ProcessStarted,
     "ended": Ended,
     "not_started": NotStarted,
-    "told": ProcessMessage,
-    "fit": Ready,
-    "unfit": SetupFailed,
+    "message": ProcessMessage,
+    "ready": Ready,
+    "setup_failed": SetupFailed,
 }
 
 
@@ -116,31 +116,30 @@ def news_from(fields: list[Any]) -> News:
 
 
 class ForkServer:
-    """The end of whom it serves. Processes write to ``log_dir/NAME.log``. Orders never block.
+    """The owner's side. Processes write to ``log_dir/NAME.log``. Orders never block.
 
-    ``log_dir`` need not be there. Who is killed leaves nothing: the server makes the folder that it will remove.
+    The server makes ``log_dir`` and removes it when the owner is killed.
 
     Raises:
-        OSError: when it cannot be made.
+        OSError: when ``log_dir`` cannot be made.
     """
 
     def __init__(self, entry: ProcessEntry, log_dir: str) -> None:
-        ours, theirs = socket.socketpair()
+        control, far_end = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
         gc.freeze()
-        served = os.getpid()
+        owner_pid = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            ours.close()
-            # Not SIGKILL: it has children to kill and a folder to remove. But a stopped one must wake to that.
-            as_child(lambda: _serve(theirs, entry, log_dir, served))
+            control.close()
+            as_child(lambda: _serve(far_end, entry, log_dir, owner_pid))
         gc.unfreeze()
-        theirs.close()
-        _await_folder(ours, self.pid)
-        ours.setblocking(False)
-        self._socket = ours
+        far_end.close()
+        _await_folder(control, self.pid)
+        control.setblocking(False)
+        self._socket = control
         self._buffer = b""
         self._orders = b""
         self._gone = False
@@ -151,7 +150,7 @@ class ForkServer:
         return self._socket.fileno()
 
     def lines(self) -> list[list[Any]]:
-        """News since the last call as it is on the wire, for who passes it on; see :meth:`news`."""
+        """News since the last call in wire format, for relays; see :meth:`news`."""
         self.flush()
         while True:
             try:
@@ -159,7 +158,7 @@ class ForkServer:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                # It ended on its own when an order was on its way to it.
+                # It exited while an order was in flight.
                 data = b""
             if not data:
                 self._gone = True
@@ -169,32 +168,32 @@ class ForkServer:
         return [json.loads(line) for line in lines]
 
     def news(self) -> list[News]:
-        """What has happened since the last call; ``gone`` becomes true when the server itself has ended."""
+        """Events since the last call; ``gone`` becomes true when the server itself has exited."""
         return [news_from(fields) for fields in self.lines()]
 
     @property
     def gone(self) -> bool:
-        """Whether the server has ended, and with it every process it started."""
+        """Whether the server has exited, and with it every process that it started."""
         return self._gone
 
     @property
     def status(self) -> int:
-        """How a server that is gone has ended: its exit code, or minus a signal."""
+        """The exit code of a server that is gone, or minus a signal."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
 
     @property
     def unsent(self) -> bool:
-        """Whether orders wait to be tried again soon, by :meth:`flush` or when news is read."""
+        """Whether orders are queued, to be retried soon by :meth:`flush` or when news is read."""
         return bool(self._orders) and not self._gone
 
     def set_up(self, ticket: str) -> None:
-        """Have the trade set up; ``Ready`` or ``SetupFailed`` is the answer."""
+        """Set up the ``ProcessEntry``; the answer is ``Ready`` or ``SetupFailed``."""
         self.order(["setup", ticket])
 
     def start(self, name: str, incarnation: int, order: Any) -> None:
-        """Start a process; ``order`` is what the trade makes of it, as JSON can carry it."""
+        """Start a process; ``order`` is JSON data for ``ProcessEntry.run``."""
         self.order(["start", name, incarnation, order])
 
     def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
@@ -202,16 +201,16 @@ class ForkServer:
         self.order(["kill", name, int(signum)])
 
     def kill_all(self) -> None:
-        """Kill every process that still runs; their ends are told as usual."""
+        """Kill every process that still runs; their exits are reported as usual."""
         self.order(["killall"])
 
     def order(self, fields: list[Any]) -> None:
-        """Any order as it is on the wire."""
+        """Send any order in wire format."""
         self._orders += json.dumps(fields).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Send what is left of the orders, as far as there is room for them."""
+        """Send queued orders, as far as the socket takes them."""
         try:
             while self._orders:
                 self._orders = self._orders[self._socket.send(self._orders) :]
@@ -221,7 +220,7 @@ class ForkServer:
             self._orders = b""
 
     def close(self) -> None:
-        """Kill what runs, release the server and wait until it is gone; its folder stays."""
+        """Kill all processes, end the server and wait for it; its folder stays."""
         self.order(["leave"])
         while not self.gone:
             if not select.select([self._socket], [], [], CLOSE_S)[0]:
@@ -231,13 +230,13 @@ class ForkServer:
         _ = self.status
 
     def abandon(self) -> None:
-        """What becomes of who is killed: only the connection ends. Waits until the server has cleaned up."""
+        """Close the connection as if the owner were killed, and wait until the server has cleaned up."""
         self._socket.close()
         _ = self.status
 
 
 def free_folder(prefix: str) -> str:
-    """The name of a temporary folder that a server can make for its own.
+    """The name of a temporary folder that a server can make.
 
     Raises:
         OSError: when none can be made.
@@ -248,16 +247,17 @@ def free_folder(prefix: str) -> str:
 
 
 def _await_folder(server: socket.socket, pid: int) -> None:
-    said = server.recv(1)
-    number = said[0] if said else errno.ECHILD
+    reply = server.recv(1)
+    number = reply[0] if reply else errno.ECHILD
     if number:
         server.close()
         os.waitpid(pid, 0)
         raise OSError(number, os.strerror(number))
 
 
-def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, served: int) -> int:
-    set_parent_death_signal(served, signal.SIGCONT)
+def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid: int) -> int:
+    # Not SIGKILL: the server has to clean up. A stopped one must continue for that.
+    set_parent_death_signal(owner_pid, signal.SIGCONT)
     set_process_name("server")
     os.setsid()
     try:
@@ -274,47 +274,47 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, served: in
 
 
 class _Serving:
-    """The server's own side: one turn of its loop at a time."""
+    """The server's side: one turn of its loop at a time."""
 
     def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
         self._control = control
         self._entry = entry
         self._buffer = b""
         self._woken, wake = socket.socketpair()
-        self._words, words = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        for end in (self._woken, wake, self._words):
+        self._messages, message_out = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in (self._woken, wake, self._messages):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self._children = Children(log_dir, not_theirs=(control, self._woken, wake, self._words))
-        self._word_out = words
-        self._leaving = False
+        self._children = Children(log_dir, private=(control, self._woken, wake, self._messages))
+        self._message_out = message_out
+        self._closing = False
         self.done = False
 
     def turn(self) -> None:
-        """Wait for something, and deal with it."""
-        ready, _, _ = select.select([self._control, self._woken, self._words], [], [])
+        """Wait for an event and handle it."""
+        ready, _, _ = select.select([self._control, self._woken, self._messages], [], [])
         if self._control in ready:
-            self._obey()
+            self._handle_orders()
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 self._woken.recv(4096)
-        self._pass_on_words()
+        self._forward_messages()
         for name, incarnation, pid, status in self._children.reap():
-            self._tell(["ended", name, incarnation, pid, status])
-        if self._leaving and not self._children.living:
+            self._send(["ended", name, incarnation, pid, status])
+        if self._closing and not self._children.living:
             self.done = True
 
-    def _obey(self) -> None:
+    def _handle_orders(self) -> None:
         try:
             data = self._control.recv(65536)
         except ConnectionResetError:
-            # It was gone before it had read all news.
+            # The owner exited before it had read all news.
             data = b""
         if not data:
             self._children.kill_all()
             self._children.remove_folder_at_end()
-            self._leaving = self.done = True
+            self._closing = self.done = True
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
@@ -332,35 +332,35 @@ class _Serving:
                 self._set_up(*values)
             case "leave":
                 self._children.kill_all()
-                self._leaving = True
+                self._closing = True
 
     def _set_up(self, ticket: str) -> None:
         try:
             self._entry.set_up(ticket)
         except Exception as error:
-            self._tell(["unfit", f"{error}" or type(error).__name__])
+            self._send(["setup_failed", f"{error}" or type(error).__name__])
             return
         gc.collect()
         gc.freeze()
-        self._tell(["fit"])
+        self._send(["ready"])
 
     def _start(self, name: str, incarnation: int, order: Any) -> None:
-        def tell(text: str) -> None:
-            self._word_out.send(json.dumps([name, incarnation, text]).encode())
+        def send(text: str) -> None:
+            self._message_out.send(json.dumps([name, incarnation, text]).encode())
 
         try:
-            pid = self._children.start(name, incarnation, lambda: self._entry.run(name, order, tell))
+            pid = self._children.start(name, incarnation, lambda: self._entry.run(name, order, send))
         except OSError as error:
-            self._tell(["not_started", name, incarnation, _why(error)])
+            self._send(["not_started", name, incarnation, _why(error)])
             return
-        self._tell(["started", name, incarnation, pid])
+        self._send(["started", name, incarnation, pid])
 
-    def _pass_on_words(self) -> None:
+    def _forward_messages(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._tell(["told", *json.loads(self._words.recv(65536))])
+                self._send(["message", *json.loads(self._messages.recv(65536))])
 
-    def _tell(self, fields: list[object]) -> None:
+    def _send(self, fields: list[object]) -> None:
         with contextlib.suppress(OSError):
             self._control.sendall(json.dumps(fields).encode() + b"\n")
 

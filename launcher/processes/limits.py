@@ -1,7 +1,8 @@
-"""What this host lets a run have: open files and processes, asked before anything starts. Not a quota of our own.
+"""This host's limits of open files and processes, checked before anything starts.
 
-The numbers are measured, and a little more: the broker holds a connection to each SIP, a SIP three to six descriptors
-for each peer; a process over ZeroMQ has two threads besides its own, which count as processes.
+The needs are measured, with a margin: the broker holds a connection to each SIP, a SIP three to six descriptors for
+each peer; a process over ZeroMQ has two threads besides its own, which count as processes. psutil knows no limits of
+control groups.
 """
 
 import contextlib
@@ -10,47 +11,46 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher.run.options import Options
 from sipsim.errors import ConfigError
 from sipsim.plan.plan import Plan
 
 FILES_OF_A_PROCESS = 32
 FILES_OF_A_PEER = 6
 THREADS = {"zmq": 3, "unix": 1}
-"""Of a process that takes part, by the kind of mail."""
-CGROUPS = Path("/sys/fs/cgroup")
-OURS = Path("/proc/self/cgroup")
+"""Of each broker and SIP process, by the kind of mail."""
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
 
 
-def check_limits(options: Options, plan: Plan) -> None:
-    """Whether the limits suffice; the soft one of open files is raised to what is needed.
+def check_limits(engine: str, mail: str, plan: Plan) -> None:
+    """Whether the limits suffice; the soft limit of open files is raised if needed.
 
     Raises:
         ConfigError: naming the limit, what it is and what it must be.
     """
-    if options.engine == "inproc":
+    if engine == "inproc":
         return
-    n_sips, here = plan.system.n_sips, options.engine == "local"
-    check_files(plan, sips=here, broker=True)
-    if here:
-        needed = processes_needed(n_sips, options.mail)
-        for limit, known in process_limits().items():
-            _suffices(needed, known, f"{n_sips} SIPs", "processes and threads", limit)
+    n_sips, is_local = plan.system.n_sips, engine == "local"
+    check_files(plan, sips=is_local, broker=True)
+    if is_local:
+        needed = processes_needed(n_sips, mail)
+        for limit, allowed in process_limits().items():
+            _check(needed, allowed, f"{n_sips} SIPs", "processes and threads", limit)
 
 
 def check_files(plan: Plan, sips: bool, broker: bool) -> None:
-    """:func:`check_limits` for open files alone; whether SIPs and the broker are on this host.
+    """:func:`check_limits` for open files alone. ``sips``, ``broker``: whether they run on this host.
 
     Raises:
         ConfigError: as there.
     """
     files = files_needed(plan, sips, broker)
-    _suffices(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
+    _check(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
 
 
 def files_needed(plan: Plan, sips: bool, broker: bool) -> int:
-    """By the broker, or the SIP with the most peers."""
+    """Open files of the broker, or of the SIP with the most peers, if larger."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)
@@ -59,12 +59,12 @@ def files_needed(plan: Plan, sips: bool, broker: bool) -> int:
 
 
 def processes_needed(n_sips: int, mail: str) -> int:
-    """The server, the broker and the SIPs, with their threads, and the launcher's own."""
+    """Threads of the fork server, the broker, the SIPs and the launcher."""
     return 1 + THREADS[mail] * (n_sips + 2)
 
 
 def process_limits() -> Mapping[str, int]:
-    """How many more processes there may be by the limits of the user and of the cgroup, by their names."""
+    """How many more processes the limits of the user and of the cgroups allow, by name of the limit."""
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
     for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):
@@ -74,14 +74,14 @@ def process_limits() -> Mapping[str, int]:
 
 
 def cgroups() -> list[Path]:
-    """Ours and those around it that may limit processes, of either version of cgroups."""
+    """The own cgroup and its parents that may limit processes, version 1 or 2."""
     with contextlib.suppress(OSError):
-        for line in OURS.read_text().splitlines():
+        for line in OWN_CGROUP.read_text().splitlines():
             _, names, path = line.split(":", 2)
             if names in ("", "pids"):
-                top = CGROUPS / names
-                here = top / path.lstrip("/")
-                return [here, *(each for each in here.parents if each.is_relative_to(top))]
+                top = CGROUP_ROOT / names
+                own = top / path.lstrip("/")
+                return [own, *(each for each in own.parents if each.is_relative_to(top))]
     return []
 
 
@@ -98,6 +98,6 @@ def _finite(limit: int) -> int:
     return NO_LIMIT if limit == resource.RLIM_INFINITY else limit
 
 
-def _suffices(needed: int, known: int, who: str, what: str, limit: str) -> None:
-    if needed > known:
-        raise ConfigError(f"{who} need {needed} {what}, and {limit} allows {known}; raise it, or use fewer --sips")
+def _check(needed: int, allowed: int, user: str, what: str, limit: str) -> None:
+    if needed > allowed:
+        raise ConfigError(f"{user} need {needed} {what}, and {limit} allows {allowed}; raise it, or use fewer --sips")

@@ -1,4 +1,4 @@
-"""The names under which servers know the processes of a run."""
+"""Names of the processes of a run."""
 
 import re
 
@@ -6,15 +6,15 @@ BROKER_NAME = "broker"
 
 
 def sip_name(rank: int) -> str:
-    """The process of a rank."""
+    """The name of a rank's process."""
     return f"sip-{rank}"
 
 
 def is_sip_name(name: str) -> bool:
-    """Whether a rank could be called so."""
+    """Whether it is the name of a rank's process."""
     return re.fullmatch(r"sip-[0-9]{1,6}", name, re.ASCII) is not None
 
 
 def rank_of(name: str) -> int | None:
-    """The way back; None for the broker."""
+    """The rank of a process; None for the broker."""
     return None if name == BROKER_NAME else int(name.removeprefix("sip-"))

@@ -1,6 +1,6 @@
-"""Processes that the kernel has killed on this host for want of memory: counts, read before and after a run.
+"""Counts of out-of-memory kills on this host, read before and after a run.
 
-What a count says of a death is decided in ``report``.
+What they mean for a failure is decided in ``report``. psutil does not report them.
 """
 
 from pathlib import Path
@@ -9,21 +9,21 @@ _ROOT = Path("/")
 
 
 def oom_kills(root: Path = _ROOT) -> int | None:
-    """How many so far, of all that are counted here: by the kernel, and by this process's own control group.
+    """Kills so far, as counted by the kernel and by this process's control group; the larger number.
 
-    None where nothing is counted. ``root``: another one than the machine's, for tests.
+    None where nothing is counted. ``root``: of the file system, for tests.
     """
     counts = [count for path in _sources(root) if (count := _count(path)) is not None]
     return max(counts) if counts else None
 
 
 def kills_since(before: int | None, after: int | None) -> int:
-    """How many there were in between; none where nobody counts."""
+    """Kills in between; 0 where they are not counted."""
     return max(after - before, 0) if before is not None and after is not None else 0
 
 
 def _sources(root: Path) -> list[Path]:
-    """The kernel's own counter, and those of the control group, of either version."""
+    """The kernel's counter, and those of the control group, version 1 or 2."""
     sources = [root / "proc/vmstat"]
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -41,8 +41,8 @@ def _sources(root: Path) -> list[Path]:
 
 def _count(path: Path) -> int | None:
     try:
-        words = [line.split() for line in path.read_text().splitlines()]
+        pairs = [line.split() for line in path.read_text().splitlines()]
     except (OSError, ValueError):
         return None
-    found = (pair[1] for pair in words if pair[:1] == ["oom_kill"] and len(pair) == 2)
+    found = (pair[1] for pair in pairs if pair[:1] == ["oom_kill"] and len(pair) == 2)
     return next((int(count) for count in found if count.isdigit()), None)

@@ -1,7 +1,7 @@
-"""What the processes of a run do: the broker, or the SIP of a seat. The trade of every server, local or of an agent.
+"""What the processes of a run do: the broker or a SIP. The entry of every fork server, local or of an agent.
 
-The launcher's server has the plan by birth. An agent's gets a ticket, from which it makes the plan once; its SIPs are
-forks of it. Orders are plain data (``sip_order``, ``broker_order``).
+The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
+once; its SIPs are forks of it. Orders are plain data (``sip_order``, ``broker_order``).
 """
 
 import os
@@ -12,7 +12,7 @@ import msgspec
 from broker.mail.base import SILENCE_S
 from broker.process import run_broker
 from broker.security.keys import BrokerKeys
-from launcher.processes.fork_server import Tell
+from launcher.processes.fork_server import SendText
 from launcher.processes.limits import check_files
 from launcher.processes.names import BROKER_NAME
 from launcher.processes.ticket import Ticket
@@ -23,40 +23,44 @@ from sipsim.plan.plan import Plan
 
 
 def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
-    """What starts a SIP; ``environ`` is added to its environment."""
+    """The order that starts a SIP; ``environ`` is added to its environment."""
     return {"spec": msgspec.to_builtins(spec), "environ": environ}
 
 
 def broker_order(
     endpoint: str, shared_cpu_seed: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
 ) -> dict[str, Any]:
-    """What starts the broker; once it listens, it tells where."""
-    told_keys = None if keys is None else msgspec.to_builtins(keys)
-    return {"endpoint": endpoint, "shared_cpu_seed": shared_cpu_seed, "keys": told_keys, "silence_s": silence_s}
+    """The order that starts the broker; it reports its endpoint when it listens."""
+    plain_keys = None if keys is None else msgspec.to_builtins(keys)
+    return {"endpoint": endpoint, "shared_cpu_seed": shared_cpu_seed, "keys": plain_keys, "silence_s": silence_s}
 
 
 class SimProcessEntry:
-    """The trade of one run. Without a plan it has to be set up first."""
+    """The entry of one run. Without a plan ``set_up`` must come first."""
 
     def __init__(self, plan: Plan | None = None, job: Job | None = None) -> None:
         self._plan = plan
         self._job = job
 
     def set_up(self, ticket: str) -> None:
-        """Make the plan; ``ConfigError`` and whatever an algorithm's module raises say why it cannot be."""
+        """Make the plan.
+
+        Raises:
+            ConfigError: when it cannot be made; also whatever the algorithm's module raises.
+        """
         self._plan, self._job = Ticket.from_text(ticket).prepare()
         check_files(self._plan, sips=True, broker=False)
 
-    def run(self, name: str, order: dict[str, Any], tell: Tell) -> int:
-        """Be one process of the run."""
+    def run(self, name: str, order: dict[str, Any], send: SendText) -> int:
+        """Run the broker or a SIP; returns its exit code."""
         if self._plan is None or self._job is None:
-            raise RuntimeError(f"{name} was to start before the ticket had come")
+            raise RuntimeError(f"{name} was ordered to start before set-up")
         if name == BROKER_NAME:
-            return self._broker(self._plan, order, tell)
+            return self._broker(self._plan, order, send)
         os.environ.update(order["environ"])
         return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job)
 
-    def _broker(self, plan: Plan, order: dict[str, Any], tell: Tell) -> int:
+    def _broker(self, plan: Plan, order: dict[str, Any], send: SendText) -> int:
         keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
         return run_broker(
             order["endpoint"],
@@ -66,5 +70,5 @@ class SimProcessEntry:
             order["shared_cpu_seed"],
             keys,
             order["silence_s"],
-            tell,
+            send,
         )

@@ -1,8 +1,8 @@
-"""A ticket: everything that a process on another machine needs to take part in a run, as one text of JSON.
+"""A ticket: everything that a process on another machine needs to take part in a run, as JSON.
 
-A SIP that is started by hand gets one with its seat, an agent one without: its SIPs get their seats one by one.
-Nothing in it is code: the config, the job, the folder to change to and where to import from. A ticket with keys is as
-good as the keys, so files are written for their owner alone and read only when nobody else can.
+The ticket of a manually started SIP has its launch parameters; an agent's has none, its SIPs get theirs one by one.
+It contains no code: config, job, working folder and import paths. A ticket may contain keys, so its file is readable
+by its owner alone.
 """
 
 import os
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind")
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``folder``: where to run, if it exists there. ``paths``: where else to import from."""
+    """``folder``: the working folder, if it exists there. ``paths``: further import paths."""
 
     version: str
     config: Resolved
@@ -37,8 +37,8 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @staticmethod
     def of(plan: Plan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
         """The ticket of a run that is prepared in this process."""
-        ours = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
-        return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=ours, spec=spec)
+        paths = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
+        return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=paths, spec=spec)
 
     def text(self) -> str:
         """As JSON."""
@@ -46,7 +46,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @staticmethod
     def from_text(text: str, where: str = "the ticket") -> "Ticket":
-        """The reverse, checked.
+        """Parse and check the text.
 
         Raises:
             ConfigError: when it is no ticket, or one of another version.
@@ -72,10 +72,10 @@ class _Version(msgspec.Struct):
 
 
 def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> Kind:
-    """A struct with a ``version`` from its JSON, which must be of this one: that is looked at first.
+    """A struct with a ``version`` from its JSON; the version is checked first.
 
     Raises:
-        ConfigError: when it is of another version, or the text at ``where`` is something else.
+        ConfigError: when it is of another version, or the text, named ``where``, is something else.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).version
@@ -101,7 +101,7 @@ def read_private(path: Path) -> str:
     """Read a file with secrets.
 
     Raises:
-        ConfigError: when it cannot be read, or others could read it too.
+        ConfigError: when it cannot be read, or is readable by others.
     """
     try:
         with path.open() as file:

@@ -1,1 +1,1 @@
-"""What users are told: outcomes, failures, traces, progress."""
+"""What a run reports: outcomes, failures, traces, progress."""

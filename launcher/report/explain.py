@@ -1,4 +1,4 @@
-"""How synchronisation stands, in words: ``--explain-sync``, SIGUSR1 and stalls. Formats; decides nothing."""
+"""The state of synchronisation as text, for ``--explain-sync``, SIGUSR1 and stalls. Formats only."""
 
 from broker.wire import SipSync, Sync
 from sipsim.units import format_time_ps
@@ -7,11 +7,11 @@ NEVER = "never"
 
 
 def explanation(sync: Sync) -> str:
-    """A table of all SIPs, where time went, and the channels that cost most."""
+    """A table of all SIPs, their host time, and the costliest channels."""
     lines = [f"synchronisation ({sync.phase}; {sync.reports} reports, {sync.grants} grants):"]
-    lines += _table(("SIP", "state", "since", "now", "next event", "horizon", "waits for"), map(_standing, sync.sips))
+    lines += _table(("SIP", "state", "since", "now", "next event", "horizon", "waits for"), map(_state_row, sync.sips))
     lines.append("host time, of each SIP since the start:")
-    lines += _table(("SIP", "simulating", "waiting", "sending"), map(_spending, sync.sips))
+    lines += _table(("SIP", "simulating", "waiting", "sending"), map(_time_row, sync.sips))
     if sync.channels:
         lines.append("channels whose waits cost most, all SIPs together:")
         lines += [f"  {name}  {_seconds(cost_ns)}" for name, cost_ns in sync.channels]
@@ -29,7 +29,7 @@ def reason(sip: SipSync) -> str:
     if sip.state == "running":
         if sip.lacks:
             return "runs, or " + " and ".join(f"{count} packets of SIP {src} on their way" for src, count in sip.lacks)
-        return "nobody: it runs"
+        return "nothing: it runs"
     if sip.state == "idle":
         waiting = f"; {sip.waiting} of its kernels and scripts wait" if sip.waiting else ""
         return f"something to arrive: it has no event of its own{waiting}"
@@ -39,12 +39,12 @@ def reason(sip: SipSync) -> str:
 def _bound(sip: SipSync) -> str:
     if sip.by is None:
         return "a grant that is on its way"
-    whom = "itself" if sip.by == sip.rank else f"SIP {sip.by}"
+    source = "itself" if sip.by == sip.rank else f"SIP {sip.by}"
     chain = ", ".join(sip.chain)
-    return f"{whom}, which may send at {format_time_ps(sip.by_ps)}; {format_time_ps(sip.delay_ps)} by {chain}"
+    return f"{source}, which may send at {format_time_ps(sip.by_ps)}; {format_time_ps(sip.delay_ps)} by {chain}"
 
 
-def _standing(sip: SipSync) -> tuple[str, ...]:
+def _state_row(sip: SipSync) -> tuple[str, ...]:
     return (
         str(sip.rank),
         sip.state,
@@ -56,7 +56,7 @@ def _standing(sip: SipSync) -> tuple[str, ...]:
     )
 
 
-def _spending(sip: SipSync) -> tuple[str, ...]:
+def _time_row(sip: SipSync) -> tuple[str, ...]:
     return str(sip.rank), _seconds(sip.run_ns), _seconds(sip.wait_ns), _seconds(sip.send_ns)
 
 

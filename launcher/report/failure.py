@@ -1,18 +1,18 @@
-"""A failure as its user reads it: one block on the terminal, and one document for programs. Pure.
+"""A failure as text for the terminal and as a document for programs. Pure.
 
-``error.json`` in ``--log-dir`` and ``--run-dir``, and ``error`` in ``--json``, hold (what is not known is left out):
+``error.json`` in ``--log-dir`` and ``--run-dir``, and ``error`` in ``--json``, hold (unknown keys are left out):
 
     kind, rank, message       as schema 1 has them; ``rank`` is null where the failure is of no one rank
-    process, host, pid        whose failure it was: "sip-2", "broker", ...
-    signal | exit_code        how its process ended: "SIGKILL", 7
-    oom_kills                 processes that the kernel killed on this host during the run, for want of memory
-    time_ps, granted_ps       simulated time of the rank, and to where it had last been granted to run
-    incarnation, restarts     which of the rank's processes it was, and how many of the run were started again
-    last_lines, log           the end of its output, and where all of it lies
-    also                      what failed after that, in order: [{kind, rank, message}]
+    process, host, pid        the process that failed: "sip-2", "broker", ...
+    signal | exit_code        how it exited: "SIGKILL", 7
+    oom_kills                 out-of-memory kills on this host during the run
+    time_ps, granted_ps       simulated time of the rank, and the horizon of its last grant
+    incarnation, restarts     the rank's incarnation, and the number of restarts in the run
+    last_lines, log           the end of its output, and the path of all of it
+    also                      later failures, in order: [{kind, rank, message}]
 
-and what a kind has of its own, such as ``cube``, ``pe``, ``direction``, ``deadlock``, ``missing``. ``error.json`` has
-``schema``, ``version``, ``status`` and ``detail`` (more lines for people, such as a traceback) besides.
+and keys of single kinds, such as ``cube``, ``pe``, ``direction``, ``deadlock``, ``missing``. ``error.json`` has
+``schema``, ``version``, ``status`` and ``detail`` (further lines, such as a traceback) as well.
 """
 
 from typing import Any
@@ -26,25 +26,25 @@ from sipsim.units import format_time_ps
 
 SCHEMA = 1
 MOST_ALSO = 5
-"""Failures after the first that are told on the terminal."""
-_OF_THE_HOST = ERROR_KINDS["internal"]
+"""Later failures that are printed on the terminal."""
+_HOST_FAILURE = ERROR_KINDS["internal"]
 Facts = dict[str, Any]
 
 
 def error_of(outcome: Outcome) -> Facts | None:
-    """The failure of a run with all that is known of it, as the module says; None when there was none."""
+    """The failure of a run as a document, see the module; None when there was none."""
     error = outcome.error
     if error is None:
         return None
     known = {key: value for key, value in error.facts.items() if value not in ("", None)}
     facts: Facts = {"kind": error.kind, "rank": error.rank, "message": error.message, **known}
-    if _is_of_the_host(error):
-        facts = {**facts, **_standing(outcome, error), **known}
+    if _is_host_failure(error):
+        facts = {**facts, **_sync_facts(outcome, error), **known}
         facts["restarts"] = outcome.restarts
         if "pid" in facts and outcome.host:
             facts.setdefault("host", outcome.host)
-        is_here = facts.get("host", "") in ("", outcome.host)
-        if outcome.oom_kills and is_here and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
+        is_local = facts.get("host", "") in ("", outcome.host)
+        if outcome.oom_kills and is_local and facts.get("signal") == "SIGKILL" and error.kind == "process_died":
             facts["oom_kills"] = outcome.oom_kills
     if outcome.also:
         facts["also"] = [{"kind": each.kind, "rank": each.rank, "message": each.message} for each in outcome.also]
@@ -52,7 +52,7 @@ def error_of(outcome: Outcome) -> Facts | None:
 
 
 def error_file_of(outcome: Outcome) -> Facts | None:
-    """What ``error.json`` holds."""
+    """The content of ``error.json``; None when there was no failure."""
     facts = error_of(outcome)
     if facts is None or outcome.error is None:
         return None
@@ -61,17 +61,17 @@ def error_file_of(outcome: Outcome) -> Facts | None:
 
 
 def block(outcome: Outcome) -> str:
-    """What the terminal says of a failure, without a line's end; empty when there was none."""
+    """The text for the terminal, without the last newline; empty when there was no failure."""
     facts, error = error_of(outcome), outcome.error
     if facts is None or error is None:
         return ""
     kind = "" if outcome.status == "interrupted" else f"{error.kind}: "
     lines = [f"ahbm-launch: {kind}{error.message}"]
-    if _is_of_the_host(error):
+    if _is_host_failure(error):
         lines += [f"  {line}" for line in (_memory(facts), _when(facts)) if line]
     if error.detail:
         lines.append(error.detail.rstrip("\n"))
-    lines += _what_followed(outcome, error)
+    lines += _later_failures(outcome, error)
     if "last_lines" in facts:
         whole = f" (all of it: {facts['log']})" if "log" in facts else ""
         lines += [f"last lines of its log{whole}:", *(f"  | {line}" for line in facts["last_lines"])]
@@ -80,13 +80,13 @@ def block(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _is_of_the_host(error: RunError) -> bool:
-    """Whether processes or hosts failed, and not what was simulated on them."""
-    return ERROR_KINDS[error.kind] == _OF_THE_HOST
+def _is_host_failure(error: RunError) -> bool:
+    """Whether processes or hosts failed, rather than the simulated program."""
+    return ERROR_KINDS[error.kind] == _HOST_FAILURE
 
 
-def _standing(outcome: Outcome, error: RunError) -> Facts:
-    """How the failed rank stood with time when the broker last told."""
+def _sync_facts(outcome: Outcome, error: RunError) -> Facts:
+    """The failed rank's incarnation and times, by the broker's last message."""
     sip = _last_of(outcome.known_sync, error.rank)
     if error.rank is None or sip is None:
         return {}
@@ -111,20 +111,20 @@ def _memory(facts: Facts) -> str:
 
 
 def _when(facts: Facts) -> str:
-    said = []
+    parts = []
     if "time_ps" in facts and format_time_ps(facts["time_ps"]) not in facts["message"]:
         granted = f", granted to {format_time_ps(facts['granted_ps'])}" if "granted_ps" in facts else ""
-        said.append(f"at {format_time_ps(facts['time_ps'])} of simulated time{granted}")
+        parts.append(f"at {format_time_ps(facts['time_ps'])} of simulated time{granted}")
     if facts.get("incarnation"):
-        said.append(f"incarnation {facts['incarnation']} of the rank")
+        parts.append(f"incarnation {facts['incarnation']} of the rank")
     if facts.get("restarts"):
-        said.append(f"{facts['restarts']} restarts so far" if facts["restarts"] > 1 else "1 restart so far")
-    return "; ".join(said)
+        parts.append(f"{facts['restarts']} restarts so far" if facts["restarts"] > 1 else "1 restart so far")
+    return "; ".join(parts)
 
 
-def _what_followed(outcome: Outcome, error: RunError) -> list[str]:
-    """All ranks run the same program, so what one does wrong another will do wrong too: that is told once."""
-    others = [each for each in outcome.also if _is_of_the_host(each) or each.kind != error.kind]
-    told = [f"  then: {each.kind}: {each.message}" for each in others[:MOST_ALSO]]
-    more = len(others) - len(told)
-    return [*told, f"  then: {more} more"] if more else told
+def _later_failures(outcome: Outcome, error: RunError) -> list[str]:
+    """Later failures. All ranks run the same program, so errors of the same kind are printed once."""
+    others = [each for each in outcome.also if _is_host_failure(each) or each.kind != error.kind]
+    lines = [f"  then: {each.kind}: {each.message}" for each in others[:MOST_ALSO]]
+    more = len(others) - len(lines)
+    return [*lines, f"  then: {more} more"] if more else lines

@@ -1,6 +1,6 @@
-"""What came of a run: collected from the broker's messages and from how the processes ended. Pure.
+"""The outcome of a run, collected from the broker's messages and the exits of processes. Pure.
 
-First cause first: the first failure that is told is the error of the run; what is told after that is kept in order.
+The first reported failure is the error of the run; later ones are kept in order.
 """
 
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from sipsim.plan.job import RankOutcome, outcome_from_bytes
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 MOST_ALSO = 100
-"""Failures after the first that are kept."""
+"""Later failures that are kept."""
 
 
 @dataclass(frozen=True)
 class RunError:
-    """Why a run failed. ``detail`` is more lines for people, ``facts`` what else the result file says of it."""
+    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file."""
 
     kind: str
     rank: int | None
@@ -28,11 +28,10 @@ class RunError:
 
 
 class Outcome:
-    """Everything that is known of a run so far.
+    """The state of a run so far.
 
-    ``also``: failures after the first. ``troubles``: what went wrong beside the run, such as a log that could not be
-    written. ``host``: the launcher's. ``oom_kills``: processes that the kernel killed on it meanwhile, for want
-    of memory.
+    ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
+    ``host``: the launcher's. ``oom_kills``: out-of-memory kills on it during the run.
     """
 
     def __init__(self, size: int) -> None:
@@ -60,7 +59,7 @@ class Outcome:
                 self._note_result(message)
             case RankFailed():
                 facts = {**_place_of(message), "time_ps": message.now_ps}
-                # A kind that is not ours would have no exit code.
+                # An unknown kind would have no exit code.
                 kind = message.kind if message.kind in ERROR_KINDS else "internal"
                 self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
             case Deadlock():
@@ -76,25 +75,25 @@ class Outcome:
 
     def _note_result(self, result: RankResult) -> None:
         try:
-            told = outcome_from_bytes(result.blob)
+            outcome = outcome_from_bytes(result.blob)
         except BadFrame as error:
-            self.fail(RunError("internal", result.rank, f"what rank {result.rank} told at its end is {error}"))
+            self.fail(RunError("internal", result.rank, f"the result of rank {result.rank} is {error}"))
             return
-        if told.rank != result.rank or result.rank >= self._size:
-            said = f"rank {result.rank} of {self._size} told at its end what rank {told.rank} did"
-            self.fail(RunError("internal", result.rank, said))
+        if outcome.rank != result.rank or result.rank >= self._size:
+            message = f"rank {result.rank} of {self._size} has sent the result of rank {outcome.rank}"
+            self.fail(RunError("internal", result.rank, message))
             return
-        self.ranks[result.rank] = told
+        self.ranks[result.rank] = outcome
         self.cut_short = self.cut_short or result.partial
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
         try:
-            told = explain_deadlock(list(deadlock.dumps))
+            found = explain_deadlock(list(deadlock.dumps))
         except BadFrame as error:
-            said = f"nothing can happen any more; who waits for whom cannot be told, for a SIP told what is {error}"
-            self.fail(RunError("IpcqDeadlock", None, said))
+            message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
+            self.fail(RunError("IpcqDeadlock", None, message))
             return
-        self.fail(RunError("IpcqDeadlock", None, told.headline, told.report, {"deadlock": told.facts}))
+        self.fail(RunError("IpcqDeadlock", None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_sync(self, sync: Sync) -> None:
         self.last_sync = sync if sync.last else self.last_sync
@@ -102,32 +101,32 @@ class Outcome:
         self.incarnations |= {sip.rank: sip.incarnation for sip in sync.sips if sip.incarnation}
 
     def fail(self, error: RunError) -> None:
-        """Note a failure; only the first one counts. Said again it is no other."""
+        """Add a failure; the first one counts, repeated ones are dropped."""
         if self.error is None:
             self.error = error
         elif len(self.also) < MOST_ALSO and not any(_same(error, known) for known in (self.error, *self.also)):
             self.also.append(error)
 
     def note_wrong(self) -> None:
-        """A run that ended well with wrong numbers is a failure of its own; every rank that has some is told."""
-        wrong = [(rank, run) for rank, told in sorted(self.ranks.items()) for run in told.runs if run.wrong]
+        """Wrong numbers in a complete run are a failure; every rank with some is listed."""
+        wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
         if wrong:
             message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     @property
     def restarts(self) -> int:
-        """How many processes of ranks took the place of earlier ones."""
+        """How many restarts of ranks there were."""
         return sum(self.incarnations.values())
 
     @property
     def finished(self) -> bool:
-        """Whether the broker has said its last word."""
+        """Whether the broker has sent ``Finished``."""
         return self.sync is not None
 
     @property
     def complete(self) -> bool:
-        """Whether every rank has answered."""
+        """Whether every rank has sent its result."""
         return len(self.ranks) == self._size
 
     @property

@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a longer run is, in simulated time. Silent when nobody looks."""
+"""A progress line for longer runs, in simulated time. Only on a terminal."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ EVERY_S = 0.2
 
 
 class Progress:
-    """``due`` says when it is time to ask; ``show`` draws. Draws on standard error, so that tables stay clean."""
+    """Draws on standard error, which keeps tables clean. ``due``: when to call ``show``."""
 
     def __init__(self, quiet: bool) -> None:
         self._enabled = not quiet and sys.stderr.isatty()
@@ -21,18 +21,18 @@ class Progress:
         self._live: Any = None
 
     def due(self) -> bool:
-        """Whether the line should be brought up to date now."""
+        """Whether the line is to be updated now."""
         if not self._enabled or time.monotonic() < self._next_s:
             return False
         self._next_s = time.monotonic() + EVERY_S
         return True
 
     def show(self, now_ps: int, grants: int) -> None:
-        """Draw the line; a run that is not old enough for one gets none."""
+        """Draw the line, unless the run is too short yet."""
         if not self._enabled or time.monotonic() < self._began_s + SHOW_AFTER_S:
             return
         if self._live is None:
-            # Imported here: most runs are over before anybody needs it.
+            # Imported here: most runs are too short for it.
             from rich.console import Console
             from rich.progress import Progress as Bar
             from rich.progress import SpinnerColumn, TextColumn
@@ -43,10 +43,10 @@ class Progress:
             self._live.start()
         self._furthest_ps = max(self._furthest_ps, now_ps)
         elapsed_s = time.monotonic() - self._began_s
-        said = f"simulated {format_time_ps(self._furthest_ps)} in {elapsed_s:.1f} s, {grants} grants"
-        self._live.update(self._task, description=said)
+        text = f"simulated {format_time_ps(self._furthest_ps)} in {elapsed_s:.1f} s, {grants} grants"
+        self._live.update(self._task, description=text)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._live is not None:
             self._live.stop()

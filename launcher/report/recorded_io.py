@@ -1,4 +1,4 @@
-"""Checking what a host script's collectives did: every rank's input and output, against NumPy in the same order."""
+"""Checks the collectives of a host script: every rank's recorded input and output, against NumPy in the same order."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +16,8 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 Reference = Callable[..., Any]
 
 
-class BadEvidence(ValueError):
-    """A file that a rank left for the check of its data, and that cannot be checked."""
+class BadRecording(ValueError):
+    """A recorded file of a rank that cannot be checked."""
 
     def __init__(self, what: str, rank: int) -> None:
         super().__init__(what)
@@ -25,21 +25,20 @@ class BadEvidence(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
-    """Fill in ``wrong`` of every run that all ranks completed, where the algorithm has a ``reference``."""
+    """Fill in ``wrong`` of every run that all ranks completed, if the algorithm has a ``reference``."""
     reference = plan.algorithm.reference
     if reference is None or not outcome.complete:
         return
     ranks = range(plan.system.n_sips)
-    missing = [
-        rank for rank in ranks for index in range(len(outcome.ranks[rank].runs)) if not _is_there(folder, index, rank)
-    ]
+    recorded = ((rank, index) for rank in ranks for index in range(len(outcome.ranks[rank].runs)))
+    missing = [rank for rank, index in recorded if not _is_complete(folder, index, rank)]
     if missing:
-        said = f"what rank {missing[0]} left for checking its data has not come back from its host"
-        outcome.fail(RunError("agent_failed", missing[0], f"{said}; run again, or with --no-verify-data"))
+        what = f"the recorded data of rank {missing[0]} have not arrived from its host"
+        outcome.fail(RunError("agent_failed", missing[0], f"{what}; run again, or with --no-verify-data"))
         return
     try:
         _compare_all(outcome, plan, reference, folder)
-    except BadEvidence as error:
+    except BadRecording as error:
         outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
 
 
@@ -50,40 +49,39 @@ def _compare_all(outcome: Outcome, plan: Plan, reference: Reference, folder: str
         try:
             expected = reference(inputs, plan.system)
         except Exception as error:
-            said = f"algorithm {plan.algorithm.name}: its reference() raised {type(error).__name__}: {error}"
-            outcome.fail(RunError("exception", None, said))
+            message = f"algorithm {plan.algorithm.name}: its reference() raised {type(error).__name__}: {error}"
+            outcome.fail(RunError("exception", None, message))
             return
         for rank in ranks:
             try:
                 wrong = compare(load(folder, index, rank, "out"), expected[rank])
-            except BadEvidence:
+            except BadRecording:
                 raise
             except (ValueError, TypeError) as error:
-                raise BadEvidence(f"the data of rank {rank} cannot be checked: {error}", rank) from None
+                raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
 
 
-def _is_there(folder: str, index: int, rank: int) -> bool:
+def _is_complete(folder: str, index: int, rank: int) -> bool:
     return all((Path(folder) / f"{index}-{rank}-{when}.npy").is_file() for when in ("in", "out"))
 
 
 def load(folder: str, index: int, rank: int, when: str) -> Array:
-    """What a rank left of the ``in`` or ``out`` of one of its runs.
+    """The recorded ``in`` or ``out`` of one of a rank's runs.
 
     Raises:
-        BadEvidence: when it is no array of numbers, or not a whole one.
+        BadRecording: when it is no array of numbers, or incomplete.
     """
     path = Path(folder) / f"{index}-{rank}-{when}.npy"
     try:
-        # Mapped, so that a header which claims more than there is takes no memory; nothing is ever unpickled.
+        # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
         mapped = np.lib.format.open_memmap(path, mode="r")
         if mapped.dtype.kind not in "biuf":
             raise ValueError(f"its elements are {mapped.dtype}")
         return np.array(mapped)
     except Exception as error:
-        # The header is read as Python source, by the tokenizer where NumPy takes it for an old one.
-        said = f"what rank {rank} left for checking its data cannot be read: {path.name}: {error}"
-        raise BadEvidence(said, rank) from None
+        # NumPy parses the header as Python source, which may raise anything.
+        raise BadRecording(f"the recorded data of rank {rank} cannot be read: {path.name}: {error}", rank) from None
 
 
 def _with_wrong(rank: RankOutcome, index: int, wrong: Mismatch) -> RankOutcome:

@@ -11,9 +11,9 @@ T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 
 
 def write_trace(folder: str, target: Path) -> str:
-    """Merge what the ranks left in ``folder``; why that cannot be, or "".
+    """Merge the traces in ``folder``; returns why that failed, or "".
 
-    Lines that a dying process cut short or spoilt are left out.
+    Lines that a killed process has left incomplete are skipped.
     """
     rows = []
     for path in sorted(Path(folder).glob("trace.*.csv")):
@@ -25,7 +25,7 @@ def write_trace(folder: str, target: Path) -> str:
             writer.writerow(TraceLine._fields)
             writer.writerows(row for *_, row in sorted(rows))
     except OSError as error:
-        return f"--trace-ccl {target}: {error.strerror}; the trace is not whole"
+        return f"--trace-ccl {target}: {error.strerror}; the trace is incomplete"
     return ""
 
 

@@ -1,7 +1,4 @@
-"""What the values of flags may be: types of arguments, each with what it says of a value that it refuses.
-
-Pure, but for ``hosts`` that are in a file.
-"""
+"""Types of the values of flags, with an error message for each. Pure, except that ``hosts`` may read a file."""
 
 import argparse
 import ipaddress
@@ -10,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from launcher.supervise.request import Hosts
 from sipsim.units import parse_size_bytes
 
-Hosts = tuple[tuple[str, int | None], ...]
-"""Names of hosts, each with how many SIPs it takes; None: as many as its share is."""
 MOST_SLOTS = 4096
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII)
 
@@ -34,7 +30,7 @@ class IntRange:
 
 
 def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
-    """Several of something, with commas between."""
+    """Several values, separated by commas."""
 
     def parse_list(text: str) -> list[int]:
         return [item(part) for part in text.split(",")]
@@ -43,7 +39,7 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
 
 
 def place(text: str) -> tuple[int, int, int]:
-    """A PE, as SIP.CUBE.PE."""
+    """A PE as SIP.CUBE.PE."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
@@ -81,7 +77,7 @@ def seconds(text: str) -> float:
 
 
 class HeartbeatTimeout:
-    """A span of wall time that is worth at least two signs of life, which come every ``sign_s``."""
+    """A span of wall time of at least two signs of life, which are sent every ``sign_s``."""
 
     def __init__(self, sign_s: float) -> None:
         self._sign_s = sign_s
@@ -89,46 +85,46 @@ class HeartbeatTimeout:
     def __call__(self, text: str) -> float:
         span = seconds(text)
         if span < 2 * self._sign_s:
-            told = f"is too short: signs of life come every {self._sign_s:g} s, and one may be late"
-            raise argparse.ArgumentTypeError(f"{text!r} {told}; give at least {2 * self._sign_s:g}")
+            why = f"is too short: signs of life come every {self._sign_s:g} s, and one may be late"
+            raise argparse.ArgumentTypeError(f"{text!r} {why}; give at least {2 * self._sign_s:g}")
         return span
 
 
 def hosts(text: str) -> Hosts:
-    """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line; what follows a ``#`` there is not read."""
-    words = _words_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")
-    found = tuple(_host(word.strip()) for word in words)
+    """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line and comments after ``#``."""
+    entries = _entries_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")
+    found = tuple(_host(entry.strip()) for entry in entries)
     for name, times in Counter(name for name, _ in found).items():
         if times > 1:
             raise argparse.ArgumentTypeError(f"host {name!r} is named twice; write {name}:2 for two SIPs on it")
     return found
 
 
-def _words_of_file(path: Path) -> list[str]:
+def _entries_of_file(path: Path) -> list[str]:
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise argparse.ArgumentTypeError(f"file {str(path)!r} cannot be read: {why}") from None
-    words = [line for line in lines if line]
-    if not words:
+    entries = [line for line in lines if line]
+    if not entries:
         raise argparse.ArgumentTypeError(f"file {str(path)!r} names no host; write one HOST or HOST:SIPS a line")
-    return words
+    return entries
 
 
-def _host(word: str) -> tuple[str, int | None]:
-    # An IPv6 address has colons of its own, and stands in brackets then.
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(.*))?", word, re.ASCII)
+def _host(entry: str) -> tuple[str, int | None]:
+    # An IPv6 address contains colons, and needs brackets then.
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(.*))?", entry, re.ASCII)
     name = found[1] if found else ""
-    if _is_address(word) and ":" in word:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a host; write an IPv6 address as [{word}]:2")
+    if _is_address(entry) and ":" in entry:
+        raise argparse.ArgumentTypeError(f"{entry!r} is not a host; write an IPv6 address as [{entry}]:2")
     if found is None or not (_HOST.fullmatch(name) or (name.startswith("[") and _is_address(name[1:-1]))):
-        raise argparse.ArgumentTypeError(f"{word!r} is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE")
+        raise argparse.ArgumentTypeError(f"{entry!r} is not a host; write HOST or HOST:SIPS, such as a:2,b:2, or @FILE")
     if found[2] is None:
         return name.strip("[]"), None
     if not re.fullmatch("[0-9]{1,9}", found[2], re.ASCII) or not 1 <= int(found[2]) <= MOST_SLOTS:
         allowed = f"a whole number of SIPs from 1 to {MOST_SLOTS}"
-        raise argparse.ArgumentTypeError(f"{word!r}: {found[2]!r} must be {allowed}, such as {name}:2")
+        raise argparse.ArgumentTypeError(f"{entry!r}: {found[2]!r} must be {allowed}, such as {name}:2")
     return name.strip("[]"), int(found[2])
 
 
@@ -141,19 +137,19 @@ def _is_address(text: str) -> bool:
 
 
 def bind(text: str) -> str:
-    """An address of this machine, by number, that other machines can reach."""
+    """A numeric address of this machine."""
     allowed = "IP address of this machine, such as 10.0.0.1"
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be an {allowed}") from None
     if address.is_unspecified or address.is_multicast:
-        raise argparse.ArgumentTypeError(f"{text!r} stands for many; give one {allowed}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not one address; give one {allowed}")
     return str(address)
 
 
 def ranks(text: str) -> tuple[int, ...] | None:
-    """``all`` (None), ``none`` or ranks with commas between."""
+    """``all`` (None), ``none`` or ranks, separated by commas."""
     if text in ("all", "none"):
         return None if text == "all" else ()
     if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text, re.ASCII):

@@ -1,4 +1,4 @@
-"""``--list``: what there is to choose from. Every list comes from a registry or the config, none is kept here."""
+"""``--list``: available names, from registries and the config."""
 
 from collections.abc import Callable
 

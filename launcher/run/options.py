@@ -1,4 +1,4 @@
-"""The flags of ``ahbm-launch``, and nothing about what they mean to a run."""
+"""The flags of ``ahbm-launch`` and ``ahbm-probe``. What they mean for a run is decided elsewhere."""
 
 import argparse
 import difflib
@@ -14,6 +14,7 @@ from broker.mail.sockets import HEARTBEAT_MS
 from launcher.engines import ENGINES
 from launcher.run import arguments
 from launcher.run.listing import LISTS
+from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.dtypes import DTYPES
 
@@ -22,7 +23,7 @@ USAGE_EXIT = 2
 
 
 class Usage(Exception):
-    """Nothing to run: help was asked for (exit code 0), or a flag is wrong (one line, exit code 2)."""
+    """Nothing to run: help was requested (exit code 0), or a flag is wrong (one line, exit code 2)."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -30,11 +31,11 @@ class Usage(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command line, parsed. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
+@dataclass(frozen=True, kw_only=True)
+class Options(RunSettings):
+    """The parsed command line. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
 
-    ``tee``: ranks whose output is shown, None for all. ``deadlines``: whether silence of a process is its death.
+    ``settings``: those of ``--set``.
     """
 
     sips: int | None
@@ -54,26 +55,12 @@ class Options:
     warmup: int
     seed: int
     engine: str
-    hosts: arguments.Hosts
-    bind: str | None
-    mail: str
-    explain_sync: bool
     check_invariants: bool
     timeout_s: float | None
-    join_timeout_s: float
-    progress_timeout_s: float
-    deadlines: bool
-    heartbeat_timeout_s: float
-    max_restarts: int
-    run_dir: Path | None
-    resume: Path | None
-    faults: tuple[str, ...]
     verify_data: bool
     json: Path | None
     csv: Path | None
     trace_ccl: Path | None
-    log_dir: Path | None
-    tee: tuple[int, ...] | None
     list: str | None
     dry_run: bool
     quiet: bool
@@ -83,7 +70,7 @@ class Options:
     script_args: tuple[str, ...]
 
     def changed(self, **fields: object) -> "Options":
-        """These options, but for some."""
+        """These options with some fields replaced."""
         return replace(self, **fields)  # type: ignore[arg-type]
 
 
@@ -115,26 +102,26 @@ def parse(argv: list[str]) -> Options:
     own, script, as_module, script_args = _split_script(argv)
     values = _parser().parse_args(own)
     sizes, n_elems = _sizes(values)
-    told = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
-    told |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
-    told |= {"sizes": sizes, "n_elems": n_elems}
-    return Options(**told, script=script, as_module=as_module, script_args=script_args)
+    fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
+    fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
+    fields |= {"sizes": sizes, "n_elems": n_elems}
+    return Options(**fields, script=script, as_module=as_module, script_args=script_args)
 
 
-def given(argv: list[str]) -> dict[str, str]:
-    """Which options a command line that :func:`parse` takes does not leave as they are, and by which flag."""
+def given_options(argv: list[str]) -> dict[str, str]:
+    """The options that a valid command line sets, with their flags."""
     own, script, as_module, _ = _split_script(argv)
     parser = _parser()
     flags = {action.dest: action.option_strings[-1] for action in parser._actions}
     for action in parser._actions:
         action.default = argparse.SUPPRESS
     names = vars(parser.parse_args(own))
-    told = {name: flags[name] for name in names}
-    return told if script is None else {**told, "script": f"-m {script}" if as_module else script}
+    given = {name: flags[name] for name in names}
+    return given if script is None else {**given, "script": f"-m {script}" if as_module else script}
 
 
 def json_file(argv: list[str]) -> Path | None:
-    """The file that ``--json`` names on a command line that :func:`parse` refuses."""
+    """The file that ``--json`` names on an invalid command line."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--json", type=Path)
     try:
@@ -159,35 +146,35 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
     _add_system(parser.add_argument_group("the system"))
     group = parser.add_argument_group("the transfer")
     group.add_argument(
-        "--from", type=arguments.place, required=True, dest="src", metavar="SIP.CUBE.PE", help="who sends"
+        "--from", type=arguments.place, required=True, dest="src", metavar="SIP.CUBE.PE", help="the sending PE"
     )
     group.add_argument(
-        "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="who receives"
+        "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="the receiving PE"
     )
     group.add_argument("--bytes", type=arguments.size, default=4096, metavar="B", help="size of the message (4096)")
     group.add_argument("--json", type=Path, metavar="FILE", help="write the sums and their terms")
-    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
     values = parser.parse_args(argv)
     values.settings, values.algorithm = tuple(values.settings), None
     return values
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
-    """Our flags, and what comes after them: ``[--] script.py args`` or ``-m module args``."""
+    """The flags, and what follows them: ``[--] script.py args`` or ``-m module args``."""
     takes_value = {s for a in _parser()._actions for s in a.option_strings if a.nargs is None}
     index = 0
     while index < len(argv):
-        word = argv[index]
-        if word == "-m":
+        argument = argv[index]
+        if argument == "-m":
             if index + 1 == len(argv):
                 raise Usage("ahbm-launch: -m needs the name of a module", USAGE_EXIT)
             return argv[:index], argv[index + 1], True, tuple(argv[index + 2 :])
-        if word == "--" or not word.startswith("-"):
-            rest = argv[index + 1 :] if word == "--" else argv[index:]
+        if argument == "--" or not argument.startswith("-"):
+            rest = argv[index + 1 :] if argument == "--" else argv[index:]
             if rest[:1] == ["-m"] and len(rest) > 1:
                 return argv[:index], rest[1], True, tuple(rest[2:])
             return argv[:index], rest[0] if rest else None, False, tuple(rest[1:])
-        index += 2 if word in takes_value else 1
+        index += 2 if argument in takes_value else 1
     return argv, None, False, ()
 
 
@@ -245,7 +232,7 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
     mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
     group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes ({mails})")
-    group.add_argument("--explain-sync", action="store_true", help="say who waited for whom, at the end (SIGUSR1: now)")
+    group.add_argument("--explain-sync", action="store_true", help="print what SIPs waited for (SIGUSR1: now)")
     group.add_argument(
         "--check-invariants",
         action="store_true",
@@ -269,7 +256,7 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--join-timeout",
         type=arguments.seconds,
-        default=30.0,
+        default=RunSettings.join_timeout_s,
         dest="join_timeout_s",
         metavar="S",
         help="for all SIPs to start (30)",
@@ -277,33 +264,36 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--progress-timeout",
         type=arguments.seconds,
-        default=60.0,
+        default=RunSettings.progress_timeout_s,
         dest="progress_timeout_s",
         metavar="S",
-        help="a silent SIP is hung then (60)",
+        help="a SIP without progress is hung then (60)",
     )
     group.add_argument(
         "--heartbeat-timeout",
         type=arguments.HeartbeatTimeout(HEARTBEAT_MS / 1000),
-        default=SILENCE_S,
+        default=RunSettings.heartbeat_timeout_s,
         dest="heartbeat_timeout_s",
         metavar="S",
-        help=f"a host that is silent for so long is lost ({SILENCE_S:g}); more where packets get lost",
+        help=f"a host that is silent for so long is lost ({SILENCE_S:g}); longer on lossy networks",
     )
-    group.add_argument(
-        "--no-timeouts", action="store_false", dest="deadlines", help="silence is no failure: for debuggers"
-    )
+    group.add_argument("--no-timeouts", action="store_false", dest="deadlines", help="no deadlines: for debuggers")
     group.add_argument(
         "--max-restarts",
         type=arguments.IntRange(0, MAX_INCARNATION),
         default=0,
         metavar="N",
-        help="start the dead again (0)",
+        help="restarts of lost ranks (0)",
     )
-    group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep there what --resume needs")
-    group.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run that was kept there")
+    group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep what --resume needs there")
+    group.add_argument("--resume", type=Path, metavar="DIR", help="resume the run that was kept there")
     group.add_argument(
-        "--fault", action="append", default=[], dest="faults", metavar="SPEC", help="break it, such as kill:2@30us"
+        "--fault",
+        action="append",
+        default=[],
+        dest="faults",
+        metavar="SPEC",
+        help="inject one, such as kill:2@30us",
     )
 
 
@@ -315,8 +305,8 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
     )
-    group.add_argument("--list", choices=list(LISTS), help="say what there is")
-    group.add_argument("--version", action=_Version, nargs=0, help="say the version")
+    group.add_argument("--list", choices=list(LISTS), help="list the available names")
+    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
     group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
 

@@ -1,6 +1,6 @@
-"""Standard output and error that outlast whoever reads them: a closed terminal or pipe, a full disk.
+"""Standard output and error that survive a closed terminal or pipe, or a full disk.
 
-What cannot be written is dropped from then on, so that a run ends as it would have, with its files and its exit code.
+After the first error output is dropped, so that a run still writes its files and returns its exit code.
 """
 
 import errno
@@ -11,24 +11,24 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 GONE = (errno.EPIPE, errno.EIO)
-"""Nobody reads any more, which is the reader's business and no trouble of ours."""
+"""The reader has closed the stream; this is no error."""
 
 
 class SafeStream:
-    """A stream that never raises when it is written to. ``trouble``: why something was lost that somebody wanted."""
+    """A stream whose writes never raise. ``trouble``: why output was lost, except to a closed reader."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.trouble = ""
 
     def write(self, text: str) -> int:
-        """Write, or drop it."""
+        """Write or drop."""
         with self._dropping():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or drop what was there."""
+        """Flush or drop."""
         with self._dropping():
             self._stream.flush()
 
@@ -42,14 +42,14 @@ class SafeStream:
         except OSError as error:
             if error.errno not in GONE:
                 self.trouble = self.trouble or f"{error.strerror or error}"
-            # What Python still holds goes there too, or its last flush would complain.
+            # Redirects buffered output too, or the flush at exit would raise.
             with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
 @contextmanager
 def safe_output() -> Iterator[SafeStream]:
-    """Both of this process's streams, for as long; yields standard output."""
+    """Wrap standard output and error of this process; yields standard output."""
     streams = sys.stdout, sys.stderr
     out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
     sys.stdout, sys.stderr = out, err

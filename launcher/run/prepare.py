@@ -23,7 +23,7 @@ from sipsim.units import format_size
 
 
 class Prepared(NamedTuple):
-    """What is simulated (``plan``), what it does (``job``), and by which engine."""
+    """The system (``plan``), the work (``job``), and the name of the engine."""
 
     plan: Plan
     job: Job
@@ -44,7 +44,7 @@ def resolve(options: Options | Namespace) -> Resolved:
         ("--link", "system.sips.link", options.link),
         ("--algorithm", "defaults.algorithm", options.algorithm),
     )
-    overrides += [Override(path, value, f"{flag} {_said(value)}") for flag, path, value in flags if value is not None]
+    overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
     return load(options.config, options.ccl, overrides)
 
 
@@ -52,7 +52,7 @@ def prepare(options: Options) -> Prepared:
     """A plan and a job that can run.
 
     Raises:
-        ConfigError: for everything that could be known to fail before it starts.
+        ConfigError: for everything that is known to fail before it starts.
     """
     resolved = resolve(options)
     _let_import_from(Path.cwd(), *([options.ccl.resolve().parent] if options.ccl else []))
@@ -64,8 +64,8 @@ def prepare(options: Options) -> Prepared:
     return Prepared(plan, _job(options, plan), options.engine)
 
 
-def algorithm_in_words(plan: Plan) -> str:
-    """Which algorithm runs, on how many ranks of its wiring, by which table."""
+def describe_algorithm(plan: Plan) -> str:
+    """The algorithm, its number of ranks and its neighbour table, as text."""
     name, table = plan.algorithm.name, plan.algorithm.entry.topology
     ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
     per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(plan.resolved, name)]
@@ -73,12 +73,12 @@ def algorithm_in_words(plan: Plan) -> str:
 
 
 def describe(prepared: Prepared) -> str:
-    """What ``--dry-run`` says."""
+    """The text of ``--dry-run``."""
     system, job = prepared.plan.system, prepared.job
     what = job.script or f"{job.collective} of {', '.join(str(n) for n in job.n_elems)} elements a cube, {job.dtype}"
     return (
         f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
-        f"engine {prepared.engine}; {algorithm_in_words(prepared.plan)}; plan {prepared.plan.digest[:16]}"
+        f"engine {prepared.engine}; {describe_algorithm(prepared.plan)}; plan {prepared.plan.digest[:16]}"
     )
 
 
@@ -124,7 +124,7 @@ def _elements(size: int, dtype: str, plan: Plan) -> int:
 
 
 def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
-    """All sizes of a run lie in HBM together."""
+    """The tensors of all sizes must fit into HBM together."""
     needed = sum(aligned(n_elem * DTYPES[dtype].itemsize) for n_elem in n_elems)
     if needed > plan.hbm_room_bytes:
         raise ConfigError(
@@ -134,9 +134,9 @@ def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
 
 
 def _let_import_from(*folders: Path) -> None:
-    """An algorithm's module may lie here or beside the file that names it; what is installed comes first."""
+    """Algorithm modules may lie here or beside the file that names them; installed packages come first."""
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -57,7 +57,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
             "reports": sync.reports if sync else 0,
             "grants": sync.grants if sync else 0,
             "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
-            "costliest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _dearest(outcome)],
+            "costliest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _costliest_channels(outcome)],
         },
         "wall_s": {
             "total": round(outcome.total_s, 4),
@@ -69,8 +69,8 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
     }
 
 
-def _dearest(outcome: Outcome) -> tuple[tuple[str, int], ...]:
-    """The channels whose waits cost most host time, as the broker's last word had them."""
+def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
+    """The channels whose waits cost most host time, by the broker's last message."""
     return outcome.last_sync.channels if outcome.last_sync else ()
 
 
@@ -80,13 +80,13 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
         return None
     parts = [prepared.plan.canonical_text()]
     for rank in sorted(outcome.ranks):
-        told = outcome.ranks[rank]
-        parts.append(f"{rank} {told.tensor_sha256} {told.oplog_sha256} {told.sim_end_ps}")
+        result = outcome.ranks[rank]
+        parts.append(f"{rank} {result.tensor_sha256} {result.oplog_sha256} {result.sim_end_ps}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def runs_of(outcome: Outcome, size: int) -> list[Document]:
-    """The collectives that every rank completed, as the system saw them."""
+    """The collectives that every rank completed, over all ranks."""
     if not outcome.complete:
         return []
     by_rank = [outcome.ranks[rank].runs for rank in range(size)]
@@ -115,13 +115,13 @@ def _run(together: list[RunRecord], size: int) -> Document:
 
 
 def _rank(outcome: Outcome, rank: int) -> Document:
-    told = builtins(outcome.ranks[rank])
-    del told["runs"]
-    return {**told, "restarts": outcome.incarnations.get(rank, 0)}
+    fields = builtins(outcome.ranks[rank])
+    del fields["runs"]
+    return {**fields, "restarts": outcome.incarnations.get(rank, 0)}
 
 
 def check_writable(options: Options) -> None:
-    """Whether the output files can be written, before anything is started.
+    """Check before the run that the output files can be written.
 
     Raises:
         ConfigError: naming the flag and the file.
@@ -135,7 +135,7 @@ def check_writable(options: Options) -> None:
 
 
 def write(options: Options, document: Document) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     if options.json is not None:
         _replace(options.json, json.dumps(document, indent=1) + "\n")
     if options.csv is not None:
@@ -143,10 +143,7 @@ def write(options: Options, document: Document) -> None:
 
 
 def write_refusal(path: Path | None, argv: list[str], message: str, options: Options | None = None) -> None:
-    """A result file for a run that never started, where one was asked for and can be written.
-
-    Without ``options`` the command line itself was not understood.
-    """
+    """Write the result file of a refused run, if possible. ``options``: None for an invalid command line."""
     if path is None or path.is_dir():
         return
     document = {
@@ -167,13 +164,13 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "status": "failed",
         "error": {"kind": ConfigError.kind, "rank": None, "message": message},
     }
-    # The refusal has been told already; that it cannot be written is no second one.
+    # The refusal has been printed already.
     with contextlib.suppress(OSError):
         _replace(path, json.dumps(document, indent=1) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all. What is no regular file (``/dev/stdout``) is written to as it is."""
+    """Write a file completely or not at all. Other than regular files (``/dev/stdout``) are written to directly."""
     if path.exists() and not path.is_file():
         path.write_text(text)
         return

@@ -1,4 +1,4 @@
-"""A prepared run from start to end: a private folder, an engine, the check of a script's results, the clean-up."""
+"""Carries out a prepared run: private folder, engine, check of a script's results, clean-up."""
 
 import gc
 import os
@@ -11,7 +11,6 @@ from collections.abc import Callable
 import msgspec
 
 from launcher.engines import ENGINES
-from launcher.engines.base import Request
 from launcher.processes.fork_server import free_folder
 from launcher.processes.oom import kills_since, oom_kills
 from launcher.report.outcome import Outcome
@@ -20,9 +19,10 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
-from launcher.run.run_record import RunFolder
+from launcher.run.run_folder import RunFolder
 from launcher.run.validate import faults_of
 from launcher.supervise.logs import prepare_log_dir, write_error_files
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import FaultPlan
@@ -30,23 +30,23 @@ from sipsim.faults.plan import FaultPlan
 LONGEST_SOCKET_PATH = 107
 LONGEST_SOCKET_NAME = "/broker.launcher"
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Python's own 700 make the collector look for garbage in 15 % of a run's time; what it finds is a few MiB."""
+"""With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
 
 
-def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[Outcome], int]) -> int:
-    """Run it; whatever happens is in the outcome, and nothing is left behind but what was asked for.
+def run(prepared: Prepared, options: Options, argv: list[str], report: Callable[[Outcome], int]) -> int:
+    """Run it; failures are in the outcome, and only requested files are left behind.
 
-    ``tell`` tells the user and answers with the exit code. A kept run is over only then: who was killed before has told
-    nobody, and the run can be gone on with.
+    ``report`` reports the outcome and returns the exit code. A kept run ends only then, so that it can be resumed if
+    the launcher is killed before.
 
     Raises:
-        ConfigError: before anything has started, when a folder that was asked for cannot be used.
+        ConfigError: before anything has started, when a requested folder cannot be used.
     """
     started_s = process_start_s()
     faults = faults_of(options, prepared.plan, prepared.job)
     kept = _kept(prepared, options, argv)
     if kept is not None:
-        faults = FaultPlan.of(faults).resumed(kept.resumed).texts()
+        faults = FaultPlan.of(faults).resumed(kept.n_resumed).texts()
     if any(spec.startswith("random") for spec in options.faults):
         print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
     try:
@@ -62,7 +62,7 @@ def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[O
         outcome.total_s = time.monotonic() - started_s
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
-        code = tell(outcome)
+        code = report(outcome)
         status = outcome.status
     finally:
         if kept is not None:
@@ -72,7 +72,7 @@ def run(prepared: Prepared, options: Options, argv: list[str], tell: Callable[[O
 
 def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | None:
     if options.resume is not None:
-        return RunFolder.go_on(options.resume, prepared)
+        return RunFolder.resume(options.resume, prepared)
     return RunFolder.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
 
 
@@ -83,7 +83,7 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     with StopSignals(options.timeout_s) as signals:
         run_dir = _private_folder()
         if prepared.engine == "inproc":
-            # There is no server that would make it, and remove it when we are killed.
+            # Without a fork server, which would make and remove it.
             os.mkdir(run_dir, 0o700)
         try:
             request = _request(prepared, options, faults, started_s, run_dir, progress)
@@ -108,32 +108,14 @@ def _request(
     job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
     if job.script is not None and job.verify:
         job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
-    keep_dir = options.resume or options.run_dir
-    return Request(
-        prepared.plan,
-        job,
-        run_dir,
-        started_s,
-        progress,
-        options.mail,
-        options.explain_sync,
-        hosts=options.hosts,
-        bind=options.bind or "",
-        max_restarts=options.max_restarts,
-        join_timeout_s=options.join_timeout_s,
-        progress_timeout_s=options.progress_timeout_s,
-        deadlines=options.deadlines,
-        silence_s=options.heartbeat_timeout_s if options.deadlines else None,
-        log_dir=str(options.log_dir.absolute()) if options.log_dir else "",
-        tee=options.tee,
-        faults=faults,
-        keep_dir=str(keep_dir.absolute()) if keep_dir else "",
-        resume=options.resume is not None,
-    )
+    return Request(prepared.plan, job, run_dir, started_s, progress, options.changed(faults=faults))
 
 
 def process_start_s() -> float:
-    """When this process started, on the monotonic clock, interpreter start included; now, where that is not told."""
+    """When this process started, on the monotonic clock, including the start of the interpreter; else now.
+
+    psutil derives it from the boot time, which Linux gives in whole seconds.
+    """
     try:
         with open("/proc/self/stat", "rb") as stat:
             ticks = int(stat.read().rpartition(b")")[2].split()[19])

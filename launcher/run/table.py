@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from launcher.run.prepare import Prepared, algorithm_in_words
+from launcher.run.prepare import Prepared, describe_algorithm
 from sipsim.dtypes import DTYPES
 
 _HEAD = f"{'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'time':>12} {'algbw':>9} {'busbw':>9} {'#wrong':>7}"
@@ -39,7 +39,7 @@ def _rank(rank: dict[str, Any]) -> str:
 
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
-    notes = [f"# {algorithm_in_words(prepared.plan)}"]
+    notes = [f"# {describe_algorithm(prepared.plan)}"]
     floating = any(DTYPES[run["dtype"]].exact_int is not None for run in document["runs"])
     if floating and prepared.plan.system.n_sips >= 3:
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")

@@ -1,4 +1,4 @@
-"""Flags that must suit each other, the engine and the system: checked before anything starts, each mistake one line."""
+"""Checks that flags suit each other, the engine and the system, before anything starts; one line for each mistake."""
 
 import os
 import socket
@@ -16,14 +16,14 @@ from sipsim.units import format_time_ps
 PS_PER_BYTE = 17
 PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
-"""A collective of so many bytes a rank on so many SIPs takes about their sum: how far to spread random faults."""
+"""A collective takes about the sum of these terms; random faults are spread over it."""
 
 
 def check_flags(options: Options) -> None:
-    """Whether the flags suit each other and the engine.
+    """Check the flags against each other and the engine.
 
     Raises:
-        ConfigError: naming the flags, and what would do.
+        ConfigError: with the flags and an alternative.
     """
     chosen = {
         "--hosts": bool(options.hosts),
@@ -54,26 +54,26 @@ def check_flags(options: Options) -> None:
 
 
 def check_system(options: Options, n_sips: int) -> None:
-    """Whether ranks that flags name are there, and all SIPs have a place.
+    """Check that ranks in flags exist, and that the hosts have slots for all SIPs.
 
     Raises:
-        ConfigError: naming the flag and what is allowed.
+        ConfigError: with the flag and what is allowed.
     """
     for rank in options.tee or ():
         if rank >= n_sips:
             raise ConfigError(f"--tee {rank}: there is no SIP {rank}; ranks are 0 to {n_sips - 1}")
     slots = [number for _, number in options.hosts]
     if slots and None not in slots and sum(filter(None, slots)) < n_sips:
-        said = ",".join(f"{name}:{number}" for name, number in options.hosts)
+        given = ",".join(f"{name}:{number}" for name, number in options.hosts)
         more = "give more, or leave a number out"
-        raise ConfigError(f"--hosts {said}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
+        raise ConfigError(f"--hosts {given}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
 
 
 def faults_of(options: Options, plan: Plan, job: Job) -> tuple[str, ...]:
-    """All faults that ``--fault`` asks for, random ones drawn.
+    """All faults of ``--fault``, with random ones drawn.
 
     Raises:
-        ConfigError: for one that cannot be.
+        ConfigError: for an impossible one.
     """
     faults: list[Fault] = []
     for spec in options.faults:
@@ -91,7 +91,7 @@ def faults_of(options: Options, plan: Plan, job: Job) -> tuple[str, ...]:
 
 
 def span_ps(plan: Plan, job: Job) -> int:
-    """About how long a run takes, in simulated time; of a script nobody knows."""
+    """The estimated simulated time of a run; a guess for scripts."""
     row = plan.system.n_cubes * DTYPES[job.dtype].itemsize
     once = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
@@ -117,12 +117,12 @@ def _check_address(address: str) -> None:
 
 
 def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
-    """A line for each fault that came too late. ``ends_ps``: when each rank ended, of a run that ended well."""
+    """A line for each fault that came too late. ``ends_ps``: when each rank of a successful run ended."""
     found = []
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.at_ps >= ends_ps.get(fault.rank, fault.at_ps + 1):
             found.append(
-                f"fault {spec} did not strike: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
+                f"fault {spec} was not injected: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
             )
     return found

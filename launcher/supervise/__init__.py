@@ -1,1 +1,1 @@
-"""Deaths, restarts and deadlines of the processes of a run."""
+"""Supervision of a run's processes: exits, restarts, deadlines."""

@@ -1,4 +1,4 @@
-"""What a run's supervisor is told besides the broker's messages, and what it answers. Plain data; decides nothing."""
+"""Facts that a run's supervisor takes besides the broker's messages, and the commands it returns. Plain data."""
 
 import signal
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from launcher.report.outcome import RunError
 
 
 class HostSpec(NamedTuple):
-    """A host of a run as it was asked for. ``name`` is for people; empty when all run on this one.
+    """A requested host. ``name`` is for messages; empty when all SIPs run on this host.
 
-    ``is_named``: whether others know it by that name; else its agent tells what it is called.
+    ``is_named``: whether the name is the host's own; if not, its agent reports one.
     """
 
     name: str = ""
@@ -20,14 +20,14 @@ class HostSpec(NamedTuple):
 
 
 class HostJoined(NamedTuple):
-    """A host is ready to start SIPs. ``name``: what it calls itself."""
+    """A host is ready to start SIPs. ``name``: its own name."""
 
     host: int
     name: str = ""
 
 
 class HostGone(NamedTuple):
-    """A host, or the agent on it, is gone. ``kind`` is the failure's, ``can_return``: another agent may be started."""
+    """A host or its agent is lost. ``kind``: of the failure. ``can_return``: another agent can be started there."""
 
     host: int
     kind: str
@@ -35,32 +35,32 @@ class HostGone(NamedTuple):
     can_return: bool = False
 
 
-HERE = -1
-"""Where the broker is, whatever the hosts of the SIPs are."""
+LAUNCHER_HOST = -1
+"""The index of the launcher's own host, where the broker runs."""
 
 
 class ProcessNews(NamedTuple):
-    """News of the server on a host."""
+    """An event of the fork server on a host."""
 
     host: int
     news: News
 
 
 class ServerGone(NamedTuple):
-    """The server on the launcher's own host has ended, and with it the broker."""
+    """The fork server on the launcher's own host has exited, and with it the broker."""
 
     pid: int
     status: int
 
 
 class BrokerListens(NamedTuple):
-    """The broker is where SIPs can be told to find it."""
+    """The broker's endpoint is known."""
 
 
-class HostStates(NamedTuple):
-    """What processes of ranks do just now, in words."""
+class RankStates(NamedTuple):
+    """The latest state of each rank's process, as text."""
 
-    words: dict[int, str]
+    states: dict[int, str]
 
 
 class Tick(NamedTuple):
@@ -88,31 +88,31 @@ class Revive(NamedTuple):
     host: int
 
 
-class Tell(NamedTuple):
-    """Tell the broker."""
+class SendToBroker(NamedTuple):
+    """Send a message to the broker."""
 
     message: Message
 
 
 class Fail(NamedTuple):
-    """A failure; the end of the log of ``log`` belongs to it, unless that is empty."""
+    """The run has failed. ``log``: the process whose last log lines belong to the failure; empty for none."""
 
     error: RunError
     log: str = ""
 
 
-class Say(NamedTuple):
-    """Something that whoever watches may want to know."""
+class Notice(NamedTuple):
+    """A line for standard error."""
 
     text: str
 
 
-Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | HostStates | Tick
-Command = Start | Kill | Revive | Tell | Fail | Say
+Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | RankStates | Tick
+Command = Start | Kill | Revive | SendToBroker | Fail | Notice
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended, in words; ``status`` as in ``server.Ended``."""
+    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"
@@ -120,7 +120,7 @@ def describe_exit(status: int) -> str:
 
 
 def status_facts(status: int) -> dict[str, object]:
-    """The same for the result file."""
+    """How a process exited, for the result file."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return {"signal": known.get(-status, str(-status))}

@@ -1,6 +1,6 @@
-"""Faults that are the launcher's to make: to itself, the broker, agents and hosts (see ``sipsim.faults.plan``).
+"""Injects the faults of the launcher, the broker, agents and hosts (see ``sipsim.faults.plan``).
 
-``FaultSchedule`` is pure and says what is due; ``FaultInjector`` does what needs no host, the host pool the rest.
+``FaultSchedule`` is pure and decides what is due; ``FaultInjector`` carries it out, agents' faults by the host pool.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from sipsim.faults.plan import Fault, FaultPlan
 CUT_PROGRAM = "AHBM_CUT"
 PS_PER_S = 10**12
 END_S = 5.0
-"""For a program that cuts a host off to end, once the run has."""
+"""How long the program that cuts off a host may run after the end of the run."""
 
 
 class FaultSchedule:
-    """When what is due: the broker by simulated time, the others by wall time since the run began."""
+    """When faults are due: the broker's by simulated time, the others by wall time since the start of the run."""
 
     def __init__(self, plan: FaultPlan, began_s: float) -> None:
         self._began_s = began_s
@@ -28,25 +28,25 @@ class FaultSchedule:
         self._broker_ps = plan.for_broker()
 
     @property
-    def asks_status(self) -> bool:
-        """Whether it must be known how far the run is."""
+    def needs_status(self) -> bool:
+        """Whether the simulated time of the run is needed."""
         return self._broker_ps is not None
 
     def due(self, now_s: float) -> list[Fault]:
-        """What has become due by now; each is told once."""
+        """Faults that are due and have not been returned before."""
         since_ps = (now_s - self._began_s) * PS_PER_S
         found = [fault for fault in self._by_wall if fault.at_ps <= since_ps]
         del self._by_wall[: len(found)]
         return found
 
     def seconds_left(self, now_s: float) -> float | None:
-        """Until the next one by wall time."""
+        """Time until the next fault by wall time; None if there is none."""
         if not self._by_wall:
             return None
         return max(self._by_wall[0].at_ps / PS_PER_S - (now_s - self._began_s), 0.0)
 
     def broker_dies(self, now_ps: int) -> bool:
-        """Whether the broker's time has come, now that every SIP has got to ``now_ps``; told once."""
+        """Whether the broker's fault is due at ``now_ps``, which every SIP has reached; true once."""
         is_due = self._broker_ps is not None and now_ps >= self._broker_ps
         if is_due:
             self._broker_ps = None
@@ -54,38 +54,38 @@ class FaultSchedule:
 
 
 class FaultInjector:
-    """One run's. ``on_host(kind, host)`` cuts off or kills an agent, and says whether it could."""
+    """Injects a run's faults. ``on_host(kind, host)`` cuts off or kills an agent; returns whether it could."""
 
     def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool]) -> None:
         self._on_host = on_host
-        self._timetable = FaultSchedule(FaultPlan.of(faults), time.monotonic())
+        self._schedule = FaultSchedule(FaultPlan.of(faults), time.monotonic())
         self._cutting: list[subprocess.Popen[bytes]] = []
 
     @property
-    def asks_status(self) -> bool:
-        """As ``FaultSchedule`` has it."""
-        return self._timetable.asks_status
+    def needs_status(self) -> bool:
+        """As of ``FaultSchedule``."""
+        return self._schedule.needs_status
 
-    def patience_s(self, at_most: float) -> float:
-        """How long the loop may sleep before it must look."""
-        left_s = self._timetable.seconds_left(time.monotonic())
+    def seconds_left(self, at_most: float) -> float:
+        """How long the loop may sleep before :meth:`inject_due` must be called."""
+        left_s = self._schedule.seconds_left(time.monotonic())
         return at_most if left_s is None else min(at_most, left_s)
 
     def broker_dies(self, now_ps: int) -> bool:
-        """As ``FaultSchedule`` has it."""
-        return self._timetable.broker_dies(now_ps)
+        """As of ``FaultSchedule``."""
+        return self._schedule.broker_dies(now_ps)
 
-    def look(self) -> None:
-        """Break what is due."""
-        for fault in self._timetable.due(time.monotonic()):
-            log(f"fault {fault} strikes")
+    def inject_due(self) -> None:
+        """Inject what is due."""
+        for fault in self._schedule.due(time.monotonic()):
+            log(f"fault {fault} is injected")
             if fault.kind == "launcher":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif not (fault.kind == "cut" and self._cut(fault.host)) and not self._on_host(fault.kind, fault.host):
-                log(f"fault {fault}: {fault.host} cannot be reached for that")
+                log(f"fault {fault}: the agent of {fault.host} cannot be reached")
 
     def close(self) -> None:
-        """Leave no program behind."""
+        """Wait for the programs that cut off hosts; kill those that take too long."""
         for process in self._cutting:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
@@ -94,7 +94,7 @@ class FaultInjector:
                 process.wait()
 
     def _cut(self, host: str) -> bool:
-        """By the user's program, if there is one."""
+        """Cut off a host by the user's program, if there is one."""
         program = os.environ.get(CUT_PROGRAM)
         if not program:
             return False

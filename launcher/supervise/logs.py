@@ -1,7 +1,7 @@
-"""What the processes of a run print: shown line by line with the rank, kept in ``--log-dir``, its end for failures.
+"""The output of a run's processes: shown line by line with the rank, copied to ``--log-dir``, its end for failures.
 
-The processes write to files in the run's private folder (an agent's are written there as they come); here those are
-read as they grow.
+Processes write to files in the run's private folder (the output of remote ones is appended there as it arrives); this
+module reads the files as they grow.
 """
 
 import json
@@ -13,48 +13,48 @@ from pathlib import Path
 from typing import Any
 
 from broker.process import THE_BROKER
-from launcher.engines.base import Request
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
 from sipsim.errors import ConfigError
 
 LAST_LINES = 20
 LONGEST_LINE = 64 * 1024
-"""A line that is longer, and has not ended yet, is shown in pieces."""
+"""An unfinished line that is longer is shown in pieces."""
 ERROR_FILE = "error.json"
 READ_BYTES = 2**20
 
 
 def log_file(name: str) -> str:
-    """What the log of a process is called in ``--log-dir``."""
+    """The name of a process's log in ``--log-dir``."""
     rank = rank_of(name)
     return f"{BROKER_NAME}.log" if rank is None else f"rank-{rank}.log"
 
 
 def prepare_log_dir(folder: Path, n_sips: int) -> None:
-    """Make the folder and an empty log for each rank, readable by its owner alone; what an earlier run left goes.
+    """Make the folder and an empty log for each rank, readable by its owner alone; old logs are truncated.
 
     Raises:
         ConfigError: one line with the file that cannot be written.
     """
-    where = folder
+    path = folder
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         for name in (BROKER_NAME, *map(sip_name, range(n_sips))):
-            where = folder / log_file(name)
-            os.close(os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            os.chmod(where, 0o600)
-        where = folder / ERROR_FILE
-        where.unlink(missing_ok=True)
+            path = folder / log_file(name)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.chmod(path, 0o600)
+        path = folder / ERROR_FILE
+        path.unlink(missing_ok=True)
         _try_to_write(folder / f".{ERROR_FILE}.{os.getpid()}")
     except OSError as error:
-        told = f"--log-dir {where}: {error.strerror}; name a folder in one that exists, with room, that can be written"
-        raise ConfigError(told) from None
+        hint = "name a folder in one that exists, with room, that can be written"
+        raise ConfigError(f"--log-dir {path}: {error.strerror}; {hint}") from None
 
 
 def _try_to_write(path: Path) -> None:
-    """A full disk lets files be made, but not filled."""
+    """On a full disk files can be created but not written."""
     try:
         path.write_bytes(b"\n" * 4096)
     finally:
@@ -62,20 +62,20 @@ def _try_to_write(path: Path) -> None:
 
 
 def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
-    """``error.json`` in each folder, or none there after a run that ended well."""
-    told = error_file_of(outcome)
+    """Write ``error.json`` into each folder, or remove it after a run that succeeded."""
+    document = error_file_of(outcome)
     for folder in folders:
         path = folder / ERROR_FILE
         try:
             path.unlink(missing_ok=True)
-            if told is not None:
-                path.write_text(json.dumps(told, indent=1) + "\n")
+            if document is not None:
+                path.write_text(json.dumps(document, indent=1) + "\n")
         except OSError as error:
             outcome.troubles.append(f"{path}: cannot be written: {error.strerror}")
 
 
 class _Log:
-    """One process's: how far it has been read, and its last lines."""
+    """The log of one process: the read position and the last lines."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.path = folder / f"{name}.log"
@@ -85,7 +85,7 @@ class _Log:
         self._partial = b""
 
     def new_bytes(self) -> bytes:
-        """What has been added since the last call, a piece of it if it is much."""
+        """At most ``READ_BYTES`` of what was appended since the last call."""
         try:
             with self.path.open("rb") as log:
                 log.seek(self._read)
@@ -96,7 +96,7 @@ class _Log:
         return new
 
     def lines(self, new: bytes, to_the_end: bool) -> list[str]:
-        """The whole lines that ``new`` completes; at the end, what is left."""
+        """The lines that ``new`` completes; at the end also an unfinished one."""
         data = self._partial + new
         cut = len(data) if to_the_end or len(data) - data.rfind(b"\n") > LONGEST_LINE else data.rfind(b"\n") + 1
         self._partial = data[cut:]
@@ -106,24 +106,25 @@ class _Log:
 
 
 class Logs:
-    """One run's. Call ``pass_on`` often; ``placed`` says where a rank's next process runs."""
+    """The logs of one run. ``forward`` is to be called often; ``set_host`` before a process starts."""
 
     def __init__(self, request: Request, hosts: Sequence[str] = (), out: Any = None) -> None:
         folder = Path(request.scratch_dir)
         ranks = range(request.plan.system.n_sips)
+        tee, log_dir = request.settings.tee, request.settings.log_dir
         self._logs = {name: _Log(name, folder) for name in (BROKER_NAME, *map(sip_name, ranks))}
-        self._shown = {sip_name(rank) for rank in ranks if request.tee is None or rank in request.tee}
+        self._shown = {sip_name(rank) for rank in ranks if tee is None or rank in tee}
         self._several_hosts = len(hosts) > 1
-        self._log_dir = request.log_dir
+        self._log_dir = log_dir.absolute() if log_dir else None
         self._out = out
         self.trouble = ""
 
-    def placed(self, name: str, host: str) -> None:
-        """The next process of that name runs on ``host``."""
+    def set_host(self, name: str, host: str) -> None:
+        """The next process ``name`` runs on ``host``."""
         self._logs[name].host = host
 
-    def pass_on(self, to_the_end: bool = False) -> None:
-        """Show and keep what is new; at the end, also a line that has not ended."""
+    def forward(self, to_the_end: bool = False) -> None:
+        """Show and copy new output; at the end, also an unfinished line."""
         for name, log in self._logs.items():
             while new := log.new_bytes():
                 self._keep(name, new)
@@ -133,20 +134,20 @@ class Logs:
             if to_the_end:
                 self._show(name, log, log.lines(b"", True))
 
-    def end_of(self, name: str) -> dict[str, Any]:
-        """The last lines of a process that has ended and where all of them lie, as ``report`` has them."""
+    def tail_of(self, name: str) -> dict[str, Any]:
+        """The last lines of a process and the path of its log, as :mod:`launcher.report.failure` names them."""
         log = self._logs.get(name)
         if log is None:
             return {}
-        self.pass_on()
+        self.forward()
         lines = [*log.tail, *log._partial.decode(errors="replace").splitlines()][-LAST_LINES:]
         known: dict[str, Any] = {"last_lines": lines} if lines else {}
         if self._log_dir:
-            known["log"] = str(Path(self._log_dir) / log_file(name))
+            known["log"] = str(self._log_dir / log_file(name))
         return known
 
     def _show(self, name: str, log: _Log, lines: list[str]) -> None:
-        """With its rank, on standard error; of the broker's only what it has to tell of strangers."""
+        """With its rank, on standard error; of the broker's output only warnings of refused connections."""
         if name == BROKER_NAME:
             for line in lines:
                 if line.startswith(f"{THE_BROKER}: "):
@@ -159,9 +160,9 @@ class Logs:
     def _keep(self, name: str, new: bytes) -> None:
         if not self._log_dir or self.trouble:
             return
-        path = Path(self._log_dir) / log_file(name)
+        path = self._log_dir / log_file(name)
         try:
             with path.open("ab") as file:
                 file.write(new)
         except OSError as error:
-            self.trouble = f"--log-dir {path}: {error.strerror}; the logs there lack what was printed after that"
+            self.trouble = f"--log-dir {path}: {error.strerror}; the logs there are incomplete"

@@ -1,4 +1,4 @@
-"""Which rank runs on which host: by blocks at first, on the emptiest when a host is gone. Pure."""
+"""Which rank runs on which host: blocks at the start, the emptiest host after a host is lost. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -8,7 +8,7 @@ Slots = int | None
 
 
 def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
-    """The host of each rank, by index. Hosts that take any number share what is too much for the others.
+    """The host index of each rank. Hosts without a limit share the ranks that exceed the others' slots.
 
     Raises:
         ValueError: when there are more ranks than slots.
@@ -31,7 +31,7 @@ def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
 
 
 def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Counter[int]) -> int | None:
-    """Where a rank goes whose host is gone: most free slots, then fewest ranks, then the first; None for nowhere."""
+    """The new host of a rank: most free slots, then fewest ranks, then the first; None without hosts."""
 
     def emptiness(host: int) -> tuple[float, int, int]:
         slot = slots[host]

@@ -1,24 +1,13 @@
-"""What a supervisor knows of the rules, of each rank and each host. Plain books; decide nothing."""
+"""A supervisor's records of ranks and hosts. They decide nothing."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.wire import SipSync, Sync
 
 
-class Rules(NamedTuple):
-    """What the user chose. ``deadlines``: whether anybody's silence means anything."""
-
-    n_sips: int
-    max_restarts: int = 0
-    join_timeout_s: float = 30.0
-    progress_timeout_s: float = 60.0
-    deadlines: bool = True
-
-
 @dataclass
 class Host:
-    """A host. ``joined``: it can start SIPs now. ``awaited``: its agent died and another one is on its way."""
+    """A host. ``joined``: it can start SIPs now. ``awaited``: its agent has ended and another one is being started."""
 
     index: int
     name: str
@@ -36,10 +25,10 @@ class Host:
 
 @dataclass
 class Rank:
-    """A rank and its process. ``kill_reason``: the failure's kind and words, when we have decided that it must die."""
+    """A rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed."""
 
     number: int
-    site: Host
+    host: Host
     incarnation: int = 0
     pid: int | None = None
     ordered: bool = False
@@ -51,22 +40,22 @@ class Rank:
     last: SipSync | None = None
 
     def started(self, incarnation: int, pid: int) -> None:
-        """Its process runs."""
+        """Its process has started."""
         if incarnation == self.incarnation:
             self.is_dead, self.pid = False, pid
 
     def is_now(self, incarnation: int, pid: int) -> bool:
-        """Whether that process is the one that counts."""
+        """Whether that process is the current one."""
         return incarnation == self.incarnation and pid == self.pid
 
     def next_incarnation(self, now_s: float) -> None:
-        """It will be started again."""
+        """It is about to be restarted."""
         self.incarnation += 1
         self.pid, self.kill_reason, self.last = None, None, None
         self.ordered, self.answered, self.returning, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
-        """How the broker sees it."""
+        """Take the rank's state as the broker reports it."""
         if sip.incarnation != self.incarnation:
             return
         self.last = sip
@@ -74,25 +63,25 @@ class Rank:
             self.returning = False
 
     def runs_as_known(self, sync: Sync) -> bool:
-        """Whether the broker speaks of the process that runs now."""
+        """Whether ``sync`` describes the current process, and that runs."""
         return not self.is_dead and self.last is not None and sync.sips[self.number] is self.last
 
     @property
-    def who(self) -> str:
-        """The rank and its process, as far as it is known here."""
-        return f"rank {self.number}" + (f" (pid {self.pid}{self.site.on})" if self.pid is not None else "")
+    def label(self) -> str:
+        """The rank with pid and host, as far as they are known."""
+        return f"rank {self.number}" + (f" (pid {self.pid}{self.host.on})" if self.pid is not None else "")
 
     @property
     def absence(self) -> str:
-        """Why it may be missing, as a line for people."""
-        where = self.site.name or "this host"
-        if not self.site.joined:
-            return f"  rank {self.number}: the agent of {where} has not come"
+        """Why it has not joined, as a line of text."""
+        where = self.host.name or "this host"
+        if not self.host.joined:
+            return f"  rank {self.number}: the agent of {where} has not reported"
         if self.pid is None:
             return f"  rank {self.number}: its process has not started on {where}"
-        return f"  rank {self.number}: its process (pid {self.pid}{self.site.on}) has not joined"
+        return f"  rank {self.number}: its process (pid {self.pid}{self.host.on}) has not joined"
 
 
 def missing(ranks: list[Rank], sync: Sync | None) -> list[Rank]:
-    """Who has not joined, as far as the broker has told."""
+    """Ranks that have not joined, by the broker's last message."""
     return [rank for rank in ranks if sync is None or sync.sips[rank.number].state == "joining"]

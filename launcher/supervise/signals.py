@@ -1,8 +1,7 @@
-"""Ctrl-C, SIGTERM and ``--timeout`` as one question that loops ask: must the run end now, and why? And SIGUSR1 as
-another: does somebody want to know how it stands?
+"""Signal and timeout handling: Ctrl-C, SIGTERM and ``--timeout`` stop a run, SIGUSR1 requests its state.
 
-A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C does
-what Python does without us.
+A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C raises
+KeyboardInterrupt.
 """
 
 import contextlib
@@ -13,12 +12,11 @@ from types import FrameType, TracebackType
 
 _REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
-
-INSIST_AFTER_S = 1.0
+FORCE_AFTER_S = 1.0
 
 
 class ForcedStop(BaseException):
-    """The run must end and nobody asked for too long: raised wherever the main thread is."""
+    """The run must stop and :meth:`StopSignals.reason` was not called for too long: raised in the main thread."""
 
 
 class StopSignals:
@@ -29,8 +27,8 @@ class StopSignals:
         self._timeout_s = timeout_s
         self._noted: str | None = None
         self._previous: dict[int, object] = {}
-        self._insists = False
-        self._asked = False
+        self._forces = False
+        self._status_requested = False
         self._wakeup, self._wake = socket.socketpair()
 
     def __enter__(self) -> "StopSignals":
@@ -39,11 +37,11 @@ class StopSignals:
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for signum in _REASONS:
             self._previous[signum] = signal.signal(signum, self._handle)
-        self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._question)
+        self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_status_request)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._insists:
+        if self._forces:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in self._previous.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
@@ -52,11 +50,11 @@ class StopSignals:
         self._wake.close()
 
     def force_interrupt(self) -> None:
-        """From now on interrupt code that does not ask: an engine that runs a user's code in this process needs it."""
-        self._insists = True
+        """From now on raise :class:`ForcedStop` in code that does not poll: for engines that run user code here."""
+        self._forces = True
         self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
         if self._deadline is not None:
-            signal.setitimer(signal.ITIMER_REAL, max(self._deadline - time.monotonic(), 0) + INSIST_AFTER_S)
+            signal.setitimer(signal.ITIMER_REAL, max(self._deadline - time.monotonic(), 0) + FORCE_AFTER_S)
 
     @property
     def fileno(self) -> int:
@@ -64,26 +62,26 @@ class StopSignals:
         return self._wakeup.fileno()
 
     def reason(self) -> str | None:
-        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to go on."""
+        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to continue."""
         with contextlib.suppress(BlockingIOError):
             self._wakeup.recv(4096)
         if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._noted = "timeout"
         return self._noted
 
-    def asked(self) -> bool:
-        """Whether somebody has asked by SIGUSR1, since the last call, how synchronisation stands."""
-        asked, self._asked = self._asked, False
-        return asked
+    def status_requested(self) -> bool:
+        """Whether SIGUSR1 has requested the state of synchronisation since the last call."""
+        requested, self._status_requested = self._status_requested, False
+        return requested
 
     def seconds_left(self, at_most: float) -> float:
-        """How long a loop may sleep before it must ask again."""
+        """How long a loop may sleep before it must call :meth:`reason` again."""
         if self._deadline is None or self._noted is not None:
             return at_most
         return max(0.0, min(at_most, self._deadline - time.monotonic()))
 
-    def words(self, reason: str) -> str:
-        """The reason as a sentence."""
+    def describe(self, reason: str) -> str:
+        """The reason as a message."""
         return {
             "timeout": f"--timeout {self._timeout_s:g} s reached" if self._timeout_s else "timeout",
             "interrupted": "interrupted by Ctrl-C",
@@ -94,11 +92,11 @@ class StopSignals:
         if self._noted is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self._noted = self._noted or _REASONS[signal.Signals(signum)]
-        if self._insists:
-            signal.setitimer(signal.ITIMER_REAL, INSIST_AFTER_S)
+        if self._forces:
+            signal.setitimer(signal.ITIMER_REAL, FORCE_AFTER_S)
 
-    def _question(self, signum: int, frame: FrameType | None) -> None:
-        self._asked = True
+    def _note_status_request(self, signum: int, frame: FrameType | None) -> None:
+        self._status_requested = True
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         if self.reason() is not None:

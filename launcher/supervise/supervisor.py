@@ -1,9 +1,9 @@
-"""What to do about what happens to the processes and hosts of a run. Pure: facts and times in, commands out.
+"""Decides about exits of processes, losses of hosts and deadlines of a run. Pure: facts and times in, commands out.
 
-Who died first is the cause. Within the budget of ``--max-restarts``, which is one for the whole run, a rank that dies
-is started again as its next incarnation, where it was or on the emptiest living host; the broker is told before that.
-Beyond it, and when the broker or the server beside it dies, the run fails. Whoever is silent for too long, in joining
-or in getting on, counts as dead and is named. What simulations do wrong is the broker's to tell and no matter here.
+The first exit is the cause. Within the budget of ``--max-restarts``, which is one for the whole run, a lost rank is
+restarted as its next incarnation, on its host or on the emptiest living one; the broker is notified before that.
+Beyond it, and when the broker or the fork server beside it exits, the run fails. A process that does not join or does
+not progress in time counts as hung and is named. Errors of the simulation are reported by the broker, not here.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
-    HERE,
+    LAUNCHER_HOST,
     BrokerListens,
     Command,
     Fact,
@@ -24,38 +24,39 @@ from launcher.supervise.facts import (
     HostGone,
     HostJoined,
     HostSpec,
-    HostStates,
     Kill,
+    Notice,
     ProcessNews,
+    RankStates,
     Revive,
-    Say,
+    SendToBroker,
     ServerGone,
     Start,
-    Tell,
     Tick,
     describe_exit,
     status_facts,
 )
 from launcher.supervise.placement import next_host, place_blockwise
-from launcher.supervise.ranks import Host, Rank, Rules, missing
+from launcher.supervise.ranks import Host, Rank, missing
+from launcher.supervise.request import RunSettings
 from sipsim.units import format_time_ps
 
 GRACE_S = 1.0
-"""For last words that are on their way: of who left without a word, and of everybody after a failure."""
+"""For messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
 EXPLAIN_S = 3.0
-"""For a lost connection to be explained by a dead process or host."""
+"""For a lost connection to be explained by an exited process or a lost host."""
 LONGEST_STEP_S = 1.0
-"""The most by which time goes on from one fact to the next: a launcher that was suspended has missed nothing."""
+"""The most that the clock advances between two facts, so that no deadline passes while the launcher is suspended."""
 
 
 class Supervisor:
-    """One run's. ``over`` says when there is nothing left to wait for."""
+    """Supervises one run, until ``over``."""
 
-    def __init__(self, rules: Rules, hosts: Sequence[HostSpec], now_s: float) -> None:
-        self._rules = rules
-        self.sites = [Host(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
-        places = place_blockwise(rules.n_sips, [spec.slots for spec in hosts])
-        self.ranks = [Rank(rank, self.sites[host]) for rank, host in enumerate(places)]
+    def __init__(self, n_sips: int, settings: RunSettings, hosts: Sequence[HostSpec], now_s: float) -> None:
+        self._settings = settings
+        self.hosts = [Host(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
+        places = place_blockwise(n_sips, [spec.slots for spec in hosts])
+        self.ranks = [Rank(rank, self.hosts[host]) for rank, host in enumerate(places)]
         self.restarts = 0
         self.finished = False
         self._last_s = now_s
@@ -65,23 +66,21 @@ class Supervisor:
         self._began = False
         self._failing = False
         self._give_up_s: float | None = None
-        self._silent: dict[str, tuple[float, Ended]] = {}
+        self._unconfirmed: dict[str, tuple[float, Ended]] = {}
         self._unexplained: dict[PeerLost, float] = {}
         self._sync: Sync | None = None
         self._sync_s = 0.0
         self._quiet: set[int] = set()
         self._ending_s: float | None = None
-        self._words: dict[int, str] = {}
-
-    # --- what others ask ---
+        self._rank_states: dict[int, str] = {}
 
     @property
     def over(self) -> bool:
-        """The broker has finished, or somebody who should answer has had time enough."""
+        """Whether the broker has finished, or the time for its last messages has passed."""
         return self.finished or (self._give_up_s is not None and self._clock_s >= self._give_up_s)
 
     def failed(self) -> list[Command]:
-        """The run has failed for whatever reason: nobody is started again, and answers get a moment."""
+        """The run has failed: nothing is restarted, and messages in flight get ``GRACE_S``."""
         self._failing = True
         if self._give_up_s is None:
             self._give_up_s = self._clock_s + GRACE_S
@@ -90,7 +89,7 @@ class Supervisor:
     # --- facts ---
 
     def handle(self, fact: Fact, now_s: float) -> list[Command]:
-        """Take one fact that is known at ``now_s``, on any clock that does not go back."""
+        """Take one fact, known at ``now_s`` on a monotonic clock."""
         self._advance(now_s)
         match fact:
             case ProcessNews():
@@ -103,11 +102,11 @@ class Supervisor:
                 self._broker_listens = True
                 return self._start_all()
             case ServerGone():
-                told = f"the server that starts the processes (pid {fact.pid}) {describe_exit(fact.status)}"
+                message = f"the server that starts the processes (pid {fact.pid}) {describe_exit(fact.status)}"
                 self._give_up_s = self._clock_s
-                return self._fail("process_died", None, told, status_facts(fact.status))
-            case HostStates():
-                self._words = fact.words
+                return self._fail("process_died", None, message, status_facts(fact.status))
+            case RankStates():
+                self._rank_states = fact.states
                 return []
             case Tick():
                 return self._tick()
@@ -117,7 +116,7 @@ class Supervisor:
         self._last_s = max(now_s, self._last_s)
 
     def note(self, message: ToLauncher, now_s: float) -> list[Command]:
-        """Take one message of the broker; ``Outcome`` takes it too."""
+        """Take one message of the broker; it goes to ``Outcome`` too."""
         self._advance(now_s)
         match message:
             case wire.RunStarted():
@@ -137,9 +136,8 @@ class Supervisor:
 
     def _news(self, at: ProcessNews) -> list[Command]:
         news = at.news
-        if not self._may_tell(
-            at.host, news.name if isinstance(news, ProcessStarted | Ended | NotStarted) else BROKER_NAME
-        ):
+        name = news.name if isinstance(news, ProcessStarted | Ended | NotStarted) else BROKER_NAME
+        if not self._runs_on(at.host, name):
             return []
         match news:
             case ProcessStarted():
@@ -149,13 +147,13 @@ class Supervisor:
             case NotStarted():
                 rank = rank_of(news.name)
                 what = "the broker" if rank is None else f"rank {rank}"
-                where = self.ranks[rank].site.on if rank is not None else ""
+                where = self.ranks[rank].host.on if rank is not None else ""
                 return self._fail("process_died", rank, f"{what} cannot be started{where}: {news.why}")
         return []
 
-    def _may_tell(self, host: int, name: str) -> bool:
-        """A host's agent tells of the ranks that run there now, and of nobody else."""
-        return host == HERE or any(sip_name(r.number) == name for r in self.ranks if r.site.index == host)
+    def _runs_on(self, host: int, name: str) -> bool:
+        """An agent's news of ranks that have moved to another host are dropped."""
+        return host == LAUNCHER_HOST or any(sip_name(r.number) == name for r in self.ranks if r.host.index == host)
 
     def _started(self, news: ProcessStarted) -> list[Command]:
         number = rank_of(news.name)
@@ -170,8 +168,8 @@ class Supervisor:
         if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
             return []
         if news.status == 0:
-            # Its last words may still be on their way through the broker.
-            self._silent[news.name] = (self._clock_s + GRACE_S, news)
+            # Its result may still be in flight, through the broker.
+            self._unconfirmed[news.name] = (self._clock_s + GRACE_S, news)
             return []
         return self._died(news)
 
@@ -179,97 +177,96 @@ class Supervisor:
         number = rank_of(news.name)
         facts = {"pid": news.pid, **status_facts(news.status)}
         if number is None:
-            told = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
-            return self._fail("process_died", None, told, facts, BROKER_NAME)
+            message = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
+            return self._fail("process_died", None, message, facts, BROKER_NAME)
         rank = self.ranks[number]
         why = describe_exit(news.status)
         rank.is_dead, rank.pid = True, None
-        facts |= {"host": rank.site.name, "incarnation": rank.incarnation}
-        kind, told = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.site.on}) {why}")
+        facts |= {"host": rank.host.name, "incarnation": rank.incarnation}
+        kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.host.on}) {why}")
         if self._may_restart():
             self.restarts += 1
-            return [self._say_again(told), *self._again([rank])]
-        # Why a run fails that others of its kind would have survived.
-        failed = self._fail(kind, number, told + self._used_up(), facts, news.name)
-        return [*failed, Tell(Lost(number, why))]
+            return [self._restart_notice(message), *self._restart([rank])]
+        failed = self._fail(kind, number, message + self._budget_note(), facts, news.name)
+        return [*failed, SendToBroker(Lost(number, why))]
 
-    def _say_again(self, told: str) -> Command:
-        return Say(f"{told}; started again ({self.restarts} of --max-restarts {self._rules.max_restarts})")
+    def _restart_notice(self, why: str) -> Command:
+        return Notice(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
 
     def _may_restart(self) -> bool:
-        return not self._failing and self.restarts < self._rules.max_restarts
+        return not self._failing and self.restarts < self._settings.max_restarts
 
-    def _used_up(self) -> str:
-        used = self.restarts and not self._failing
-        return f"; --max-restarts {self._rules.max_restarts} is used up" if used else ""
+    def _budget_note(self) -> str:
+        is_used = self.restarts and not self._failing
+        return f"; --max-restarts {self._settings.max_restarts} is used up" if is_used else ""
 
-    def _again(self, ranks: list[Rank]) -> list[Command]:
-        """The next incarnation of each, the broker told of all of them first."""
-        # It has the time that it takes, and then to answer.
+    def _restart(self, ranks: list[Rank]) -> list[Command]:
+        """Start the next incarnation of each; the broker is notified of all of them first."""
+        # The deadline for results counts from the last of them.
         self._ending_s = None
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
-            self._silent.pop(sip_name(rank.number), None)
-        told: list[Command] = [Tell(Restart(rank.number, rank.incarnation)) for rank in ranks]
-        return told + [command for rank in ranks for command in self._start(rank)]
+            self._unconfirmed.pop(sip_name(rank.number), None)
+        notices: list[Command] = [SendToBroker(Restart(rank.number, rank.incarnation)) for rank in ranks]
+        return notices + [command for rank in ranks for command in self._start(rank)]
 
     def _start_all(self) -> list[Command]:
         return [command for rank in self.ranks for command in self._start(rank)]
 
     def _start(self, rank: Rank) -> list[Command]:
-        if rank.ordered or not self._broker_listens or not rank.site.joined or self._failing:
+        if rank.ordered or not self._broker_listens or not rank.host.joined or self._failing:
             return []
         rank.ordered, rank.since_s = True, self._clock_s
-        return [Start(rank.site.index, rank.number, rank.incarnation)]
+        return [Start(rank.host.index, rank.number, rank.incarnation)]
 
     # --- hosts ---
 
     def _host_joined(self, fact: HostJoined) -> list[Command]:
-        site = self.sites[fact.host]
-        site.joined, site.gone, site.name = True, False, fact.name or site.name
+        host = self.hosts[fact.host]
+        host.joined, host.gone, host.name = True, False, fact.name or host.name
         return self._start_all()
 
     def _host_gone(self, fact: HostGone) -> list[Command]:
-        site = self.sites[fact.host]
-        was_joined, was_awaited = site.joined, site.awaited
-        site.joined, site.awaited = False, False
-        hit = [rank for rank in self.ranks if rank.site is site and not (rank.answered and self.finished)]
-        for rank in hit:
+        host = self.hosts[fact.host]
+        was_joined, was_awaited = host.joined, host.awaited
+        host.joined, host.awaited = False, False
+        affected = [rank for rank in self.ranks if rank.host is host and not (rank.answered and self.finished)]
+        for rank in affected:
             rank.is_dead, rank.pid = True, None
         if not was_joined and not was_awaited:
             if fact.can_return and self._may_restart():
                 self.restarts += 1
-                site.awaited, site.since_s = True, self._clock_s
-                return [self._say_again(fact.why), Revive(site.index)]
-            site.gone = True
-            return self._fail(fact.kind, None, fact.why, {"host": site.name})
-        lost: list[Command] = [Tell(Lost(rank.number, fact.why)) for rank in hit]
-        others = [other.index for other in self.sites if other.joined]
+                host.awaited, host.since_s = True, self._clock_s
+                return [self._restart_notice(fact.why), Revive(host.index)]
+            host.gone = True
+            return self._fail(fact.kind, None, fact.why, {"host": host.name})
+        lost: list[Command] = [SendToBroker(Lost(rank.number, fact.why)) for rank in affected]
+        others = [other.index for other in self.hosts if other.joined]
         can = was_awaited or self._may_restart()
         if not (can and (fact.can_return or others)) or self._failing:
-            site.gone = True
-            tail = self._used_up() if not can else "; no other host is left" if self._rules.max_restarts else ""
-            ranks = ", ".join(str(rank.number) for rank in hit) or "none"
-            facts = {"host": site.name, "ranks": [rank.number for rank in hit]}
+            host.gone = True
+            tail = self._budget_note() if not can else "; no other host is left" if self._settings.max_restarts else ""
+            ranks = ", ".join(str(rank.number) for rank in affected) or "none"
+            facts = {"host": host.name, "ranks": [rank.number for rank in affected]}
             return [*self._fail(fact.kind, None, f"{fact.why}; ranks that ran there: {ranks}{tail}", facts), *lost]
         self.restarts += not was_awaited
         if fact.can_return and not was_awaited:
-            site.awaited, site.since_s = True, self._clock_s
-            return [self._say_again(fact.why), Revive(site.index), *self._again(hit)]
-        site.gone = True
-        moved = self._move(hit, others, told=was_awaited)
-        return [*([] if was_awaited else [self._say_again(fact.why)]), *moved]
+            host.awaited, host.since_s = True, self._clock_s
+            return [self._restart_notice(fact.why), Revive(host.index), *self._restart(affected)]
+        host.gone = True
+        moved = self._move(affected, others, is_notified=was_awaited)
+        return [*([] if was_awaited else [self._restart_notice(fact.why)]), *moved]
 
-    def _move(self, ranks: list[Rank], others: list[int], told: bool) -> list[Command]:
-        on = Counter(rank.site.index for rank in self.ranks if rank not in ranks)
+    def _move(self, ranks: list[Rank], others: list[int], is_notified: bool) -> list[Command]:
+        on = Counter(rank.host.index for rank in self.ranks if rank not in ranks)
         for rank in ranks:
-            host = next_host(others, {site.index: site.slots for site in self.sites}, on)
-            assert host is not None
-            rank.site = self.sites[host]
-            on[host] += 1
-        if told:
+            index = next_host(others, {host.index: host.slots for host in self.hosts}, on)
+            assert index is not None
+            rank.host = self.hosts[index]
+            on[index] += 1
+        if is_notified:
             return [command for rank in ranks for command in self._start(rank)]
-        return self._again(ranks)
+        return self._restart(ranks)
 
     # --- deadlines ---
 
@@ -277,13 +274,13 @@ class Supervisor:
         commands: list[Command] = []
         if self.finished:
             return commands
-        for name, (until_s, news) in list(self._silent.items()):
+        for name, (until_s, news) in list(self._unconfirmed.items()):
             number = rank_of(name)
             answered = number is not None and self.ranks[number].answered
             if answered or self._clock_s >= until_s:
-                del self._silent[name]
+                del self._unconfirmed[name]
                 commands += [] if answered else self._died(news)
-        if self._rules.deadlines and not self._failing:
+        if self._settings.deadlines and not self._failing:
             commands += self._overdue()
         return commands
 
@@ -297,21 +294,21 @@ class Supervisor:
         return found or self._stuck()
 
     def _not_joined(self) -> list[Command]:
-        limit_s = self._rules.join_timeout_s
+        limit_s = self._settings.join_timeout_s
         returning = [rank for rank in self.ranks if rank.returning]
         waiting = returning if self._began else missing(self.ranks, self._sync)
         late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s]
         if not late or not (self._began or self._clock_s >= limit_s):
             return []
         if self._broker_listens and self._sync is None:
-            return self._broker_is_silent(limit_s)
-        here = [str(rank.number) for rank in self.ranks if rank not in waiting]
-        told = (
-            f"joined {', '.join(here) or 'none'} of {len(self.ranks)}; "
-            f"missing: {', '.join(f'{rank.number}{rank.site.on}' for rank in waiting)}"
+            return self._broker_hung(limit_s)
+        joined = [str(rank.number) for rank in self.ranks if rank not in waiting]
+        message = (
+            f"joined {', '.join(joined) or 'none'} of {len(self.ranks)}; "
+            f"missing: {', '.join(f'{rank.number}{rank.host.on}' for rank in waiting)}"
         )
         facts = {"missing": [rank.number for rank in waiting]}
-        why = f"{told} (after {limit_s:g} s, --join-timeout)"
+        why = f"{message} (after {limit_s:g} s, --join-timeout)"
         log = sip_name(late[0].number)
         return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
 
@@ -321,19 +318,21 @@ class Supervisor:
         return []
 
     def _is_explained(self, lost: PeerLost) -> bool:
-        """Whether one of the two processes whose connection it was is known to be gone."""
+        """Whether one of the two processes of the connection is known to have exited."""
         rank, peer = self.ranks[lost.rank], self.ranks[lost.peer]
         ends = ((rank, lost.incarnation), (peer, lost.peer_incarnation))
         return any(end.incarnation != incarnation or end.is_dead for end, incarnation in ends)
 
     def _peer_is_lost(self, rank: int, peer: int, why: str) -> list[Command]:
-        mine, other = self.ranks[rank], self.ranks[peer]
-        what = f"rank {rank}{mine.site.on} has lost its connection to rank {peer}{other.site.on}"
+        end, other = self.ranks[rank], self.ranks[peer]
         if rank == peer:
-            told = f"{mine.who} is gone: {why}, and no end of its process or host is known"
-            return self._fail("peer_lost", rank, told, {"host": mine.site.name}, sip_name(rank))
-        told = f"{what}, and no end of a process or host is known that explains it: {why}"
-        return self._fail("peer_lost", rank, told, {"peer": peer, "host": mine.site.name})
+            message = f"{end.label} is gone: {why}, and no end of its process or host is known"
+            return self._fail("peer_lost", rank, message, {"host": end.host.name}, sip_name(rank))
+        message = (
+            f"rank {rank}{end.host.on} has lost its connection to rank {peer}{other.host.on}, "
+            f"and no end of a process or host is known that explains it: {why}"
+        )
+        return self._fail("peer_lost", rank, message, {"peer": peer, "host": end.host.name})
 
     def _note_sync(self, sync: Sync) -> list[Command]:
         self._sync, self._sync_s = sync, self._clock_s
@@ -341,12 +340,12 @@ class Supervisor:
             self._ending_s = self._clock_s
         for sip in sync.sips:
             self.ranks[sip.rank].note(sip)
-        if not self._rules.deadlines or self._failing:
+        if not self._settings.deadlines or self._failing:
             return []
-        limit_ns = self._rules.progress_timeout_s * 1e9
+        limit_ns = self._settings.progress_timeout_s * 1e9
         quiet = {s.rank for s in sync.sips if s.state in ("starting", "running") and s.quiet_ns > limit_ns}
         quiet = {rank for rank in quiet if self.ranks[rank].runs_as_known(sync)}
-        # Twice in a row, for it may be the broker who was asleep.
+        # Twice in a row, since once it may be the broker that was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
         return [command for rank in hung for command in self._hung(self.ranks[rank])]
 
@@ -356,34 +355,33 @@ class Supervisor:
         sip = rank.last
         assert sip is not None
         granted = "never" if sip.horizon_ps is None else format_time_ps(sip.horizon_ps)
-        doing = self._words.get(rank.number)
-        told = (
-            f"{rank.who} has not got on for {sip.quiet_ns / 1e9:.1f} s at "
+        doing = self._rank_states.get(rank.number)
+        message = (
+            f"{rank.label} has made no progress for {sip.quiet_ns / 1e9:.1f} s at "
             f"{format_time_ps(sip.now_ps)}, granted to {granted}" + (f"; its process {doing}" if doing else "")
         )
-        facts = {"host": rank.site.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
-        rank.kill_reason = ("hung", told)
+        facts = {"host": rank.host.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
+        rank.kill_reason = ("hung", message)
         if self._may_restart():
-            return [Kill(rank.site.index, rank.number)]
-        failed = self._fail("hung", rank.number, told + self._used_up(), facts, sip_name(rank.number))
-        return [*failed, Tell(Lost(rank.number, "hung"))]
+            return [Kill(rank.host.index, rank.number)]
+        failed = self._fail("hung", rank.number, message + self._budget_note(), facts, sip_name(rank.number))
+        return [*failed, SendToBroker(Lost(rank.number, "hung"))]
 
     def _stuck(self) -> list[Command]:
-        """The broker answers somebody else's questions every second; and to the last question a SIP answers soon."""
-        limit_s = self._rules.progress_timeout_s
+        """A broker that answers no ``SyncRequest``, or a SIP that sends no result at the end."""
+        limit_s = self._settings.progress_timeout_s
         if self._broker_listens and self._clock_s - max(self._sync_s, 0.0) >= limit_s + GRACE_S and self._began:
-            return self._broker_is_silent(limit_s)
+            return self._broker_hung(limit_s)
         if self._ending_s is not None and self._clock_s - self._ending_s >= limit_s:
-            owing = [rank for rank in self.ranks if not rank.answered]
-            if owing:
-                rank = owing[0]
-                told = f"{rank.who} has not answered at the end for {limit_s:g} s"
-                return self._fail("hung", rank.number, told, {"host": rank.site.name, "pid": rank.pid})
+            rank = next((rank for rank in self.ranks if not rank.answered), None)
+            if rank is not None:
+                message = f"{rank.label} has not answered at the end for {limit_s:g} s"
+                return self._fail("hung", rank.number, message, {"host": rank.host.name, "pid": rank.pid})
         return []
 
-    def _broker_is_silent(self, limit_s: float) -> list[Command]:
-        told = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
-        return self._fail("hung", None, told, {"pid": self._broker_pid}, BROKER_NAME)
+    def _broker_hung(self, limit_s: float) -> list[Command]:
+        message = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
+        return self._fail("hung", None, message, {"pid": self._broker_pid}, BROKER_NAME)
 
     # --- the end ---
 

@@ -1,6 +1,6 @@
-"""How synchronisation stands, told when somebody wants to know: asked for, at the end, or because nothing moves.
+"""Prints the state of synchronisation: on request, at the end, or when a run has stalled.
 
-The shell around ``StallDetector``: it reads the clock and /proc, and prints to standard error.
+The shell around ``StallDetector``: it reads the clock and process states, and prints to standard error.
 """
 
 import sys
@@ -14,80 +14,80 @@ from launcher.report.explain import explanation
 from launcher.supervise.stall import StallDetector
 
 EVERY_S = 1.0
-LOOKS = 4
-"""Within the shortest deadline, so that one is not kept by far more than it is long."""
+CHECKS = 4
+"""At least so many within the shortest deadline, so that it is not exceeded by much."""
 
 
 class Watchdog:
-    """One run's. ``at_the_end``: tell the last state too, however the run ends. ``deadline_s``: the shortest one."""
+    """Watches one run. ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline."""
 
-    def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * LOOKS) -> None:
-        self._every_s = min(EVERY_S, deadline_s / LOOKS)
+    def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * CHECKS) -> None:
+        self._every_s = min(EVERY_S, deadline_s / CHECKS)
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
-        self._far: set[str] = set()
-        self._looks: dict[str, ProcessState] = {}
+        self._remote: set[str] = set()
+        self._states: dict[str, ProcessState] = {}
         self._stall = StallDetector(time.monotonic())
         self._sync: Sync | None = None
         self._next_s = time.monotonic() + self._every_s
-        self._wanted = False
+        self._requested = False
         self._last = ""
 
-    def started(self, name: str, pid: int, is_here: bool) -> None:
+    def started(self, name: str, pid: int, is_local: bool) -> None:
         """A process of the run has started, on this host or on another."""
         self._pids[name] = pid
-        (self._far.discard if is_here else self._far.add)(name)
+        (self._remote.discard if is_local else self._remote.add)(name)
 
     def ended(self, name: str, pid: int) -> None:
-        """It has ended."""
+        """A process of the run has exited."""
         if self._pids.get(name) == pid:
             del self._pids[name]
 
-    def words(self) -> dict[int, str]:
-        """What the processes of ranks did when they were last looked at."""
-        ranks = ((rank_of(name), look) for name, look in self._looks.items())
-        return {rank: look.words for rank, look in ranks if rank is not None}
+    def rank_states(self) -> dict[int, str]:
+        """The last known states of the ranks' processes, as text."""
+        ranks = ((rank_of(name), state) for name, state in self._states.items())
+        return {rank: state.description for rank, state in ranks if rank is not None}
 
-    def asked(self) -> None:
-        """Somebody wants to know now."""
-        self._wanted = True
+    def request(self) -> None:
+        """Print the state as soon as the broker has sent it."""
+        self._requested = True
         self._next_s = 0.0
 
-    def look(self, far: Mapping[str, ProcessState]) -> bool:
-        """Look at the processes when it is time; whether the broker is to be asked. ``far``: who is on other hosts."""
+    def check(self, remote: Mapping[str, ProcessState]) -> bool:
+        """Check the processes if it is time; whether the broker is to be asked. ``remote``: those on other hosts."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
-        here = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._far}
-        there = {name: far.get(name) for name in self._far if name in self._pids}
-        self._looks = {name: look for name, look in {**here, **there}.items() if look is not None}
-        say_if(self._stall.judge(self._sync, self._pids, self._looks, now_s))
+        found = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._remote}
+        found |= {name: remote.get(name) for name in self._remote if name in self._pids}
+        self._states = {name: state for name, state in found.items() if state is not None}
+        log_if(self._stall.check(self._sync, self._pids, self._states, now_s))
         return True
 
     def note(self, sync: Sync) -> None:
-        """The broker's answer, or its last word on a run that ends."""
+        """Take the broker's answer, or its last state of a run that ends."""
         self._sync = sync
-        say_if(self._stall.answered(sync, time.monotonic()))
+        log_if(self._stall.note_sync(sync, time.monotonic()))
         if sync.last:
             self._last = explanation(sync)
-        elif self._wanted:
-            self._wanted = False
+        elif self._requested:
+            self._requested = False
             print(explanation(sync), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """The run is over."""
-        known = self._last or (f"as it was when last told of:\n{explanation(self._sync)}" if self._sync else "")
-        if known and (self._at_the_end or self._wanted):
+        known = self._last or (f"last known state:\n{explanation(self._sync)}" if self._sync else "")
+        if known and (self._at_the_end or self._requested):
             print(known, file=sys.stderr, flush=True)
 
 
 def log(what: str) -> None:
-    """A line, or more, of the launcher itself."""
+    """Print a message of the launcher itself."""
     print(f"ahbm-launch: {what}", file=sys.stderr)
 
 
-def say_if(what: str | None) -> None:
-    """The same, if there is something to say."""
+def log_if(what: str | None) -> None:
+    """The same, unless there is no message."""
     if what is not None:
         log(what)

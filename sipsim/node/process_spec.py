@@ -2,7 +2,7 @@
 
 import msgspec
 
-from broker.mail.base import SILENCE_S
+from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S
 from broker.security.keys import SipKeys
 
 
@@ -26,4 +26,4 @@ class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     packet_log_dir: str = ""
     faults: tuple[str, ...] = ()
     silence_s: float | None = SILENCE_S
-    join_timeout_s: float = 30.0
+    join_timeout_s: float = JOIN_TIMEOUT_S

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from broker.mail.base import InprocMail
-from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
@@ -19,6 +18,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
+from launcher.supervise.request import Request
 from sipsim.dtypes import DTYPES
 from sipsim.host.seeded import seeded_rows
 from sipsim.node.sip_node import SipNode

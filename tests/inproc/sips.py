@@ -6,9 +6,9 @@ from hardware import WiredPlan
 from runs import Undisturbed
 
 from broker.mail.base import ShuffledInprocMail
-from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
+from launcher.supervise.request import Request
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.sip.sip import Sip

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 END_S = 20
 """Nobody needs as long; only for a test not to hang."""
@@ -147,18 +149,12 @@ def launched(*argv: object, cwd: Path | None = None, **env: str) -> Done:
 
 
 def descendants(pid: int) -> dict[int, list[int]]:
-    """The children of a process, theirs, and so on."""
-    tree: dict[int, list[int]] = {}
-    todo = [pid]
-    while todo:
-        here = todo.pop()
-        with contextlib.suppress(FileNotFoundError):
-            tree[here] = [
-                int(child)
-                for task in os.listdir(f"/proc/{here}/task")
-                for child in Path(f"/proc/{here}/task/{task}/children").read_text().split()
-            ]
-            todo += tree[here]
+    """The descendants of a process as {pid: its children}."""
+    tree: dict[int, list[int]] = {pid: []}
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree.setdefault(process.ppid(), []).append(process.pid)
+            tree.setdefault(process.pid, [])
     return tree
 
 

@@ -91,7 +91,7 @@ ALL_REDUCE = "    torch.distributed.all_reduce(torch.ones(4, 8))\n"
     ("does", "flags", "says"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", (), "peer_lost: rank 1 is gone: its connection to the broker is lost"),
-        ("exec('while True: pass')", ("--progress-timeout", "1"), "hung: rank 1 has not got on for "),
+        ("exec('while True: pass')", ("--progress-timeout", "1"), "hung: rank 1 has made no progress for "),
     ],
     ids=["dies", "hangs"],
 )

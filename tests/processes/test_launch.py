@@ -189,7 +189,7 @@ class TestOutput:
             ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
             ("collectives", ["all_reduce"]),
             ("algorithms", ["intercube_allreduce"]),
-            ("engines", ["auto", "hand", "inproc", "k8s", "local", "mpi", "slurm", "ssh"]),
+            ("engines", ["auto", "inproc", "k8s", "local", "manual", "mpi", "slurm", "ssh"]),
         ],
     )
     def test_lists(self, what, names):

@@ -157,7 +157,7 @@ class TestShowing:
         assert (done.exit_code, done.document["status"]) == (4, "ok")
         assert own(done) == [
             f"ahbm-launch: --log-dir {logs}/rank-1.log: No space left on device; "
-            "the logs there lack what was printed after that"
+            "the logs there are incomplete"
         ]
 
 
@@ -170,7 +170,7 @@ class TestFaults:
             ("exit:2@1us:0", "process_died", "ended with exit code 0 before the run was over"),
             ("stop:2@1us", "hung", "its process is stopped"),
             ("hang:2@1us", "hung", "its process computes"),
-            ("mute:2@1us", "hung", "has not got on"),
+            ("mute:2@1us", "hung", "has made no progress"),
         ],
     )
     def test_each_is_named(self, tmp_path: Path, fault: str, kind: str, says: str) -> None:
@@ -221,7 +221,7 @@ class TestGoingOn:
         over = launched("--resume", kept)
         assert (over.exit_code, over.made_files) == (2, False)
         assert own(over) == [
-            f"ahbm-launch: --resume {kept}: that run has ended well, nothing is left to do; begin another one"
+            f"ahbm-launch: --resume {kept}: that run has succeeded, nothing is left to do; begin another one"
         ]
 
     def test_after_the_launchers_own(self, tmp_path: Path, digest: str) -> None:
@@ -249,7 +249,7 @@ class TestGoingOn:
 def test_a_fault_that_comes_too_late_is_told() -> None:
     done = launched("--sips", "2", "--fault", "kill:1@10s")
     assert done.exit_code == 0
-    assert done.stderr.startswith("ahbm-launch: fault kill:1@10s did not strike: rank 1 ended at ")
+    assert done.stderr.startswith("ahbm-launch: fault kill:1@10s was not injected: rank 1 ended at ")
 
 
 class TestABusyPeer:

@@ -26,12 +26,12 @@ from launcher.hosts.bootstrap import Bootstrap
 from launcher.hosts.wire import BadMessage, Order, ServerNews, decode_from_agent, decode_to_agent
 from launcher.processes.environment import node_rank
 from launcher.processes.ticket import Ticket
-from launcher.report.recorded_io import BadEvidence
+from launcher.report.recorded_io import BadRecording
 from launcher.report.recorded_io import load as load_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import arguments
 from launcher.run.options import parse
-from launcher.run.run_record import RUN_FILE, SCHEMA, resumed_options
+from launcher.run.run_folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
@@ -247,8 +247,8 @@ def _arrays() -> tuple[bytes, ...]:
     return tuple(found)
 
 
-NEWS = [["started", "sip-0", 0, 5], ["ended", "sip-0", 0, 5, -9], ["not_started", "sip-1", 2, "why"], ["fit"]]
-NEWS += [["told", "sip-1", 0, "tcp://a:1"], ["unfit", "why"]]
+NEWS = [["started", "sip-0", 0, 5], ["ended", "sip-0", 0, 5, -9], ["not_started", "sip-1", 2, "why"], ["ready"]]
+NEWS += [["message", "sip-1", 0, "tcp://a:1"], ["setup_failed", "why"]]
 PARCEL = wire.encode(wire.PacketBatch(0, 0, ((0, 1, b"a"),)))
 DUMP = SipDump(
     0, 5,
@@ -332,7 +332,7 @@ def targets() -> dict[str, Target]:
         "run_file": Target(_take_run_file, ConfigError, (msgspec.json.encode(KEPT),)),
         "hosts": Target(_take_hosts, argparse.ArgumentTypeError, (b"a:2\n# b\n[::1]:3 # c\n", b"10.0.0.1")),
         "environ": Target(_take_environ, ConfigError, (b"AHBM_NODE_RANK=1\0SLURM_JOB_ID=5\0SLURM_NNODES=3",)),
-        "evidence": Target(_take_evidence, BadEvidence, _arrays()),
+        "evidence": Target(_take_evidence, BadRecording, _arrays()),
         "trace": Target(_take_trace, BadMessage, (b'1,0,2,500,send,E,64\n1,0,2,700,recv,"a,b",64\n1,0', b"")),
         "news": Target(_take_news, BadMessage, tuple(json.dumps(fields).encode() for fields in NEWS)),
     }

@@ -16,9 +16,9 @@ import pytest
 from hardware import config, records_of
 
 from broker.mail.base import ShuffledInprocMail
-from launcher.engines.base import Request
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
+from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.config.model import Resolved
 from sipsim.ipcq.messages import IpcqDmaToken

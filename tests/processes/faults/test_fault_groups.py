@@ -189,7 +189,7 @@ class TestFullDisk:
     def test_a_trace(self, tmp_path: Path) -> None:
         done = under((), *SMALL, "--trace-ccl", "/dev/full", json_file=tmp_path / "o.json")
         assert (done.exit_code, done.document["status"]) == (4, "ok")
-        line = "--trace-ccl /dev/full: No space left on device; the trace is not whole"
+        line = "--trace-ccl /dev/full: No space left on device; the trace is incomplete"
         assert done.stderr == f"ahbm-launch: {line}\n"
 
     def test_a_trace_of_a_rank(self, tmp_path: Path) -> None:

@@ -14,24 +14,24 @@ from typing import Any
 
 import pytest
 
-from launcher.engines.base import Request
 from launcher.report.outcome import Outcome, RunError
 from launcher.report.progress import Progress
 from launcher.supervise.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
+from launcher.supervise.request import Request, RunSettings
 from sipsim.errors import ConfigError
 
 
 class Bench:
     """Logs of a run of three SIPs on hosts ``a`` (and ``b``), and files to write to as its processes do."""
 
-    def __init__(self, folder: Path, hosts: tuple[str, ...] = ("",), **request: Any) -> None:
+    def __init__(self, folder: Path, hosts: tuple[str, ...] = ("",), **settings: Any) -> None:
         self.folder = folder / "private"
         self.folder.mkdir()
         plan: Any = SimpleNamespace(system=SimpleNamespace(n_sips=3))
         job: Any = None
         self.out = io.StringIO()
-        asked = Request(plan, job, str(self.folder), 0.0, Progress(quiet=True), **request)
-        self.logs = Logs(asked, hosts, self.out)
+        request = Request(plan, job, str(self.folder), 0.0, Progress(quiet=True), RunSettings(**settings))
+        self.logs = Logs(request, hosts, self.out)
 
     def write(self, name: str, data: bytes) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -40,7 +40,7 @@ class Bench:
     def shown(self, to_the_end: bool = False) -> list[str]:
         self.out.seek(0)
         self.out.truncate()
-        self.logs.pass_on(to_the_end)
+        self.logs.forward(to_the_end)
         return self.out.getvalue().splitlines()
 
 
@@ -74,16 +74,16 @@ class TestShowing:
 
     def test_hosts_are_named_when_there_are_several(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path, ("a", "b"))
-        bench.logs.placed("sip-1", "b")
+        bench.logs.set_host("sip-1", "b")
         bench.write("sip-1", b"x\n")
         assert bench.shown() == ["[rank 1 b] x"]
-        bench.logs.placed("sip-1", "a")
+        bench.logs.set_host("sip-1", "a")
         bench.write("sip-1", b"y\n")
         assert bench.shown() == ["[rank 1 a] y"]
 
     def test_one_host_is_not_named(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path, ("a",))
-        bench.logs.placed("sip-1", "a")
+        bench.logs.set_host("sip-1", "a")
         bench.write("sip-1", b"x\n")
         assert bench.shown() == ["[rank 1] x"]
 
@@ -107,7 +107,7 @@ class TestTheEnd:
     def test_the_last_lines(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path)
         bench.write("sip-2", b"".join(b"%d\n" % number for number in range(100)) + b"last")
-        lines = bench.logs.end_of("sip-2")["last_lines"]
+        lines = bench.logs.tail_of("sip-2")["last_lines"]
         assert lines == [*map(str, range(81, 100)), "last"]
         assert len(lines) == LAST_LINES
 
@@ -116,23 +116,23 @@ class TestTheEnd:
         bench.write("sip-2", b"early\n")
         bench.shown()
         bench.write("sip-2", b"late\n")
-        assert bench.logs.end_of("sip-2") == {"last_lines": ["early", "late"]}
+        assert bench.logs.tail_of("sip-2") == {"last_lines": ["early", "late"]}
 
     def test_who_said_nothing(self, tmp_path: Path) -> None:
         logs = Bench(tmp_path).logs
-        assert logs.end_of("sip-2") == logs.end_of("agent-b") == {}
+        assert logs.tail_of("sip-2") == logs.tail_of("agent-b") == {}
 
     def test_where_all_of_it_is(self, tmp_path: Path) -> None:
-        bench = Bench(tmp_path, log_dir="/logs")
-        assert bench.logs.end_of("sip-2") == {"log": "/logs/rank-2.log"}
-        assert bench.logs.end_of("broker") == {"log": "/logs/broker.log"}
+        bench = Bench(tmp_path, log_dir=Path("/logs"))
+        assert bench.logs.tail_of("sip-2") == {"log": "/logs/rank-2.log"}
+        assert bench.logs.tail_of("broker") == {"log": "/logs/broker.log"}
 
 
 class TestKeeping:
     def test_byte_for_byte(self, tmp_path: Path) -> None:
         folder = tmp_path / "logs"
         prepare_log_dir(folder, 3)
-        bench = Bench(tmp_path, log_dir=str(folder), tee=())
+        bench = Bench(tmp_path, log_dir=folder, tee=())
         bench.write("sip-1", b"one\r\n\xff")
         bench.shown()
         bench.write("sip-1", b"two")
@@ -185,13 +185,13 @@ class TestKeeping:
     def test_a_disk_that_fills(self, tmp_path: Path) -> None:
         """The run goes on, its lines are shown, and it is told once."""
         (tmp_path / "rank-0.log").symlink_to("/dev/full")
-        bench = Bench(tmp_path, log_dir=str(tmp_path))
+        bench = Bench(tmp_path, log_dir=tmp_path)
         bench.write("sip-0", b"one\n")
         assert bench.shown() == ["[rank 0] one"]
-        assert f"--log-dir {tmp_path}/rank-0.log: No space left on device; the logs there lack" in bench.logs.trouble
+        assert f"--log-dir {tmp_path}/rank-0.log: No space left on device; the logs" in bench.logs.trouble
         bench.write("sip-0", b"two\n")
         assert bench.shown() == ["[rank 0] two"]
-        assert bench.logs.end_of("sip-0")["last_lines"] == ["one", "two"]
+        assert bench.logs.tail_of("sip-0")["last_lines"] == ["one", "two"]
         bench.write("sip-1", b"three\n")
         assert bench.shown() == ["[rank 1] three"]
         assert not (tmp_path / "rank-1.log").exists()

@@ -167,12 +167,12 @@ class TestWhatCannotBeBelieved:
     def test_a_result_that_is_none(self, blob: bytes) -> None:
         error = self.noted(RankResult(1, blob, False))
         assert (error.kind, error.rank) == ("internal", 1)
-        assert error.message.startswith("what rank 1 told at its end is not the outcome of a rank: ")
+        assert error.message.startswith("the result of rank 1 is not the outcome of a rank: ")
 
     @pytest.mark.parametrize(("sender", "rank"), [(1, 0), (2, 2), (4095, 4095)])
     def test_a_result_of_another(self, sender: int, rank: int) -> None:
         error = self.noted(RankResult(sender, to_bytes(rank_outcome(rank)), False))
-        assert error.message == f"rank {sender} of 2 told at its end what rank {rank} did"
+        assert error.message == f"rank {sender} of 2 has sent the result of rank {rank}"
 
     def test_a_kind_of_failure_that_is_none(self) -> None:
         assert self.noted(RankFailed(0, "no such kind", "m", "", 1)).kind == "internal"
@@ -180,13 +180,13 @@ class TestWhatCannotBeBelieved:
     def test_a_dump_that_is_none(self) -> None:
         error = self.noted(Deadlock((b"", b"{}")))
         assert error.kind == "IpcqDeadlock"
-        assert "who waits for whom cannot be told, for a SIP told what is not the dump of a SIP: " in error.message
+        assert "the waits are unknown, for the state of a SIP is not the dump of a SIP: " in error.message
 
     def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
         told: list[str] = []
         outcome = Outcome(2)
         loop: Any = SimpleNamespace(outcome=outcome, _supervisor=SimpleNamespace(failed=lambda: told.append("failed")))
-        _Loop._hear(loop, b"\xc1")
+        _Loop._receive(loop, b"\xc1")
         assert outcome.error is not None
-        assert outcome.error.message.startswith(f"what the broker said is not a message of protocol {PROTOCOL}: ")
+        assert outcome.error.message.startswith(f"the broker sent not a message of protocol {PROTOCOL}: ")
         assert told == ["failed"]

@@ -47,12 +47,12 @@ def test_what_is_right_and_what_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoilt", "rank", "why"),
     [
-        ({"in1": b""}, 1, "what rank 1 left for checking its data cannot be read: 0-1-in.npy: "),
+        ({"in1": b""}, 1, "the recorded data of rank 1 cannot be read: 0-1-in.npy: "),
         ({"out0": b"PK\x03\x04" + bytes(99)}, 0, "0-0-out.npy: "),
         ({"out1": b"\x93NUMPY\x01\x00\x04\x00{'a'"}, 1, "0-1-out.npy: "),
         ({"out1": np.zeros((2, 4), "V8")}, 1, "its elements are |V8"),
         ({"out0": np.zeros((3, 5), "<f2")}, 0, "the data of rank 0 cannot be checked: "),
-        ({"in0": None}, 0, "what rank 0 left for checking its data has not come back from its host"),
+        ({"in0": None}, 0, "the recorded data of rank 0 have not arrived from its host"),
     ],
 )
 def test_a_file_that_cannot_be_checked(tmp_path: Path, spoilt: dict[str, Any], rank: int, why: str) -> None:

@@ -83,8 +83,9 @@ class TestTheBlock:
             assert "simulated" not in block(outcome(died(), sips=(sip(0), sip(1, state=state, now_ps=0))))
 
     def test_a_time_that_stands_in_the_line_is_not_said_again(self) -> None:
-        told = RunError("hung", 1, "rank 1 has not got on at 42.902 us")
-        assert block(outcome(told, sips=(sip(0), sip(1)))) == "ahbm-launch: hung: rank 1 has not got on at 42.902 us"
+        told = RunError("hung", 1, "rank 1 has made no progress at 42.902 us")
+        line = "ahbm-launch: hung: rank 1 has made no progress at 42.902 us"
+        assert block(outcome(told, sips=(sip(0), sip(1)))) == line
 
     def test_memory_is_blamed_for_a_kill_only(self) -> None:
         assert "memory" not in block(outcome(died(signal="SIGSEGV"), oom_kills=3))

@@ -49,8 +49,8 @@ def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Ours, two below the top."""
     here = tmp_path / "pids/around/ours"
     here.mkdir(parents=True)
-    monkeypatch.setattr(limits, "CGROUPS", tmp_path)
-    monkeypatch.setattr(limits, "OURS", tmp_path / "proc")
+    monkeypatch.setattr(limits, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(limits, "OWN_CGROUP", tmp_path / "proc")
     (tmp_path / "proc").write_text("9:cpu:/x\n8:pids:/around/ours\n")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return here
@@ -69,7 +69,7 @@ def test_cgroups_all_the_way_up(cgroup: Path) -> None:
 
 
 def test_no_cgroups_no_limit(cgroup: Path) -> None:
-    (limits.OURS).unlink()
+    (limits.OWN_CGROUP).unlink()
     assert limits.process_limits() == {}
 
 
@@ -79,18 +79,18 @@ def test_the_line(cgroup: Path, current: int, is_enough: bool) -> None:
     chosen = options.parse(["--sips", "4", "--engine", "local", *SMALL.split()])
     plan = prepare(chosen).plan
     if is_enough:
-        limits.check_limits(chosen, plan)
+        limits.check_limits(chosen.engine, chosen.mail, plan)
         return
     line = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 18; raise it, or use fewer --sips"
     with pytest.raises(ConfigError) as error:
-        limits.check_limits(chosen, plan)
+        limits.check_limits(chosen.engine, chosen.mail, plan)
     assert str(error.value) == line
 
 
 def test_one_process_asks_for_nothing(cgroup: Path) -> None:
     allow(cgroup, "1", 1)
     chosen = options.parse(["--sips", "4", "--engine", "inproc"])
-    limits.check_limits(chosen, prepare(chosen).plan)
+    limits.check_limits(chosen.engine, chosen.mail, prepare(chosen).plan)
 
 
 # --- output ---------------------------------------------------------------------------------------------------

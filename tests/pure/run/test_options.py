@@ -153,7 +153,7 @@ class TestRefusals:
             ("--bind *", "argument --bind: '*' must be an IP address of this machine, such as 10.0.0.1"),
             (
                 "--bind 0.0.0.0",
-                "argument --bind: '0.0.0.0' stands for many; give one IP address of this machine, such as 10.0.0.1",
+                "argument --bind: '0.0.0.0' is not one address; give one IP address of this machine, such as 10.0.0.1",
             ),
             ("--hosts a:0", "argument --hosts: 'a:0': '0' must be a whole number of SIPs from 1 to 4096, such as a:2"),
             ("--hosts a:x", "argument --hosts: 'a:x': 'x' must be a whole number of SIPs from 1 to 4096, such as a:2"),
@@ -226,13 +226,13 @@ class TestFilesOfHosts:
 
     def test_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "hosts").write_bytes(b"\xff\xfe")
-        assert refusal("--hosts", f"@{tmp_path}/hosts").endswith("cannot be read: it is no text")
+        assert refusal("--hosts", f"@{tmp_path}/hosts").endswith("cannot be read: it is not a text file")
 
 
 class TestWhatWasGiven:
     def test_flags_and_script(self) -> None:
-        assert options.given([]) == {}
-        given = options.given(["-n", "3", "--tee", "none", "--set", "a=1", "s.py", "--sips", "3"])
+        assert options.given_options([]) == {}
+        given = options.given_options(["-n", "3", "--tee", "none", "--set", "a=1", "s.py", "--sips", "3"])
         assert given == {"iters": "--iters", "tee": "--tee", "settings": "--set", "script": "s.py"}
 
 

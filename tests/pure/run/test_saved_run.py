@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from launcher.run import run_record as rundir
+from launcher.run import run_folder
 from launcher.run.options import parse
-from launcher.run.run_record import RUN_FILE, RunFolder, check_new, read, resumed_options
+from launcher.run.run_folder import RUN_FILE, RunFolder, check_new, read, resumed_options
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 from sipsim.plan.job import Job
@@ -52,7 +52,7 @@ class TestBeginning:
         held = RunFolder.begin(folder, ARGV, prepared())
         told = json.loads((folder / RUN_FILE).read_text())
         assert (told["schema"], told["version"], told["argv"], told["cwd"]) == (1, VERSION, ARGV, os.getcwd())
-        assert (told["status"], told["started"], held.resumed) == ("running", 1, 0)
+        assert (told["status"], told["started"], held.n_resumed) == ("running", 1, 0)
         held.close("ok")
         assert json.loads((folder / RUN_FILE).read_text())["status"] == "ok"
         assert {path.name for path in folder.iterdir()} == {"run.json", "lock"}
@@ -62,7 +62,7 @@ class TestBeginning:
         line = f"--run-dir {tmp_path}: is not empty; name an empty folder or a new one"
         assert refused(check_new, tmp_path) == line
         assert refused(RunFolder.begin, tmp_path, ARGV, prepared()) == line
-        assert refused(check_new, begun(tmp_path / "kept")).endswith(f"--resume {tmp_path}/kept goes on with it")
+        assert refused(check_new, begun(tmp_path / "kept")).endswith(f"--resume {tmp_path}/kept resumes it")
 
     def test_not_where_nothing_can_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -78,7 +78,7 @@ class TestBeginning:
         folder = tmp_path / "kept"
         if exists:
             folder.mkdir()
-        monkeypatch.setattr(rundir.os, function, _full)
+        monkeypatch.setattr(run_folder.os, function, _full)
         line = refused(RunFolder.begin, folder, ARGV, prepared())
         assert line == f"--run-dir {folder}: cannot be written: No space left on device; name a folder with room"
         assert folder.exists() is exists
@@ -98,39 +98,39 @@ class TestGoingOn:
     def test_with_what_has_not_ended_well(self, tmp_path: Path, status: str) -> None:
         folder = begun(tmp_path / "kept", status)
         for times in (1, 2):
-            held = RunFolder.go_on(folder, prepared())
-            assert (held.resumed, read(folder).status) == (times, "running")
+            held = RunFolder.resume(folder, prepared())
+            assert (held.n_resumed, read(folder).status) == (times, "running")
             held.close("failed")
 
     def test_not_with_what_has(self, tmp_path: Path) -> None:
         folder = begun(tmp_path / "kept", "ok")
-        line = f"--resume {folder}: that run has ended well, nothing is left to do; begin another one"
-        assert refused(RunFolder.go_on, folder, prepared()) == refused(read, folder) == line
+        line = f"--resume {folder}: that run has succeeded, nothing is left to do; begin another one"
+        assert refused(RunFolder.resume, folder, prepared()) == refused(read, folder) == line
 
     def test_not_while_it_runs(self, tmp_path: Path) -> None:
         held = RunFolder.begin(tmp_path / "kept", ARGV, prepared())
-        line = refused(RunFolder.go_on, tmp_path / "kept", prepared())
+        line = refused(RunFolder.resume, tmp_path / "kept", prepared())
         assert line == f"--resume {tmp_path}/kept: that run is under way, by process {os.getpid()}; wait for its end"
         held.close("failed")
-        RunFolder.go_on(tmp_path / "kept", prepared()).close("failed")
+        RunFolder.resume(tmp_path / "kept", prepared()).close("failed")
 
     def test_not_with_another_system_or_job(self, tmp_path: Path) -> None:
         folder = begun(tmp_path / "kept")
         for other in (prepared("e"), prepared(seed=1)):
-            assert refused(RunFolder.go_on, folder, other) == (
-                f"--resume {folder}: the system, its algorithm has changed since; put back what the run was begun with"
+            assert refused(RunFolder.resume, folder, other) == (
+                f"--resume {folder}: the system, its algorithm has changed since; restore what the run was begun with"
             )
         assert read(folder).status == "failed"
 
     def test_one_that_is_not_started_stays_as_it_was(self, tmp_path: Path) -> None:
         folder = begun(tmp_path / "kept", "interrupted")
-        RunFolder.go_on(folder, prepared()).abandon()
+        RunFolder.resume(folder, prepared()).abandon()
         assert (read(folder).status, read(folder).started) == ("interrupted", 1)
 
 
 class TestFiles:
     def test_no_run(self, tmp_path: Path) -> None:
-        line = "no run.json there; name what --run-dir named"
+        line = "no run.json there; name the folder of --run-dir"
         assert refused(read, tmp_path) == f"--resume {tmp_path}: {line}"
         assert refused(read, tmp_path / "gone") == f"--resume {tmp_path}/gone: {line}"
 
@@ -146,7 +146,7 @@ class TestFiles:
 
     def test_a_field_of_another_type(self, tmp_path: Path) -> None:
         line = refused(read, begun(tmp_path / "kept", argv="--sips 3"))
-        assert "run.json: is not the file of a run" in line
+        assert "run.json: is not a saved run" in line
         assert "argv" in line
 
 
@@ -182,7 +182,7 @@ class TestCommandLines:
         folder = begun(tmp_path / "kept")
         argv = ["--resume", str(folder), *words.split()]
         assert refused(resumed_options, folder, argv, parse(argv)) == (
-            f"{flag}: --resume takes the command line of the run; only output may be said anew"
+            f"{flag}: --resume takes the command line of the run; only output options can be given"
         )
 
     def test_a_folder_that_is_gone(self, tmp_path: Path) -> None:

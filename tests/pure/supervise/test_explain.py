@@ -1,4 +1,4 @@
-"""Synchronisation in words: the books of who waited for whom, the table, and what counts as a stall."""
+"""The state of synchronisation as text: statistics of waits, the table, and stalls."""
 
 import re
 
@@ -39,10 +39,10 @@ def sync(*sips: SipSync, reports: int = 5, channels: tuple[tuple[str, int], ...]
     return Sync(False, "running", reports, 4, sips, channels)
 
 
-# --- the books ------------------------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------------------
 
 
-def test_a_wait_is_charged_to_who_kept_it_at_the_time_and_to_every_channel_of_the_chain() -> None:
+def test_a_wait_is_charged_to_its_cause_at_the_time_and_to_every_channel_of_the_chain() -> None:
     waits, delays = WaitStats(3), DelayMatrix(3, LINE)
     waits.blocked(2, 0, 100)
     waits.blocked(2, 1, 150)
@@ -83,7 +83,7 @@ def test_the_broker_books_what_its_decisions_make_wait() -> None:
     [
         (sip(state="joining"), "its process has not joined"),
         (sip(state="starting"), "its host script has not come to its first wait"),
-        (sip(state="running"), "nobody: it runs"),
+        (sip(state="running"), "nothing: it runs"),
         (
             sip(state="running", lacks=((1, 3), (4, 1))),
             "runs, or 3 packets of SIP 1 on their way and 1 packets of SIP 4 on their way",
@@ -105,7 +105,7 @@ def test_what_a_sip_waits_for(standing: SipSync, said: str) -> None:
     assert reason(standing) == said
 
 
-def test_the_table_has_a_line_a_sip_times_and_the_dearest_channels() -> None:
+def test_the_table_has_a_line_a_sip_times_and_the_costliest_channels() -> None:
     text = explanation(sync(sip(0), sip(1, "idle", next_ps=None, horizon_ps=None), channels=(("c", 2_500_000_000),)))
     lines = text.splitlines()
     assert lines[0] == "synchronisation (running; 5 reports, 4 grants):"
@@ -116,95 +116,100 @@ def test_the_table_has_a_line_a_sip_times_and_the_dearest_channels() -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
-def test_no_table_of_channels_where_nobody_waited() -> None:
+def test_no_table_of_channels_without_waits() -> None:
     assert "channels" not in explanation(sync(sip(0)))
 
 
 # --- stalls ---------------------------------------------------------------------------------------------------
 
+def asleep(cpu_s: float) -> ProcessState:
+    return ProcessState("sleeping", cpu_s)
+
+
 PIDS = {"broker": 10, "sip-0": 20, "sip-1": 21}
-ASLEEP = {"broker": ProcessState("S", 5), "sip-0": ProcessState("S", 7), "sip-1": ProcessState("S", 9)}
+ASLEEP = {"broker": asleep(0.05), "sip-0": asleep(0.07), "sip-1": asleep(0.09)}
 
 
-def watched(until_s: float, looks: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
-    """Everything that is told when looks and answers come once a second and never change."""
-    stall, told, now_s = StallDetector(0.0), [], 0.0
+def watched(until_s: float, states: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
+    """All warnings when states and answers arrive once a second and never change."""
+    stall, warnings, now_s = StallDetector(0.0), [], 0.0
     standing = standing or sync(sip(0, "running"), sip(1, by=0))
     while now_s < until_s:
         now_s += 1.0
-        told += [stall.answered(standing, now_s), stall.judge(standing, PIDS, looks, now_s)]
-    return [words for words in told if words is not None]
+        warnings += [stall.note_sync(standing, now_s), stall.check(standing, PIDS, states, now_s)]
+    return [warning for warning in warnings if warning is not None]
 
 
-def test_a_stall_is_told_once_and_names_who_should_have_moved() -> None:
-    (told,) = watched(30.0)
-    assert told.startswith("stalled: nothing has moved for 3.0 s, and no process of the run computes\n")
-    assert "SIP 0 has been running for 1.5 s: nobody: it runs; its process (pid 20) sleeps" in told
-    assert "SIP 0, which may send" in told, "the table is there"
+def test_a_stall_is_reported_once_with_the_sip_that_should_move() -> None:
+    (warning,) = watched(30.0)
+    assert warning.startswith("stalled: nothing has moved for 3.0 s, and no process of the run computes\n")
+    assert "SIP 0 has been running for 1.5 s: nothing: it runs; its process (pid 20) sleeps" in warning
+    assert "SIP 0, which may send" in warning, "the table is there"
 
 
 def test_not_before_its_time() -> None:
     assert watched(STALL_AFTER_S) == []
 
 
-@pytest.mark.parametrize("who", ["broker", "sip-0", "sip-1"])
-@pytest.mark.parametrize("state", ["R", "D"])
-def test_who_runs_or_waits_for_a_processor_or_disk_is_no_stall(who: str, state: str) -> None:
-    """Seen to fail: only the processes of SIPs that were granted looked at, and the state R left out."""
-    assert watched(30.0, {**ASLEEP, who: ProcessState(state, 7)}) == []
+@pytest.mark.parametrize("name", ["broker", "sip-0", "sip-1"])
+@pytest.mark.parametrize("status", ["running", "disk-sleep"])
+def test_a_process_that_runs_or_waits_for_a_disk_is_no_stall(name: str, status: str) -> None:
+    assert watched(30.0, {**ASLEEP, name: ProcessState(status, 0.07)}) == []
 
 
-def test_who_used_the_processor_between_two_looks_has_computed() -> None:
+def test_cpu_time_between_two_samples_is_computing() -> None:
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
     for second in range(1, 30):
-        looks = {**ASLEEP, "sip-0": ProcessState("S", 7 + 50 * second)}
-        assert stall.judge(standing, PIDS, looks, float(second)) is None
+        states = {**ASLEEP, "sip-0": asleep(0.07 + 0.5 * second)}
+        assert stall.check(standing, PIDS, states, float(second)) is None
 
 
 def test_one_tick_is_no_computing() -> None:
-    """The kernel charges a tick to who happens to run: the process that answers our question, for one."""
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    told = [stall.judge(standing, PIDS, {"sip-0": ProcessState("S", second)}, float(second)) for second in range(1, 5)]
-    assert [words is not None for words in told] == [False, False, True, False]
+    states = [{"sip-0": asleep(0.01 * second)} for second in range(1, 5)]
+    warnings = [stall.check(standing, PIDS, each, float(second)) for second, each in enumerate(states, 1)]
+    assert [warning is not None for warning in warnings] == [False, False, True, False]
 
 
 def test_a_stopped_process_is_named() -> None:
-    (told,) = watched(9.0, {**ASLEEP, "sip-1": ProcessState("T", 9)}, sync(sip(1, "running")))
-    assert "sip-1 (pid 21): its process is stopped" in told
+    (warning,) = watched(9.0, {**ASLEEP, "sip-1": ProcessState("stopped", 0.09)}, sync(sip(1, "running")))
+    assert "sip-1 (pid 21): its process is stopped" in warning
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     stall = StallDetector(0.0)
-    told = [stall.judge(None, PIDS, {**ASLEEP, "broker": ProcessState("T", 5)}, second) for second in (1.0, 2.0, 3.0)]
-    assert told[:2] == [None, None]
-    assert told[2] is not None
-    assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in told[2]
+    states = {**ASLEEP, "broker": ProcessState("stopped", 0.05)}
+    warnings = [stall.check(None, PIDS, states, second) for second in (1.0, 2.0, 3.0)]
+    assert warnings[:2] == [None, None]
+    assert warnings[2] is not None
+    assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in warnings[2]
 
 
-def test_it_says_when_things_move_again_and_can_tell_the_next_stall() -> None:
+def test_the_end_of_a_stall_is_reported_and_so_is_the_next_one() -> None:
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    stall.answered(standing, 0.0)
-    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
-    assert told == [False, False, True, False]
-    assert stall.answered(sync(sip(0, "running"), reports=6), 5.0) == "goes on after 5.0 s"
-    told = [stall.judge(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
-    assert told == [False, False, True, False]
-    assert stall.judge(standing, PIDS, {**ASLEEP, "sip-0": ProcessState("R", 7)}, 10.0) == "goes on after 5.0 s"
+    stall.note_sync(standing, 0.0)
+    warnings = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
+    assert warnings == [False, False, True, False]
+    assert stall.note_sync(sync(sip(0, "running"), reports=6), 5.0) == "moves again after 5.0 s"
+    warnings = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
+    assert warnings == [False, False, True, False]
+    states = {**ASLEEP, "sip-0": ProcessState("running", 0.07)}
+    assert stall.check(standing, PIDS, states, 10.0) == "moves again after 5.0 s"
 
 
-def test_who_was_suspended_itself_knows_nothing_of_a_stall() -> None:
-    """Ctrl-Z and fg: the first look is at a run that nobody watched. Seen to fail: every gap between looks believed."""
+def test_after_a_suspension_of_the_launcher_there_is_no_stall() -> None:
+    """Ctrl-Z and fg."""
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    assert stall.judge(standing, PIDS, ASLEEP, 40.0) is None
-    assert stall.judge(None, {}, {}, 41.0) is None
+    assert stall.check(standing, PIDS, ASLEEP, 40.0) is None
+    assert stall.check(None, {}, {}, 41.0) is None
 
 
-def test_a_join_is_a_move() -> None:
+def test_a_join_is_progress() -> None:
     stall = StallDetector(0.0)
     for second in range(1, 10):
         states = sync(*(sip(rank, "joining" if rank >= second else "starting") for rank in range(12)))
-        assert stall.answered(states, float(second)) is None
-        assert stall.judge(states, PIDS, ASLEEP, float(second)) is None
+        assert stall.note_sync(states, float(second)) is None
+        assert stall.check(states, PIDS, ASLEEP, float(second)) is None
 
 
 def test_never_is_the_last_time() -> None:

@@ -37,19 +37,19 @@ class TestTimetable:
 
     def test_the_broker_by_simulated_time(self) -> None:
         seen = timetable("broker@30us")
-        assert (seen.asks_status, seen.due(200.0), seen.seconds_left(100.0)) == (True, [], None)
+        assert (seen.needs_status, seen.due(200.0), seen.seconds_left(100.0)) == (True, [], None)
         assert not seen.broker_dies(30 * US - 1)
         assert seen.broker_dies(30 * US)
         assert not seen.broker_dies(31 * US)
-        assert not seen.asks_status
+        assert not seen.needs_status
 
     def test_nothing_is_asked_for(self) -> None:
         seen = timetable("kill:1@1us")
-        assert (seen.asks_status, seen.due(200.0), seen.broker_dies(99 * US)) == (False, [], False)
+        assert (seen.needs_status, seen.due(200.0), seen.broker_dies(99 * US)) == (False, [], False)
 
 
 class TestHosts:
-    """What is due at 0 strikes at the first look."""
+    """What is due at 0 is injected by the first call."""
 
     def disturbed(self, *specs: str) -> list[tuple[str, str]]:
         asked: list[tuple[str, str]] = []
@@ -59,12 +59,12 @@ class TestHosts:
             return host != "gone"
 
         made = FaultInjector(specs, on_host)
-        made.look()
-        made.look()
+        made.inject_due()
+        made.inject_due()
         made.close()
         return asked
 
-    def test_by_the_crew(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_by_the_host_pool(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         monkeypatch.delenv(CUT_PROGRAM, raising=False)
         assert self.disturbed("cut:a@0", "agent:b@0", "agent:gone@0") == [
             ("cut", "a"),
@@ -72,10 +72,10 @@ class TestHosts:
             ("agent", "gone"),
         ]
         assert capfd.readouterr().err.splitlines() == [
-            "ahbm-launch: fault cut:a@0 strikes",
-            "ahbm-launch: fault agent:b@0 strikes",
-            "ahbm-launch: fault agent:gone@0 strikes",
-            "ahbm-launch: fault agent:gone@0: gone cannot be reached for that",
+            "ahbm-launch: fault cut:a@0 is injected",
+            "ahbm-launch: fault agent:b@0 is injected",
+            "ahbm-launch: fault agent:gone@0 is injected",
+            "ahbm-launch: fault agent:gone@0: the agent of gone cannot be reached",
         ]
 
     def test_by_the_users_program(

@@ -1,12 +1,7 @@
-"""What follows from deaths, lost hosts and silence: facts and times in, commands out. And who runs where.
-
-Each rule was seen to fail with a bug planted: a death that is told to the broker after the new process was started, a
-budget that counts every rank of a lost host, an old incarnation's end taken for the new one's, a clean exit taken for
-an answer, a suspended launcher that believes everybody dead, a peer lost that is told though its host's loss explains
-it, one quiet look taken for a hang, an agent's return that costs the budget twice, a rank moved to a full host.
-"""
+"""The supervisor: facts and times in, commands out. And the placement of ranks on hosts."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -22,30 +17,31 @@ from launcher.supervise.facts import (
     HostGone,
     HostJoined,
     HostSpec,
-    HostStates,
     Kill,
+    Notice,
     ProcessNews,
+    RankStates,
     Revive,
-    Say,
+    SendToBroker,
     ServerGone,
     Start,
-    Tell,
     Tick,
 )
 from launcher.supervise.placement import next_host, place_blockwise
-from launcher.supervise.supervisor import EXPLAIN_S, GRACE_S, Rules, Supervisor
+from launcher.supervise.request import RunSettings
+from launcher.supervise.supervisor import EXPLAIN_S, GRACE_S, Supervisor
 
-HERE = [HostSpec()]
+ONE_HOST = [HostSpec()]
 TWO = [HostSpec("a", 2), HostSpec("b", 2)]
 THREE = [HostSpec("a"), HostSpec("b"), HostSpec("c")]
 
 
 class Run:
-    """A supervisor with a clock that only moves when it is told to."""
+    """A supervisor with a clock that the test moves."""
 
-    def __init__(self, n_sips: int = 4, hosts: list[HostSpec] = HERE, **rules: object) -> None:
+    def __init__(self, n_sips: int = 4, hosts: list[HostSpec] = ONE_HOST, **settings: Any) -> None:
         self.now_s = 100.0
-        self.supervisor = Supervisor(Rules(n_sips, **rules), hosts, self.now_s)  # type: ignore[arg-type]
+        self.supervisor = Supervisor(n_sips, RunSettings(**settings), hosts, self.now_s)
         self.pids: dict[int, int] = {}
         self.hosts = hosts
 
@@ -56,7 +52,7 @@ class Run:
         return self.supervisor.note(message, self.now_s)
 
     def begin(self, joined: bool = True) -> "Run":
-        """All hosts and processes are there, and all SIPs have joined."""
+        """All hosts and processes have started, and all SIPs have joined."""
         self.take(ProcessNews(-1, ProcessStarted("broker", 0, 1)))
         starts = self.take(BrokerListens())
         for host in range(len(self.hosts)):
@@ -65,7 +61,7 @@ class Run:
             assert isinstance(start, Start)
             self.started(start)
         if joined:
-            self.note(wire.ProcessStarted())
+            self.note(wire.RunStarted())
         return self
 
     def started(self, start: Start) -> None:
@@ -74,11 +70,11 @@ class Run:
         assert self.take(ProcessNews(start.host, ProcessStarted(f"sip-{start.rank}", start.incarnation, pid))) == []
 
     def ends(self, rank: int, status: int, incarnation: int = 0) -> list[Command]:
-        host = self.supervisor.ranks[rank].site.index
+        host = self.supervisor.ranks[rank].host.index
         return self.take(ProcessNews(host, Ended(f"sip-{rank}", incarnation, 1000 * (incarnation + 1) + rank, status)))
 
     def after(self, seconds: float, step_s: float = 0.2) -> list[Command]:
-        """Time passes as the loop sees it; everything that comes of it."""
+        """Time passes in steps of the loop; returns all commands."""
         found: list[Command] = []
         until_s = self.now_s + seconds
         while self.now_s < until_s - 1e-9:
@@ -87,11 +83,11 @@ class Run:
         return found
 
     def sync(self, *changed: SipSync, last: bool = False) -> list[Command]:
-        sips = {rank: standing(rank) for rank in range(len(self.supervisor.ranks))} | {s.rank: s for s in changed}
+        sips = {rank: sip_state(rank) for rank in range(len(self.supervisor.ranks))} | {s.rank: s for s in changed}
         return self.note(Sync(last, "running", 1, 1, tuple(sips.values()), ()))
 
 
-def standing(rank: int, state: str = "waiting", quiet_s: float = 0.0, incarnation: int = 0) -> SipSync:
+def sip_state(rank: int, state: str = "waiting", quiet_s: float = 0.0, incarnation: int = 0) -> SipSync:
     return SipSync(rank, state, 5_000, 6_000, 7_000, 0, None, 0, 0, (), (), 0, 0, 0, 0, int(quiet_s * 1e9), incarnation)
 
 
@@ -107,7 +103,7 @@ def the_failure(commands: list[Command]) -> RunError:
 # --- the start ------------------------------------------------------------------------------------------------
 
 
-def test_a_rank_is_started_once_its_host_and_the_broker_are_there():
+def test_a_rank_is_started_once_its_host_and_the_broker_are_ready():
     run = Run(hosts=TWO)
     assert run.take(HostJoined(0)) == []
     assert run.take(BrokerListens()) == [Start(0, 0, 0), Start(0, 1, 0)]
@@ -131,7 +127,7 @@ def test_without_a_budget_the_first_death_is_the_cause_and_the_broker_is_told():
     error = the_failure(commands)
     assert (error.kind, error.rank, error.message) == ("process_died", 1, "rank 1 (pid 1001) was killed by SIGKILL")
     assert error.facts == {"pid": 1001, "signal": "SIGKILL", "host": "", "incarnation": 0}
-    assert [c for c in commands if isinstance(c, Tell)] == [Tell(Lost(1, "was killed by SIGKILL"))]
+    assert [c for c in commands if isinstance(c, SendToBroker)] == [SendToBroker(Lost(1, "was killed by SIGKILL"))]
     assert not run.supervisor.over
     run.after(GRACE_S)
     assert run.supervisor.over
@@ -139,12 +135,12 @@ def test_without_a_budget_the_first_death_is_the_cause_and_the_broker_is_told():
 
 def test_with_a_budget_the_broker_is_told_before_the_next_incarnation_is_started():
     run = Run(max_restarts=2).begin()
-    say, *rest = run.ends(1, -9)
-    assert rest == [Tell(Restart(1, 1)), Start(0, 1, 1)]
-    assert say == Say("rank 1 (pid 1001) was killed by SIGKILL; started again (1 of --max-restarts 2)")
+    notice, *rest = run.ends(1, -9)
+    assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
+    assert notice == Notice("rank 1 (pid 1001) was killed by SIGKILL; started again (1 of --max-restarts 2)")
 
 
-def test_a_budget_is_one_for_the_whole_run_and_the_death_beyond_it_says_so():
+def test_a_budget_is_one_for_the_whole_run_and_a_death_beyond_it_names_it():
     run = Run(max_restarts=2).begin()
     run.ends(1, -9)
     run.ends(3, 7)
@@ -161,7 +157,7 @@ def test_the_end_of_an_earlier_incarnation_is_no_second_death():
     assert run.supervisor.ranks[1].incarnation == 1
 
 
-def test_after_a_failure_nobody_is_started_again():
+def test_after_a_failure_nothing_is_restarted():
     run = Run(max_restarts=5).begin()
     run.supervisor.failed()
     commands = run.ends(1, -9)
@@ -177,7 +173,7 @@ def test_a_clean_exit_before_the_answer_is_a_death_when_the_answer_does_not_come
     assert error.message == "rank 1 (pid 1001) ended with exit code 0 before the run was over"
 
 
-def test_a_clean_exit_whose_answer_is_on_its_way_is_none():
+def test_a_clean_exit_whose_answer_is_in_flight_is_no_death():
     run = Run().begin()
     run.ends(1, 0)
     run.note(RankResult(1, b"", False))
@@ -218,15 +214,15 @@ def test_a_lost_host_fails_a_run_without_a_budget_and_names_its_ranks():
     error = the_failure(commands)
     assert (error.kind, error.message) == ("host_lost", "host b is lost: silent; ranks that ran there: 2, 3")
     assert error.facts["host"] == "b"
-    assert [c.message.rank for c in commands if isinstance(c, Tell)] == [2, 3]
+    assert [c.message.rank for c in commands if isinstance(c, SendToBroker)] == [2, 3]
 
 
 def test_a_lost_host_costs_one_restart_and_its_ranks_go_to_the_emptiest():
     run = Run(6, [HostSpec("a", 4), HostSpec("b", 2), HostSpec("c", 3)], max_restarts=1).begin()
-    assert [rank.site.name for rank in run.supervisor.ranks] == list("aaaabb")
-    say, *rest = run.take(LOST)
-    assert isinstance(say, Say)
-    assert rest == [Tell(Restart(4, 1)), Tell(Restart(5, 1)), Start(2, 4, 1), Start(2, 5, 1)]
+    assert [rank.host.name for rank in run.supervisor.ranks] == list("aaaabb")
+    notice, *rest = run.take(LOST)
+    assert isinstance(notice, Notice)
+    assert rest == [SendToBroker(Restart(4, 1)), SendToBroker(Restart(5, 1)), Start(2, 4, 1), Start(2, 5, 1)]
     assert run.supervisor.restarts == 1
 
 
@@ -247,9 +243,9 @@ AGENT = HostGone(1, "agent_failed", "the agent on b (pid 7) has ended", can_retu
 
 def test_an_agent_that_dies_is_started_again_and_then_its_ranks():
     run = Run(hosts=TWO, max_restarts=1).begin()
-    say, *rest = run.take(AGENT)
-    assert isinstance(say, Say)
-    assert rest == [Revive(1), Tell(Restart(2, 1)), Tell(Restart(3, 1))]
+    notice, *rest = run.take(AGENT)
+    assert isinstance(notice, Notice)
+    assert rest == [Revive(1), SendToBroker(Restart(2, 1)), SendToBroker(Restart(3, 1))]
     assert run.take(HostJoined(1)) == [Start(1, 2, 1), Start(1, 3, 1)]
     assert run.supervisor.restarts == 1
 
@@ -261,23 +257,23 @@ def test_an_agent_that_cannot_be_started_again_leaves_its_ranks_to_others_for_th
     assert run.supervisor.restarts == 1
 
 
-def test_an_agent_that_was_killed_before_it_came_is_started_again():
+def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run = Run(hosts=TWO, max_restarts=1)
     run.take(ProcessNews(-1, ProcessStarted("broker", 0, 1)))
     run.take(BrokerListens())
     killed = HostGone(1, "agent_failed", "b: no agent: what started it was killed by SIGKILL", can_return=True)
-    say, *rest = run.take(killed)
-    assert (isinstance(say, Say), rest) == (True, [Revive(1)])
+    notice, *rest = run.take(killed)
+    assert (isinstance(notice, Notice), rest) == (True, [Revive(1)])
     assert [start.host for start in run.take(HostJoined(1)) if isinstance(start, Start)] == [1, 1]
     assert run.supervisor.restarts == 1
 
 
-def test_without_a_budget_it_is_the_failure():
+def test_without_a_budget_a_killed_agent_fails_the_run():
     error = the_failure(Run(hosts=TWO).take(HostGone(1, "agent_failed", "b: no agent: it died", can_return=True)))
     assert error.message == "b: no agent: it died"
 
 
-def test_a_host_that_never_came_fails_the_run():
+def test_a_host_without_an_agent_fails_the_run():
     run = Run(hosts=TWO, max_restarts=9)
     error = the_failure(run.take(HostGone(0, "agent_failed", "a: no agent: Connection refused")))
     assert (error.kind, error.message) == ("agent_failed", "a: no agent: Connection refused")
@@ -286,9 +282,9 @@ def test_a_host_that_never_came_fails_the_run():
 # --- deadlines ------------------------------------------------------------------------------------------------
 
 
-def test_who_does_not_join_is_named_with_its_host():
+def test_a_rank_that_does_not_join_is_named_with_its_host():
     run = Run(hosts=TWO, join_timeout_s=5.0).begin(joined=False)
-    run.sync(standing(2, "joining"), standing(0, "joined"))
+    run.sync(sip_state(2, "joining"), sip_state(0, "joined"))
     assert run.after(4.9) == []
     error = the_failure(run.after(0.2))
     assert (error.kind, error.rank) == ("not_joined", 2)
@@ -296,18 +292,18 @@ def test_who_does_not_join_is_named_with_its_host():
     assert error.detail == "  rank 2: its process (pid 1002 on b) has not joined"
 
 
-def test_a_host_whose_agent_does_not_come_is_why_its_ranks_are_missing():
+def test_a_missing_agent_is_the_reason_for_missing_ranks():
     run = Run(hosts=TWO, join_timeout_s=5.0)
     run.take(BrokerListens())
     for start in run.take(HostJoined(0)):
         run.started(start)
-    run.sync(standing(2, "joining"), standing(3, "joining"))
+    run.sync(sip_state(2, "joining"), sip_state(3, "joining"))
     error = the_failure(run.after(6))
     assert error.message.startswith("joined 0, 1 of 4; missing: 2 on b, 3 on b")
-    assert error.detail.splitlines()[0] == "  rank 2: the agent of b has not come"
+    assert error.detail.splitlines()[0] == "  rank 2: the agent of b has not reported"
 
 
-def test_who_is_started_again_has_as_long_to_join():
+def test_a_restarted_rank_has_as_long_to_join():
     run = Run(max_restarts=1, join_timeout_s=5.0).begin()
     for _ in range(12):
         run.after(5)
@@ -318,12 +314,12 @@ def test_who_is_started_again_has_as_long_to_join():
     assert the_failure(run.after(0.4)).kind == "not_joined"
 
 
-def test_who_has_joined_again_is_not_missed():
+def test_a_rank_that_has_joined_again_is_not_missing():
     run = Run(max_restarts=1, join_timeout_s=5.0).begin()
     *_, start = run.ends(1, -9)
     run.started(start)
-    run.sync(standing(1, "joining"))
-    run.sync(standing(1, "running", incarnation=1))
+    run.sync(sip_state(1, "joining"))
+    run.sync(sip_state(1, "running", incarnation=1))
     assert run.after(20) == []
 
 
@@ -333,44 +329,44 @@ def test_a_suspended_launcher_has_missed_nothing():
     assert run.take(Tick()) == []
 
 
-def test_who_does_not_get_on_is_hung_by_the_second_look():
+def test_a_rank_without_progress_is_hung_by_the_second_message():
     run = Run(hosts=TWO, progress_timeout_s=10.0).begin()
-    run.take(HostStates({1: "computes"}))
-    assert run.sync(standing(1, "running", 10.5)) == []
-    commands = run.sync(standing(1, "running", 11.5))
+    run.take(RankStates({1: "computes"}))
+    assert run.sync(sip_state(1, "running", 10.5)) == []
+    commands = run.sync(sip_state(1, "running", 11.5))
     error = the_failure(commands)
     assert (error.kind, error.rank) == ("hung", 1)
     assert error.message == (
-        "rank 1 (pid 1001 on a) has not got on for 11.5 s at 5.000 ns, granted to 7.000 ns; its process computes"
+        "rank 1 (pid 1001 on a) has made no progress for 11.5 s at 5.000 ns, granted to 7.000 ns; its process computes"
     )
-    assert Tell(Lost(1, "hung")) in commands
+    assert SendToBroker(Lost(1, "hung")) in commands
 
 
-def test_a_broker_that_slept_is_no_hang():
+def test_a_suspended_broker_is_no_hang():
     run = Run(progress_timeout_s=10.0).begin()
-    run.sync(standing(1, "running", 10.5))
-    assert run.sync(standing(1, "running", 0.1)) == []
-    assert run.sync(standing(1, "running", 10.5)) == []
+    run.sync(sip_state(1, "running", 10.5))
+    assert run.sync(sip_state(1, "running", 0.1)) == []
+    assert run.sync(sip_state(1, "running", 10.5)) == []
 
 
 @pytest.mark.parametrize("state", ["waiting", "idle", "joined"])
-def test_who_waits_for_others_is_not_hung(state: str):
+def test_a_waiting_rank_is_not_hung(state: str):
     run = Run(progress_timeout_s=10.0).begin()
-    assert [command for _ in range(3) for command in run.sync(standing(1, state, 99.0))] == []
+    assert [command for _ in range(3) for command in run.sync(sip_state(1, state, 99.0))] == []
 
 
 def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     run = Run(progress_timeout_s=10.0, max_restarts=1).begin()
-    run.sync(standing(1, "running", 10.5))
-    assert run.sync(standing(1, "running", 11.5)) == [Kill(0, 1)]
-    assert run.sync(standing(1, "running", 12.5)) == []
-    say, *rest = run.ends(1, -9)
-    assert isinstance(say, Say)
-    assert "has not got on" in say.text
-    assert rest == [Tell(Restart(1, 1)), Start(0, 1, 1)]
+    run.sync(sip_state(1, "running", 10.5))
+    assert run.sync(sip_state(1, "running", 11.5)) == [Kill(0, 1)]
+    assert run.sync(sip_state(1, "running", 12.5)) == []
+    notice, *rest = run.ends(1, -9)
+    assert isinstance(notice, Notice)
+    assert "has made no progress" in notice.text
+    assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
 
 
-def test_a_lost_connection_that_nothing_explains_is_told_with_both_ends():
+def test_an_unexplained_lost_connection_is_reported_with_both_ends():
     run = Run(hosts=TWO).begin()
     run.note(PeerLost(0, 3, "no answer"))
     assert run.after(EXPLAIN_S - 0.1) == []
@@ -382,49 +378,47 @@ def test_a_lost_connection_that_nothing_explains_is_told_with_both_ends():
     )
 
 
-def test_a_lost_connection_of_a_process_that_has_been_replaced_is_nothing():
-    """Who computes for long tells of it late. Planted: a death that explains for three seconds, and no longer."""
+def test_a_lost_connection_of_a_replaced_process_is_ignored():
+    """A rank that computes for long reports it late."""
     run = Run(hosts=TWO, max_restarts=1).begin()
     *_, start = run.ends(3, -9)
     run.started(start)
-    run.sync(standing(3, "running", incarnation=1))
+    run.sync(sip_state(3, "running", incarnation=1))
     run.after(2 * EXPLAIN_S)
     run.note(PeerLost(0, 3, "no answer"))
     assert run.after(10) == []
 
 
-def test_a_connection_to_the_new_process_that_is_lost_soon_after_is_told():
-    """Planted: a death that explains whatever comes within three seconds."""
+def test_a_lost_connection_to_the_new_process_is_reported():
     run = Run(hosts=TWO, max_restarts=1).begin()
     *_, start = run.ends(3, -9)
     run.started(start)
-    run.sync(standing(3, "running", incarnation=1))
+    run.sync(sip_state(3, "running", incarnation=1))
     run.note(PeerLost(0, 3, "no answer", peer_incarnation=1))
     assert the_failure(run.after(EXPLAIN_S + 0.2)).kind == "peer_lost"
 
 
-def test_a_broker_that_never_answers_while_they_join_is_why_nobody_has():
+def test_a_broker_that_never_answers_while_ranks_join_is_hung():
     run = Run(join_timeout_s=5.0).begin(joined=False)
     error = the_failure(run.after(5.5))
     assert (error.kind, error.message) == ("hung", "the broker (pid 1) has not answered for 5 s")
 
 
-def test_who_dies_at_the_end_has_the_time_of_its_replay():
-    """Planted: the time since the first answer counts on."""
+def test_a_rank_that_is_restarted_at_the_end_has_the_time_of_its_replay():
     run = Run(max_restarts=1, progress_timeout_s=10.0).begin()
     run.sync(last=True)
     run.note(RankResult(0, b"", False))
     *_, start = run.ends(1, -9)
     run.started(start)
     for _ in range(30):
-        assert run.after(1.0) + run.sync(standing(1, "running", incarnation=1)) == []
+        assert run.after(1.0) + run.sync(sip_state(1, "running", incarnation=1)) == []
 
 
 @pytest.mark.parametrize(
     "news",
     [ProcessStarted("sip-0", 0, 7), Ended("sip-0", 0, 1000, -9), Ended("broker", 0, 1, -9), Ended("sip-99", 0, 1, 0)],
 )
-def test_an_agent_tells_of_nobody_but_its_own(news: ProcessStarted | Ended):
+def test_news_of_other_hosts_ranks_are_dropped(news: ProcessStarted | Ended):
     run = Run(hosts=TWO).begin()
     assert run.take(ProcessNews(1, news)) == []
     assert run.ends(0, -9) != [], "the rank still has the process that it had"
@@ -441,7 +435,7 @@ def test_a_death_explains_a_lost_connection(first: str):
         run.after(1.0)
         run.note(PeerLost(0, 3, "no answer"))
     run.started(start)
-    run.sync(standing(3, "running", incarnation=1))
+    run.sync(sip_state(3, "running", incarnation=1))
     assert run.after(10) == []
 
 
@@ -452,7 +446,7 @@ def test_a_lost_host_explains_a_lost_connection():
     for start in run.take(LOST):
         if isinstance(start, Start):
             run.started(start)
-    run.sync(standing(2, "running", incarnation=1), standing(3, "running", incarnation=1))
+    run.sync(sip_state(2, "running", incarnation=1), sip_state(3, "running", incarnation=1))
     assert run.after(10) == []
 
 
@@ -463,7 +457,7 @@ def test_a_broker_that_does_not_answer_is_hung():
     assert (error.kind, error.message) == ("hung", "the broker (pid 1) has not answered for 10 s")
 
 
-def test_who_does_not_answer_at_the_end_is_hung():
+def test_a_rank_that_does_not_answer_at_the_end_is_hung():
     run = Run(progress_timeout_s=10.0).begin()
     run.sync(last=True)
     run.note(RankResult(0, b"", False))
@@ -473,15 +467,15 @@ def test_who_does_not_answer_at_the_end_is_hung():
     assert (error.kind, error.rank) == ("hung", 1)
 
 
-def test_without_deadlines_nobody_is_ever_late():
+def test_without_deadlines_nothing_is_late():
     run = Run(join_timeout_s=1.0, progress_timeout_s=1.0, deadlines=False).begin(joined=False)
     run.note(PeerLost(0, 3, "no answer"))
-    run.sync(standing(1, "running", 99.0))
-    run.sync(standing(1, "running", 99.0))
+    run.sync(sip_state(1, "running", 99.0))
+    run.sync(sip_state(1, "running", 99.0))
     assert run.after(100) == []
 
 
-# --- who runs where -------------------------------------------------------------------------------------------
+# --- placement ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

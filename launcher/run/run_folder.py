@@ -1,9 +1,9 @@
-"""``--run-dir`` and ``--resume``: a folder with the command line of a run and the packets that its SIPs sent.
+"""``--run-dir`` and ``--resume``: a folder with the command line of a run and the packet logs of its SIPs.
 
-``run.json`` holds schema, version, argv, cwd, the digest that SIPs join with, how often the run was ``started``, and
-its ``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be gone
-on with. ``lock`` is held, by ``flock``, for as long as any process of the run lives on this host, and holds the pid of
-the launcher. Packet logs beside them are the SIPs' business.
+``run.json`` holds schema, version, argv, cwd, the digest of ``Join``, how often the run was ``started``, and its
+``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be resumed.
+``lock`` is held, by ``flock``, as long as any process of the run lives on this host, and contains the launcher's pid.
+SIPs write packet logs beside them.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from launcher.run.options import Options, Usage, given, parse
+from launcher.run.options import Options, Usage, given_options, parse
 from launcher.run.prepare import Prepared
 from sipsim import VERSION
 from sipsim.errors import ConfigError
@@ -24,10 +24,10 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
 LONGEST_FILE = 2**20
-ALSO_WHEN_RESUMED = frozenset(
+RESUME_OPTIONS = frozenset(
     {"resume", "json", "csv", "trace_ccl", "log_dir", "tee", "quiet", "verbose", "explain_sync", "timeout_s", "dry_run"}
 )
-"""Options that may be given anew: what is written and shown, and how long this command may take."""
+"""Options that ``--resume`` accepts: output, and the time limit of this command."""
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,19 +43,19 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """A folder that this launcher holds. Use :meth:`begin` or :meth:`go_on`, and :meth:`close` in the end."""
+    """A locked folder. Made by :meth:`begin` or :meth:`resume`; :meth:`close` ends it."""
 
     def __init__(self, folder: Path, flag: str) -> None:
         self.folder = folder
         self._flag = flag
         self._lock = _locked(folder, flag)
-        self._kept: SavedRun | None = None
+        self._saved: SavedRun | None = None
         self._before: SavedRun | None = None
-        self._is_ours = False
+        self._is_new = False
 
     @classmethod
     def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunFolder":
-        """Make the folder, or take an empty one.
+        """Make the folder, or use an empty one.
 
         Raises:
             ConfigError: one line, when it is not empty, or cannot be written, or is full.
@@ -73,7 +73,7 @@ class RunFolder:
             if is_new:
                 folder.rmdir()
             raise
-        made._is_ours = is_new
+        made._is_new = is_new
         try:
             made._write(SavedRun(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
         except ConfigError:
@@ -82,81 +82,81 @@ class RunFolder:
         return made
 
     @classmethod
-    def go_on(cls, folder: Path, prepared: Prepared) -> "RunFolder":
-        """Take up the run of a folder.
+    def resume(cls, folder: Path, prepared: Prepared) -> "RunFolder":
+        """Resume the run of a folder.
 
         Raises:
-            ConfigError: one line, when it runs still, has changed or cannot be written.
+            ConfigError: one line, when it still runs, has changed or cannot be written.
         """
         made = cls(folder, "--resume")
         try:
-            kept = read(folder)
-            check_same(folder, kept, prepared)
-            made._before = kept
-            made._write(msgspec.structs.replace(kept, status="running", started=kept.started + 1))
+            saved = read(folder)
+            check_same(folder, saved, prepared)
+            made._before = saved
+            made._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
         except BaseException:
             os.close(made._lock)
             raise
         return made
 
     def close(self, status: str) -> None:
-        """The run has ended, or this launcher's part of it."""
-        if self._kept is not None:
+        """Save the status and release the folder."""
+        if self._saved is not None:
             with contextlib.suppress(ConfigError):
-                self._write(msgspec.structs.replace(self._kept, status=status))
+                self._write(msgspec.structs.replace(self._saved, status=status))
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """Nothing has been started: leave the folder as it was found."""
+        """Nothing was started: restore the folder as it was."""
         if self._before is not None:
             self._write(self._before)
             os.close(self._lock)
             return
         for name in (RUN_FILE, LOCK_FILE):
             (self.folder / name).unlink(missing_ok=True)
-        if self._is_ours:
+        if self._is_new:
             self.folder.rmdir()
         os.close(self._lock)
 
     @property
-    def resumed(self) -> int:
-        """How often the run has been gone on with, this time included."""
-        return self._kept.started - 1 if self._kept is not None else 0
+    def n_resumed(self) -> int:
+        """How often the run has been resumed, this time included."""
+        return self._saved.started - 1 if self._saved is not None else 0
 
-    def _write(self, kept: SavedRun) -> None:
+    def _write(self, saved: SavedRun) -> None:
         beside = self.folder / f".{RUN_FILE}.{os.getpid()}"
         try:
-            beside.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+            beside.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n")
             os.replace(beside, self.folder / RUN_FILE)
         except OSError as error:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
             raise _cannot_write(self.folder, error, self._flag) from None
-        self._kept = kept
+        self._saved = saved
 
 
 def check_new(folder: Path) -> None:
-    """Whether a run may be kept there.
+    """Check that a run can be kept there.
 
     Raises:
-        ConfigError: one line, when something is there already, or nothing can be made.
+        ConfigError: one line, when the folder is not empty or cannot be made.
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):
-            hint = f"; --resume {folder} goes on with it" if (folder / RUN_FILE).is_file() else ""
+            hint = f"; --resume {folder} resumes it" if (folder / RUN_FILE).is_file() else ""
             raise ConfigError(f"--run-dir {folder}: is not empty; name an empty folder or a new one{hint}")
     except OSError as error:
         raise _cannot_write(folder, error, "--run-dir") from None
-    where = folder if folder.exists() else folder.parent
-    if not where.is_dir() or not os.access(where, os.W_OK | os.X_OK):
+    parent = folder if folder.exists() else folder.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder in one that exists")
 
 
 def read(folder: Path) -> SavedRun:
-    """The run of a folder.
+    """The saved run of a folder.
 
     Raises:
-        ConfigError: one line, when there is none, or it cannot be gone on with.
+        ConfigError: one line, when there is none, or it cannot be resumed.
     """
     path = folder / RUN_FILE
     try:
@@ -166,58 +166,58 @@ def read(folder: Path) -> SavedRun:
             data = file.read(LONGEST_FILE)
         version = msgspec.json.decode(data, type=dict[str, Any])
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:
-            said = version.get("version")
-            raise ConfigError(f"--resume {folder}: it was begun by version {said}, this is {VERSION}; use that one")
-        kept = msgspec.json.decode(data, type=SavedRun)
+            other = version.get("version")
+            raise ConfigError(f"--resume {folder}: it was begun by version {other}, this is {VERSION}; use that one")
+        saved = msgspec.json.decode(data, type=SavedRun)
     except FileNotFoundError:
-        raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name what --run-dir named") from None
+        raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name the folder of --run-dir") from None
     except OSError as error:
         raise ConfigError(f"--resume {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--resume {path}: is not the file of a run: {error}") from None
-    if kept.status == "ok":
-        raise ConfigError(f"--resume {folder}: that run has ended well, nothing is left to do; begin another one")
-    return kept
+        raise ConfigError(f"--resume {path}: is not a saved run: {error}") from None
+    if saved.status == "ok":
+        raise ConfigError(f"--resume {folder}: that run has succeeded, nothing is left to do; begin another one")
+    return saved
 
 
 def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
-    """The options of the run in ``folder``, but for output what the new command line says; moves to its folder.
+    """The options of the run in ``folder``, with output options of the new command line; changes to its working folder.
 
     Raises:
-        ConfigError: one line, for flags that a run cannot change on its way, and as :func:`read`.
+        ConfigError: one line, for other options, and as :func:`read`.
     """
-    for name, flag in given(argv).items():
-        if name not in ALSO_WHEN_RESUMED:
-            raise ConfigError(f"{flag}: --resume takes the command line of the run; only output may be said anew")
-    kept = read(folder)
+    for name, flag in given_options(argv).items():
+        if name not in RESUME_OPTIONS:
+            raise ConfigError(f"{flag}: --resume takes the command line of the run; only output options can be given")
+    saved = read(folder)
     try:
-        old = parse(kept.argv)
+        old = parse(saved.argv)
     except Usage as usage:
         raise ConfigError(f"--resume {folder}: {RUN_FILE}: {usage.text.partition(': ')[2]}") from None
-    fields = {name: getattr(options, name) for name in given(argv) if name != "resume"}
+    fields = {name: getattr(options, name) for name in given_options(argv) if name != "resume"}
     fields |= {name: value.absolute() for name, value in fields.items() if isinstance(value, Path)}
     home = folder.absolute()
     try:
-        os.chdir(kept.cwd)
+        os.chdir(saved.cwd)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"--resume {folder}: its working directory {kept.cwd}: {why}") from None
+        raise ConfigError(f"--resume {folder}: its working directory {saved.cwd}: {why}") from None
     return old.changed(**fields, run_dir=None, resume=home)
 
 
-def check_same(folder: Path, kept: SavedRun, prepared: Prepared) -> None:
-    """Whether what is to run is what ran.
+def check_same(folder: Path, saved: SavedRun, prepared: Prepared) -> None:
+    """Check that the prepared run is the saved one.
 
     Raises:
         ConfigError: one line, when it is not.
     """
-    if kept.run_digest != run_digest(prepared.plan.digest, prepared.job):
+    if saved.run_digest != run_digest(prepared.plan.digest, prepared.job):
         what = f"the system, its algorithm{' or the script' if prepared.job.script else ''} has changed since"
-        raise ConfigError(f"--resume {folder}: {what}; put back what the run was begun with")
+        raise ConfigError(f"--resume {folder}: {what}; restore what the run was begun with")
 
 
 def _locked(folder: Path, flag: str) -> int:
-    """An open, locked file; every fork of this process holds it too."""
+    """Open and lock the lock file; forks of this process hold the lock too."""
     path = folder / LOCK_FILE
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
