@@ -5,7 +5,7 @@ import time
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES, Request
 from launcher.report.explain import explanation
@@ -28,7 +28,13 @@ class InProcess:
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
             SipNode(
-                _seat(rank), plan, request.job, office.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog
+                _seat(rank),
+                plan,
+                request.job,
+                office.end_of(rank),
+                "inproc",
+                self._must_end,
+                keep_oplog=keep_oplog,
             )
             for rank in range(plan.system.n_sips)
         ]
@@ -62,7 +68,7 @@ class InProcess:
 
     def _to_broker(self, sender: int, frame: bytes) -> None:
         for to, answer in self._hub.handle(sender, decode_for_broker(frame), time.monotonic_ns()):
-            self._office.post(BROKER, to, encode(answer))
+            self._office.send(BROKER, to, encode(answer))
 
     def _note(self, message: ToLauncher) -> None:
         if isinstance(message, Sync) and message.last and self._request.explain:
@@ -85,7 +91,7 @@ class InProcess:
         if reason is not None and not self._stopping:
             self._stopping = True
             self.outcome.fail(RunError(reason, None, self._signals.words(reason)))
-            self._office.post(LAUNCHER, BROKER, encode(Stop(reason)))
+            self._office.send(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _must_end(self) -> bool:
         self._answer_question()

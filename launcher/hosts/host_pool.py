@@ -141,7 +141,7 @@ class AgentHosts:
         now_s = time.monotonic()
         found = self._take_all(now_s)
         notices = self._listening.look()
-        self._warnings.tell([*notices, *self._sockets.notices()])
+        self._warnings.write([*notices, *self._sockets.notices()])
         if any(notice.kind == "lost" for notice in notices):
             # Whose connection it was, it does not tell.
             found += self._probe(now_s)

@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from broker.ids import BROKER
-from broker.mail.base import LauncherMail
+from broker.mail.base import LauncherMail, MailOptions
 from broker.mail.kinds import mail_for
 from broker.wire import (
     BadFrame,
@@ -110,7 +110,7 @@ class _Loop:
         finally:
             with contextlib.ExitStack() as at_last:
                 if self._end is not None:
-                    at_last.callback(self._end.close_now)
+                    at_last.callback(self._end.close)
                 at_last.callback(self._fault_injector.close)
                 at_last.callback(self._server.close)
                 self._pool.close(well=self.outcome.finished and self.outcome.error is None)
@@ -138,7 +138,7 @@ class _Loop:
         """A path is known before anybody listens there, a port is not."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
-        self._end = mail_for(endpoint).launcher(endpoint, keys, self._request.silence_s)
+        self._end = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._request.silence_s))
         self._poller.register(self._end.pollable, zmq.POLLIN)
         self._send(StatusRequest())
         self._take(BrokerListens())

@@ -4,11 +4,11 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
+from broker.cpu_affinity import CpuAffinity
 from broker.ids import BROKER, address_of
-from broker.mail.base import Disconnected, Notice, SipMail
+from broker.mail.base import Disconnected, MailOptions, Notice, SipMail
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
-from broker.sync.colocation import CpuAffinity
 from broker.wire import Abort, BadFrame, ConnectionLost, Failed, decode_for_sip, encode
 from sipsim.errors import AhbmError
 from sipsim.node.failure import describe
@@ -39,16 +39,15 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     def peer_lost(rank: int, notice: Notice) -> None:
         mail.send(BROKER, encode(ConnectionLost(rank, notice.endpoint, notice.text)))
 
-    mail = mail_for(spec.broker).sip(
-        address, spec.broker, spec.endpoint, spec.keys, spec.silence_s, spec.join_timeout_s, peer_lost
-    )
+    options = MailOptions(spec.silence_s, spec.join_timeout_s, peer_lost)
+    mail = mail_for(spec.broker).sip(address, spec.broker, spec.endpoint, spec.keys, options)
 
     def abort_has_come() -> bool:
         nonlocal has_come, is_torn
         new = [frame for frame in mail.poll_control() if not client.handle_within_window(frame)]
         frames.extend(new)
         has_come = has_come or any(_is_abort(frame) for frame in new)
-        is_torn = mail.cut_off is not None
+        is_torn = mail.broker_lost is not None
         return is_torn or has_come
 
     try:
@@ -61,7 +60,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     warnings = ConnectionWarnings(f"SIP {spec.rank}")
     try:
         _take_part(client, mail, frames, lambda: is_torn)
-        warnings.tell(mail.notices())
+        warnings.write(mail.notices())
     except Disconnected as lost:
         # Whoever is still there goes on without us, or starts us again: we must not speak any more.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
@@ -76,8 +75,8 @@ def _take_part(client: SyncClient, mail: SipMail, frames: deque[bytes], is_torn:
     """``is_torn``: a window was left in its middle because the broker is lost; no letter can be obeyed after that."""
     client.join()
     while not client.done:
-        if is_torn() and mail.cut_off is not None:
-            raise Disconnected(mail.cut_off)
+        if is_torn() and mail.broker_lost is not None:
+            raise Disconnected(mail.broker_lost)
         if frames:
             client.handle(frames.popleft())
         elif client.lacks_packets:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from random_systems import Automaton, Outcome, System
+from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, split_address
-from broker.mail.base import Envelope, ShuffledInprocMail
+from broker.mail.inproc import Envelope
 from broker.wire import (
     Deadlock,
     Failed,
@@ -93,11 +94,11 @@ class Office(ShuffledInprocMail):
         self.standing: set[int] = set()
         self._twice = twice
 
-    def post(self, sender: int, to: int, frame: bytes) -> None:
+    def send(self, sender: int, to: int, frame: bytes) -> None:
         if to < 0 or to in self.living:
-            super().post(sender, to, frame)
+            super().send(sender, to, frame)
             if sender >= 0 and to >= 0 and self._random.random() < self._twice:
-                super().post(sender, to, frame)
+                super().send(sender, to, frame)
 
     def died(self, address: int) -> None:
         """Nothing reaches it any more; of what it has sent the last may never have left its process."""
@@ -135,7 +136,7 @@ class Box:
 
     def send(self, to: int, frame: bytes) -> None:
         address = to if to == BROKER else int(self._peers[to].removeprefix("at "))
-        self._office.post(self._sender, address, frame)
+        self._office.send(self._sender, address, frame)
 
 
 class Player(SyncClient):
@@ -284,7 +285,7 @@ class FaultyRun:
         if not self._coming:
             return bool(self.office.standing)
         rank, incarnation = self._coming.popleft()
-        self.office.post(LAUNCHER, BROKER, encode(Restart(rank, incarnation)))
+        self.office.send(LAUNCHER, BROKER, encode(Restart(rank, incarnation)))
         self._start(rank)
         return True
 
@@ -317,7 +318,7 @@ class FaultyRun:
     def _forward(self, out: list[tuple[int, Message]]) -> None:
         for to, message in out:
             if to != LAUNCHER:
-                self.office.post(BROKER, to, encode(message))
+                self.office.send(BROKER, to, encode(message))
                 continue
             told = decode_for_launcher(encode(message))
             if isinstance(told, RankFailed):

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from random_systems import Automaton, Outcome, System
+from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, MAX_PS, PROTOCOL
-from broker.mail.base import ShuffledInprocMail
 from broker.wire import (
     Abort,
     Deadlock,
@@ -133,14 +133,14 @@ class SyncClient:
     # Mail.
 
     def send(self, message: Message) -> None:
-        self._office.post(self.rank, BROKER, encode(message))
+        self._office.send(self.rank, BROKER, encode(message))
 
     def mail_name(self, parcel: PacketBatch) -> int:
         """Whose letters keep their order: all of one SIP's."""
         return parcel.src
 
     def _post_parcel(self, dst: int, parcel: PacketBatch) -> None:
-        self._office.post(self.mail_name(parcel), dst, encode(parcel))
+        self._office.send(self.mail_name(parcel), dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -309,9 +309,9 @@ class _Run:
                 raise Caught(f"SIP {told.rank} failed: {told.message}")
             self.told.append(told)
         elif isinstance(message, Grant):
-            self._office.post(BROKER, to, encode(self._chopped(to, message)))
+            self._office.send(BROKER, to, encode(self._chopped(to, message)))
         else:
-            self._office.post(BROKER, to, encode(message))
+            self._office.send(BROKER, to, encode(message))
 
     def _chopped(self, to: int, grant: Grant) -> Grant:
         start_ps, horizon_ps = self.hub.timesync.next_event_bound_ps(to), grant.horizon_ps

@@ -9,8 +9,8 @@ instead of canonical order (these two show with shuffled mail only), a seed that
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
 from sipsim.task import Task

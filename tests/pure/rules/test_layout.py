@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 LAYERS = ("launcher", "sipsim", "broker")
 """Top to bottom: a package imports itself and those to its right."""
-SIPSIM_TAKES = re.compile(r"broker\.(ids|wire|security\.keys|sync\.colocation|mail)(\.|$)")
+SIPSIM_TAKES = re.compile(r"broker\.(ids|wire|security\.keys|cpu_affinity|mail)(\.|$)")
 IMPORTERS = {"importlib.import_module", "import_module", "__import__"}
 BROKER_NEVER = {"simpy", "greenlet", "numpy"}
 
@@ -48,7 +48,7 @@ SEEDED = {"random.Random"} | {
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
 # sockets: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
 MAY_READ_HOST_CLOCK = re.compile(
-    r"(.*/)?(process|client|sip_node|resources|sockets|secure_zmq|inject|packet_log|\w*_mail)\.py"
+    r"(.*/)?(process|client|sip_node|resources|sockets|inject|packet_log|\w*_mail)\.py"
     r"|sipsim/host/.*|launcher/.*"
 )
 

@@ -12,7 +12,7 @@ from test_client import CHANNELS, START, Clock, Dummy
 from test_hub import join, report, running
 
 from broker.ids import BROKER, LAUNCHER, address_of
-from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
+from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher
 from broker.wire import (
     ConnectionLost,
     Failed,
@@ -132,7 +132,7 @@ def test_a_stale_file_keeps_no_broker_from_listening(tmp_path: Path, monkeypatch
         dead.listen()
     assert Path("broker").is_socket()
     broker = ZmqBroker("ipc://broker")
-    launcher = ZmqEnd(LAUNCHER_NAME, "ipc://broker")
+    launcher = ZmqLauncher("ipc://broker")
     try:
         launcher.send(BROKER, b"word")
         assert broker.receive() == (LAUNCHER, b"word")
