@@ -60,11 +60,11 @@ def _keeps_what_was_sent(patch: pytest.MonkeyPatch) -> None:
     real = TimeSync.restart
 
     def restart(self: TimeSync, rank: int) -> list[int]:
-        told = [member.told.get(rank) for member in self._members]
+        told = [member.announced.get(rank) for member in self._members]
         running = real(self, rank)
         for member, count in zip(self._members, told, strict=True):
             if count is not None:
-                member.told[rank] = count
+                member.announced[rank] = count
         return running
 
     patch.setattr(TimeSync, "restart", restart)
@@ -88,7 +88,7 @@ def _need_of_the_old(patch: pytest.MonkeyPatch) -> None:
 
     def restart(self: TimeSync, rank: int) -> list[int]:
         running = real(self, rank)
-        self._members[rank].told.clear()
+        self._members[rank].announced.clear()
         return running
 
     patch.setattr(TimeSync, "restart", restart)

@@ -247,7 +247,7 @@ class ToldByNewestOnly(SipSyncState):
 
     def __init__(self, reaction_ps: int) -> None:
         super().__init__(reaction_ps)
-        self.told = _NewestKey()
+        self.announced = _NewestKey()
 
 
 class FlightToRunningIgnored(SipSyncState):

@@ -111,8 +111,8 @@ def test_a_sip_may_not_speak_for_the_launcher(word: ToBroker) -> None:
     """Planted: whoever sends it is obeyed; a SIP's key could restart or stop others."""
     hub = running()
     failures = [message for to, message in hub.handle(1, word) if to == LAUNCHER]
-    said = f"SIP 1 said {type(word).__name__}, which is for the launcher to say"
-    assert failures == [RankFailed(1, "internal", said, "", 0)]
+    error = f"SIP 1 sent {type(word).__name__}, which only the launcher may send"
+    assert failures == [RankFailed(1, "internal", error, "", 0)]
 
 
 @pytest.mark.parametrize("endpoint", ["", "tcp://elsewhere:1"])
