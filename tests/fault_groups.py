@@ -173,7 +173,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "a program that is not deterministic",
         (
             f"{GROUPS_RUNS}::test_a_program_that_does_something_else_the_second_time",
-            "tests/inproc/sync/test_fault_simulation.py::test_a_program_that_does_something_else_is_named",
+            "tests/inproc/sync/test_fault_simulation.py::test_a_nondeterministic_program_is_named",
         ),
     ),
     17: Group(
