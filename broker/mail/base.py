@@ -54,7 +54,7 @@ class MailOptions(NamedTuple):
     on_peer_lost: Callable[[int, Notice], None] = lambda _rank, _notice: None
 
 
-DEFAULT_OPTIONS = MailOptions()
+DEFAULTS = MailOptions()
 
 
 class Mail(Protocol):
@@ -96,21 +96,14 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def __init__(
-        self,
-        address: Address,
-        broker_endpoint: str,
-        endpoint: str,
-        keys: SipKeys | None = None,
-        options: MailOptions = DEFAULT_OPTIONS,
+        self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
-        """Connect to the broker and listen for peers at ``endpoint``; ``keys`` None where the endpoints are private."""
+        """Connect to the endpoint ``broker`` and listen for peers at ``endpoint``; no ``keys`` if both are private."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        """See :class:`Mail`."""
         self._endpoints = endpoints
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """See :class:`Mail`."""
         self._drop_peer(rank)
         self._endpoints = (*self._endpoints[:rank], endpoint, *self._endpoints[rank + 1 :])
 
@@ -140,7 +133,7 @@ class BrokerMail(MailEnd):
     """The broker's end."""
 
     @abstractmethod
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         """Listen at ``endpoint``."""
 
     @property
@@ -165,7 +158,7 @@ class LauncherMail(MailEnd):
     """The launcher's end: the broker is its only peer, and may start later."""
 
     @abstractmethod
-    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         """Connect to the endpoint ``broker``."""
 
     @property

@@ -42,12 +42,10 @@ class InprocEndpoint:
         self._sender = sender
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        """No-op."""
+        pass
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """Not supported."""
         raise NotImplementedError("SIPs in one process are not restarted")
 
     def send(self, to: Address, frame: bytes) -> None:
-        """See ``Mail``."""
         self._mail.send(self._sender, to, frame)

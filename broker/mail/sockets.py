@@ -22,10 +22,8 @@ from broker.security.zap import DOMAIN, ZapAuthenticator, member_of
 
 LINGER_MS = 5000
 RECONNECT_MS = 5
-RECONNECT_TCP_MS = 100
-RECONNECT_TCP_MOST_MS = 1000
 HANDSHAKE_MS = 5000
-CONNECT_MS = 5000
+_TCP_OPTIONS = {zmq.RECONNECT_IVL: 100, zmq.RECONNECT_IVL_MAX: 1000, zmq.CONNECT_TIMEOUT: 5000}
 HEARTBEAT_MS = 250
 MAX_NOTICES = 1000
 """Older ones are dropped, so that rejected clients cannot fill the memory."""
@@ -140,8 +138,7 @@ class ServerSocket(_Socket):
 
     def look(self) -> list[Notice]:
         """Take the new events; the notices that follow from them."""
-        found = [self._listener.note(event) for event, _ in self.events()]
-        return [notice for notice in found if notice is not None]
+        return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
 
 
 class SocketFactory:
@@ -220,10 +217,8 @@ class SocketFactory:
 
     def notices(self) -> list[Notice]:
         """What was kept since the last call."""
-        found = []
-        while self._notices:
-            found.append(self._notices.popleft())
-        return found
+        # The authenticator's thread may add notices meanwhile.
+        return [self._notices.popleft() for _ in range(len(self._notices))]
 
     def drop(self, client: ClientSocket) -> None:
         """Close one socket and discard its queue."""
@@ -255,16 +250,14 @@ class SocketFactory:
             socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         if not is_tcp(endpoint):
             return
-        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_TCP_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_TCP_MOST_MS)
-        socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        for option, value in _TCP_OPTIONS.items():
+            socket.setsockopt(option, value)
         if "[" in endpoint:
             socket.setsockopt(zmq.IPV6, 1)
         if self._silence_s is not None:
-            silence_ms = int(self._silence_s * 1000)
             socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, silence_ms)
-            socket.setsockopt(zmq.HEARTBEAT_TTL, silence_ms)
+            for option in (zmq.HEARTBEAT_TIMEOUT, zmq.HEARTBEAT_TTL):
+                socket.setsockopt(option, int(self._silence_s * 1000))
 
 
 def _use_key(socket: "zmq.Socket[bytes]", own: KeyPair) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
-from broker.mail.base import DEFAULT_OPTIONS, BrokerMail, LauncherMail, MailOptions, SipMail
+from broker.mail.base import DEFAULTS, BrokerMail, LauncherMail, MailOptions, SipMail
 from broker.security.binding import check_bind
 from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
 
@@ -245,15 +245,10 @@ class UnixSipMail(_End, SipMail):
     """One SIP's end, with a second receiver for peers."""
 
     def __init__(
-        self,
-        address: int,
-        broker_endpoint: str,
-        endpoint: str,
-        keys: SipKeys | None = None,
-        options: MailOptions = DEFAULT_OPTIONS,
+        self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
         check_bind(endpoint, None)
-        broker_path = _path(broker_endpoint)
+        broker_path = _path(broker)
         super().__init__(address, broker_path, _control_path(broker_path, address))
         with contextlib.ExitStack() as undo:
             undo.callback(self._receiver.close)
@@ -310,7 +305,7 @@ class UnixSipMail(_End, SipMail):
 class UnixBroker(_End, BrokerMail):
     """The broker's end."""
 
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         check_bind(endpoint, None)
         super().__init__(BROKER, _path(endpoint), _path(endpoint))
 
@@ -326,7 +321,7 @@ class UnixBroker(_End, BrokerMail):
 class UnixLauncher(_End, LauncherMail):
     """The launcher's end. Frames sent before the broker listens are queued."""
 
-    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         check_bind(broker, None)
         super().__init__(LAUNCHER, _path(broker), _control_path(_path(broker), LAUNCHER))
         self._early: deque[bytes] = deque()

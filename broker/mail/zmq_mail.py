@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import zmq
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, split_address
-from broker.mail.base import DEFAULT_OPTIONS, BrokerMail, Disconnected, LauncherMail, MailOptions, Notice, SipMail
+from broker.mail.base import DEFAULTS, BrokerMail, Disconnected, LauncherMail, MailOptions, Notice, SipMail
 from broker.mail.sockets import REJECTED, ClientSocket, SocketFactory, member_of
 from broker.security.binding import is_tcp
 from broker.security.keys import BrokerKeys, LauncherKeys, MemberKeys, SipKeys
@@ -54,7 +54,7 @@ def _own_id(address: int, monitored: bool) -> bytes:
 class ZmqLauncher(LauncherMail):
     """The launcher's end."""
 
-    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         self._monitored = _is_monitored(keys, broker)
         # No join timeout: the launcher starts the broker.
         self._sockets = SocketFactory(keys, {}, options.silence_s, float("inf"), self._monitored)
@@ -89,23 +89,18 @@ class ZmqSipMail(SipMail):
     """One SIP's end. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
 
     def __init__(
-        self,
-        address: int,
-        broker_endpoint: str,
-        endpoint: str,
-        keys: SipKeys | None = None,
-        options: MailOptions = DEFAULT_OPTIONS,
+        self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
         self._keys = keys
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
-        self._monitored = _is_monitored(keys, broker_endpoint, endpoint)
+        self._monitored = _is_monitored(keys, broker, endpoint)
         self._sockets = SocketFactory(keys, members, options.silence_s, options.join_timeout_s, self._monitored)
         self._on_peer_lost = options.on_peer_lost
         self._peers: dict[int, ClientSocket] = {}
         self._lost_peers: set[int] = set()
         self._server = self._sockets.listen(zmq.PULL, endpoint)
         name = _own_id(address, self._monitored)
-        self._broker = self._sockets.connect(zmq.DEALER, BROKER, broker_endpoint, keys.broker if keys else None, name)
+        self._broker = self._sockets.connect(zmq.DEALER, BROKER, broker, keys.broker if keys else None, name)
         self._poller = zmq.Poller()
         self._poller.register(self._broker.socket, zmq.POLLIN)
         self._poller.register(self._server.socket, zmq.POLLIN)
@@ -231,7 +226,7 @@ class ZmqSipMail(SipMail):
 class ZmqBroker(BrokerMail):
     """The broker's ROUTER."""
 
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         self._has_keys = keys is not None
         members = {key: str(rank) for rank, key in enumerate(keys.sips)} if keys else {}
         if keys:

@@ -137,10 +137,10 @@ class TimeSync:
         Returns the SIPs that run: their grants may count on packets of the old process that the new one cannot make
         before they have run, so grants that wait for packets must be revoked.
         """
-        gone = self._members[rank]
-        self._running -= gone.running
-        self._unreported += gone.reported
-        fresh = self._members[rank] = SipSyncState(gone.reaction_ps)
+        old = self._members[rank]
+        self._running -= old.running
+        self._unreported += old.reported
+        fresh = self._members[rank] = SipSyncState(old.reaction_ps)
         for other, member in enumerate(self._members):
             member.announced.pop(rank, None)
             member.flight.pop(rank, None)
