@@ -214,7 +214,7 @@ def run_ahbm(task: Task, kind: MailKind) -> Cost:
         while not any(isinstance(message, Finished) for message in told) and time.monotonic() < ends_s:
             poller.poll(1 if end.unsent else 100)
             told += map(decode_for_launcher, end.receive_waiting())
-        end.close_now()
+        end.close()
         if not any(isinstance(message, Finished) for message in told):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)

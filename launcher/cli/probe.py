@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.run import options

@@ -4,11 +4,11 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
+from broker.cpu_affinity import CpuAffinity
 from broker.ids import BROKER, address_of
-from broker.mail.base import Disconnected, Notice, SipMail
+from broker.mail.base import Disconnected, MailOptions, Notice, SipMail
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
-from broker.sync.colocation import CpuAffinity
 from broker.wire import Abort, BadFrame, ConnectionLost, Failed, decode_for_sip, encode
 from sipsim.errors import AhbmError
 from sipsim.node.failure import describe
@@ -39,16 +39,15 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     def peer_lost(rank: int, notice: Notice) -> None:
         mail.send(BROKER, encode(ConnectionLost(rank, notice.endpoint, notice.text)))
 
-    mail = mail_for(spec.broker).sip(
-        address, spec.broker, spec.endpoint, spec.keys, spec.silence_s, spec.join_timeout_s, peer_lost
-    )
+    options = MailOptions(spec.silence_s, spec.join_timeout_s, peer_lost)
+    mail = mail_for(spec.broker).sip(address, spec.broker, spec.endpoint, spec.keys, options)
 
     def poll_abort() -> bool:
         nonlocal abort_received, window_aborted
         new = [frame for frame in mail.poll_control() if not client.handle_within_window(frame)]
         frames.extend(new)
         abort_received = abort_received or any(_is_abort(frame) for frame in new)
-        window_aborted = mail.cut_off is not None
+        window_aborted = mail.broker_lost is not None
         return window_aborted or abort_received
 
     try:
@@ -61,7 +60,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     warnings = ConnectionWarnings(f"SIP {spec.rank}")
     try:
         _run_loop(client, mail, frames, lambda: window_aborted)
-        warnings.tell(mail.notices())
+        warnings.write(mail.notices())
     except Disconnected as lost:
         # This SIP may have been replaced already: it must send nothing more.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
@@ -76,8 +75,8 @@ def _run_loop(client: SyncClient, mail: SipMail, frames: deque[bytes], window_ab
     """``window_aborted``: the broker was lost within a window; no message can be handled after that."""
     client.join()
     while not client.done:
-        if window_aborted() and mail.cut_off is not None:
-            raise Disconnected(mail.cut_off)
+        if window_aborted() and mail.broker_lost is not None:
+            raise Disconnected(mail.broker_lost)
         if frames:
             client.handle(frames.popleft())
         elif client.lacks_packets:

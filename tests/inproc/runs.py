@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.errors import ConfigError
 from sipsim.host.script import ScriptNamespace
 

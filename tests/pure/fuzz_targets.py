@@ -159,7 +159,7 @@ def _take_agent(data: bytes) -> None:
         elif isinstance(message, Order):
             assert isinstance(message.fields[0], str)
     if not found:
-        raise BadMessage("nobody takes it")
+        raise BadMessage("neither side accepts it")
 
 
 def _take_log(data: bytes) -> None:
@@ -314,8 +314,8 @@ def targets() -> dict[str, Target]:
     """All of them, by name."""
     frames = tuple(map(wire.encode, MESSAGES))
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
-    looks = ["looked", {"sip-0": ["R", 5]}]
-    agents = [["beat"], ["left", "x"], ["log", "sip-0", b"line"], looks, ["finish", 1.5], ["order", '["killall"]']]
+    looks = ["process_states", {"sip-0": ["R", 5]}]
+    agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], looks, ["finish", 1.5], ["order", '["killall"]']]
     agents.append(["news", '["started", "sip-0", 0, 5]'])
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),

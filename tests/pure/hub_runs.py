@@ -11,18 +11,18 @@ RING = [Channel(rank, (rank + 1) % SIZE, 10, f"c{rank}") for rank in range(SIZE)
 
 
 class Hub(hub_module.Hub):
-    """The hub, with its last words on synchronisation put aside: they come with every ending, before all else."""
+    """The hub, with the last ``Sync`` of a run collected apart: it precedes every ending."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.last_words: list[Sync] = []
+        self.last_syncs: list[Sync] = []
 
     def handle(self, *args: object) -> Out:
         out = super().handle(*args)  # type: ignore[arg-type]
-        said = [(to, message) for to, message in out if isinstance(message, Sync) and message.last]
-        assert all(to == LAUNCHER for to, _ in said)
-        self.last_words += [message for _, message in said]
-        return [entry for entry in out if entry not in said]
+        last = [(to, message) for to, message in out if isinstance(message, Sync) and message.last]
+        assert all(to == LAUNCHER for to, _ in last)
+        self.last_syncs += [message for _, message in last]
+        return [entry for entry in out if entry not in last]
 
 
 def join(rank: int, digest: str = "plan") -> Join:

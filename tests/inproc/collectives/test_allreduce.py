@@ -6,8 +6,8 @@ The sums are checked here, with whole numbers, besides the job's own check.
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
 from sipsim.task import Task

@@ -7,8 +7,8 @@ slot by slot, so that the number of elements says how often a ring is filled. Th
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.errors import ConfigError
 
 HEAD = """

@@ -211,7 +211,7 @@ from launcher.cli import launch as cli
 from launcher.processes import fork_server as server
 
 gone = []
-really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, server.Server.news
+really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.Server.news
 
 def receive(self):
     return really_receive(self) if len(gone) == 4 else iter(())
@@ -221,7 +221,7 @@ def news(self):
     gone.extend(event for event in found if isinstance(event, server.Ended))
     return found
 
-zmq_mail.ZmqEnd.receive_waiting, server.Server.news = receive, news
+zmq_mail.ZmqLauncher.receive_waiting, server.Server.news = receive, news
 sys.exit(cli.main(sys.argv[1:]))
 """
 

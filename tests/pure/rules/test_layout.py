@@ -44,7 +44,7 @@ SEEDED = {"random.Random"} | {
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
 # sockets: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
 MAY_READ_HOST_CLOCK = re.compile(
-    r"(.*/)?(process|client|sip_node|resources|sockets|secure_zmq|inject|packet_log|\w*_mail)\.py"
+    r"(.*/)?(process|client|sip_node|resources|sockets|inject|packet_log|\w*_mail)\.py"
     r"|sipsim/host/.*|launcher/.*"
 )
 

@@ -8,7 +8,7 @@ from dummy_sip import CHANNELS, START, Clock, Dummy
 from hub_runs import join, report, running
 
 from broker.ids import BROKER, LAUNCHER, address_of
-from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
+from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher
 from broker.wire import (
     ConnectionLost,
     Failed,
@@ -106,8 +106,8 @@ def test_a_stale_incarnation_is_refused() -> None:
 def test_a_launcher_message_from_a_sip_is_refused(message: ToBroker) -> None:
     hub = running()
     failures = [sent for to, sent in hub.handle(1, message) if to == LAUNCHER]
-    said = f"SIP 1 said {type(message).__name__}, which is for the launcher to say"
-    assert failures == [RankFailed(1, "internal", said, "", 0)]
+    error = f"SIP 1 sent {type(message).__name__}, which only the launcher may send"
+    assert failures == [RankFailed(1, "internal", error, "", 0)]
 
 
 @pytest.mark.parametrize("endpoint", ["", "tcp://elsewhere:1"])
@@ -127,7 +127,7 @@ def test_a_broker_replaces_a_stale_socket_file(tmp_path: Path, monkeypatch: pyte
         dead.listen()
     assert Path("broker").is_socket()
     broker = ZmqBroker("ipc://broker")
-    launcher = ZmqEnd(LAUNCHER_NAME, "ipc://broker")
+    launcher = ZmqLauncher("ipc://broker")
     try:
         launcher.send(BROKER, b"word")
         assert broker.receive() == (LAUNCHER, b"word")
