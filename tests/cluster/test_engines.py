@@ -42,7 +42,7 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 
 
 @pytest.mark.cluster("hosts")
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("kind", [KINDS[0], pytest.param("slurm", marks=[*KINDS[1].marks, pytest.mark.slow])])
 def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[str], None]):
     """Sixteen a host. How long they take to start, from the command to the first grant, is told and no test."""
     with CLUSTERS[kind](hosts) as env:
