@@ -1,9 +1,4 @@
-"""The kit itself: hosts are apart, faults are faults, each launcher reaches each host, nothing is left.
-
-Every test was seen to fail: with a hosts file that is not mounted, cables that are neither cut nor healed, filters
-that accept, drop both ways or stay, signals for nsenter, programs that outlive it, hosts without an end, an ssh that
-believes every host, an agent that runs things where it is.
-"""
+"""The kit itself: hosts are apart, faults are faults, each launcher reaches each host, nothing is left."""
 
 import os
 import select
@@ -126,7 +121,6 @@ def test_processes_of_a_host_are_known_and_end_with_it(hosts: Hosts):
 
 
 def test_a_signal_reaches_the_program(hosts: Hosts):
-    """Planted: the signal is nsenter's."""
     trap = "trap 'exit 7' TERM; echo on; while :; do sleep 1000 & wait; done"
     program = hosts[0].run(["bash", "-c", trap], stdout=subprocess.PIPE, text=True)
     program.stdout.readline()
@@ -147,7 +141,6 @@ with namespace_hosts(2) as hosts:
 
 
 def test_nothing_is_left_of_a_session_that_is_killed():
-    """Planted: ``unshare`` without ``--kill-child`` and first processes that wait for a signal."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     session = subprocess.Popen(
         [sys.executable, "-c", SESSION],
@@ -187,7 +180,7 @@ def test_each_launcher_reaches_each_host(kind: str, hosts: Hosts):
 
 @pytest.mark.cluster("ssh")
 def test_ssh_knows_hosts_and_asks_nothing(hosts: Hosts):
-    """A key that changed is refused, a name that nobody has is an error, and neither waits for an answer."""
+    """A changed key is refused, an unknown name is an error, and neither prompts."""
     with CLUSTERS["ssh"](hosts, WHO="ssh") as env:
         ssh = {**os.environ, **env}
         assert hosts.head.output([env["AHBM_SSH"], "h2", "echo $WHO"], env=ssh) == "ssh\n"

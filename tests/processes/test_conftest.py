@@ -1,4 +1,4 @@
-"""The house-keeping of ``tests/conftest.py``: each kind of leak, planted in a session of its own, is seen."""
+"""The checks of ``tests/conftest.py`` find each kind of leak, made in a session of its own."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def session(folder: Path, body: str, *args: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_each_leak_is_told_and_blamed_on_its_own_test(tmp_path):
+def test_each_leak_is_reported_for_its_own_test(tmp_path):
     done = session(
         tmp_path,
         """

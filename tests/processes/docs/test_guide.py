@@ -1,9 +1,6 @@
-"""The author's guide is true: its files are written, its commands run there, and what they say is what it shows.
+"""The author's guide is true: its files are written, its commands run, and their output is what it shows.
 
-``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes what it says into the guide.
-
-Seen to fail: a digit changed in a table, a digest, a pointer of a report; a file that is not written, one that is not
-continued; a command whose output is left out; the test of words with one word less in the guide.
+``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes the output into the guide.
 """
 
 import os
@@ -159,7 +156,7 @@ def test_what_comes_out_is_what_the_guide_shows(played: dict[str, list[Played]],
             assert masked(output) == masked(each.output), f"$ {each.command}"
 
 
-def test_it_names_every_word_knob_and_table() -> None:
+def test_it_names_every_function_setting_and_table() -> None:
     from sipsim.ccl.tables.base import TABLES
     from sipsim.config.model import IpcqKnobs
     from sipsim.tl.words import NOT_WORDS, TL

@@ -199,7 +199,7 @@ class TestStriking:
         assert engine.run_before == Engine.run_before.__get__(engine)
 
 
-class TestGoingOn:
+class TestResuming:
     def test_every_sip_starts_once_more(self) -> None:
         plan = FaultPlan.of(["kill:1@1us", "kill:1@1us#1", "stop:0@2us#2", "broker@1us", "launcher@1s", "cut:a@1s"])
         assert plan.resumed(0).texts() == plan.texts()
