@@ -36,7 +36,7 @@ class FaultHook:
         """Everything before ``now_ps`` has been simulated: let happen what is due. ``JOIN_PS``: nothing has been."""
         while self._pending and self._pending[0].at_ps <= now_ps:
             fault = self._pending.pop(0)
-            print(f"fault {fault} strikes", file=sys.stderr, flush=True)
+            print(f"fault {fault} is injected", file=sys.stderr, flush=True)
             if fault.kind == "mute":
                 self.mute = True
             elif fault.kind == "slow":

@@ -174,7 +174,7 @@ class TestFaults:
         assert (error(done)["kind"], error(done)["rank"]) == (kind, 2)
         assert says in error(done)["message"]
         assert error(done)["time_ps"] < 10**6
-        assert error(done)["last_lines"] == [f"fault {fault} strikes"]
+        assert error(done)["last_lines"] == [f"fault {fault} is injected"]
 
     @pytest.mark.parametrize("fault", ["kill:2@1us", "exit:1@join:1", "hang:0@2us", "mute:3@500ns", "slow:1@0:x4"])
     def test_none_moves_the_digest(self, tmp_path: Path, fault: str, digest: str) -> None:
