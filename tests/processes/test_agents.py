@@ -208,7 +208,7 @@ def test_an_agent_that_does_not_come_is_missed(tmp_path, ssh):
     done = launched(*SMALL, *HOSTS, *flags, **ssh("[ $host = b ] && exec sleep 60"))
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_joined")
     assert told(done)[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
-    assert "  rank 2: the agent of b has not come" in told(done)
+    assert "  rank 2: the agent of b has not reported" in told(done)
 
 
 def test_no_ssh_at_all():
@@ -265,7 +265,7 @@ def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
     """Nothing listens at the launcher's address, and it would retry for long."""
     done = agent("--stdin", stdin=BOOT.text() + "\n", temp=tmp_path, AHBM_NODE_RANK="0")
     assert done.returncode == 4
-    assert done.stderr.startswith("ahbm-agent: the standard input, on which the launcher holds on to this agent, has")
+    assert done.stderr.startswith("ahbm-agent: the standard input, which the launcher keeps open, has")
     assert json.loads(BOOT.text())["launcher"] == "tcp://127.0.0.1:1"
 
 

@@ -113,7 +113,7 @@ def test_a_stall_and_its_end_are_reported(mail: str, tmp_path: Path) -> None:
         named = launch.line(lambda line: "SIP 1" in line)
         assert re.search(r"SIP 1 has been starting for .* \(pid \d+\) sleeps", named)
         (tmp_path / "gate").write_text("go")
-        launch.line(lambda line: "goes on after" in line)
+        launch.line(lambda line: "moves again after" in line)
         done = launch.end()
     assert done.exit_code == 0
     assert done.stderr.count("stalled") == 1

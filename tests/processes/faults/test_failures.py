@@ -240,14 +240,14 @@ def document_ranks(done: Done) -> list[int]:
     return [each["rank"] for each in done.document["ranks"]]
 
 
-LATE_WORDS = """
+LATE_MESSAGES = """
 import sys
 from broker.mail import zmq_mail
 from launcher.cli import launch as cli
 from launcher.processes import fork_server as server
 
 gone = []
-really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, server.Server.news
+really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, server.ForkServer.news
 
 def receive(self):
     return really_receive(self) if len(gone) == 4 else iter(())
@@ -257,7 +257,7 @@ def news(self):
     gone.extend(event for event in found if isinstance(event, server.Ended))
     return found
 
-zmq_mail.ZmqEnd.receive_waiting, server.Server.news = receive, news
+zmq_mail.ZmqEnd.receive_waiting, server.ForkServer.news = receive, news
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -266,7 +266,7 @@ def test_messages_may_arrive_after_the_last_process_has_exited():
     """The launcher reads its mail only after every process has exited."""
     with temporary_folder() as temp:
         done = subprocess.run(
-            [sys.executable, "-c", LATE_WORDS, *RING],
+            [sys.executable, "-c", LATE_MESSAGES, *RING],
             env=environment(temp),
             capture_output=True,
             text=True,
