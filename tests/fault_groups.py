@@ -44,8 +44,8 @@ FAULT_GROUPS: dict[int, Group] = {
             f"{FAILURES}::TestAKilledProcess::test_the_broker",
             f"{FAILURES}::TestAKilledProcess::test_the_server",
             f"{FAILURES}::TestAKilledProcess::test_the_launcher",
-            f"{REPORTS}::TestGoingOn::test_after_the_launchers_own",
-            f"{AGENTS}::test_whoever_is_killed_nothing_is_left",
+            f"{REPORTS}::TestResuming::test_after_the_launchers_own",
+            f"{AGENTS}::test_nothing_is_left_after_a_kill",
         ),
     ),
     3: Group(
@@ -106,7 +106,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "two launchers at once, with one config, one run folder",
         (
             f"{LAUNCH}::test_two_launches_at_once_do_not_know_each_other",
-            f"{REPORTS}::TestGoingOn::test_not_while_it_runs",
+            f"{REPORTS}::TestResuming::test_not_while_it_runs",
             f"{SECURE_MAIL}::test_a_second_launcher_is_refused",
         ),
     ),
@@ -131,11 +131,11 @@ FAULT_GROUPS: dict[int, Group] = {
     12: Group(
         "a rank without a key, with a wrong one, another's; twice; none of the run's; RANK=abc; names that disagree",
         (
-            f"{GROUPS_RUNS}::test_strangers_are_told_and_the_run_goes_on_without_them",
+            f"{GROUPS_RUNS}::test_foreign_connections_are_reported_and_the_run_succeeds",
             "tests/processes/test_by_hand.py::test_a_ticket_is_for_one_process",
             f"{GROUPS_RUNS}::test_a_ticket_of_a_run_that_is_over",
-            f"{GROUPS_RUNS}::test_what_other_launchers_left_in_the_environment_is_nothing_to_us",
-            f"{AGENTS}::test_an_agent_that_does_not_know_who_it_is",
+            f"{GROUPS_RUNS}::test_variables_of_other_launchers_are_ignored",
+            f"{AGENTS}::test_an_agent_without_a_node_rank",
             "tests/pure/run/test_environment.py::test_what_is_no_node_rank_is_one_line",
             "tests/pure/broker/test_membership.py::test_refusals",
         ),
@@ -164,8 +164,8 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{GROUPS_RUNS}::test_a_rank_with_another_model_is_refused_by_name",
             "tests/pure/broker/test_membership.py::test_refusals",
-            "tests/pure/run/test_ticket.py::test_another_version_is_told",
-            "tests/pure/run/test_environment.py::test_another_version_is_told",
+            "tests/pure/run/test_ticket.py::test_another_version_is_refused",
+            "tests/pure/run/test_environment.py::test_another_version_is_refused",
             "tests/pure/supervise/test_agent_registry.py::test_rejected_agents",
         ),
     ),
@@ -196,10 +196,10 @@ FAULT_GROUPS: dict[int, Group] = {
         "SIGINT once and twice, SIGTERM, SIGHUP, a terminal that is closed",
         (
             f"{FAILURES}::TestAStop::test_a_signal",
-            f"{FAILURES}::TestAStop::test_a_signal_to_everybody",
+            f"{FAILURES}::TestAStop::test_a_signal_to_the_whole_group",
             f"{FAILURES}::TestAStop::test_a_second_ctrl_c_does_not_wait",
-            f"{GROUPS_HERE}::TestNobodyReads::test_a_terminal_that_is_closed",
-            f"{GROUPS_HERE}::TestNobodyReads::test_a_reader_of_failures_who_has_left",
+            f"{GROUPS_HERE}::TestClosedOutput::test_a_terminal_that_is_closed",
+            f"{GROUPS_HERE}::TestClosedOutput::test_standard_error_that_is_closed",
         ),
     ),
     20: Group(
@@ -207,7 +207,7 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{GROUPS_HERE}::TestOpenFiles::test_few_are_enough_for_few",
             f"{GROUPS_HERE}::TestOpenFiles::test_too_few_for_many",
-            f"{GROUPS_RUNS}::test_another_host_that_lets_have_few_files",
+            f"{GROUPS_RUNS}::test_another_host_with_few_open_files",
             f"{GROUPS_HERE}::TestProcesses::test_too_few",
             f"{GROUPS_HERE}::TestProcesses::test_just_enough",
             "tests/processes/test_server.py::test_a_process_that_cannot_be_started_is_news",

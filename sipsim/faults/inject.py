@@ -36,7 +36,7 @@ class FaultHook:
         """Execute the faults due at ``now_ps``, once all events before it have run. ``JOIN_PS``: before joining."""
         while self._pending and self._pending[0].at_ps <= now_ps:
             fault = self._pending.pop(0)
-            print(f"fault {fault} strikes", file=sys.stderr, flush=True)
+            print(f"fault {fault} is injected", file=sys.stderr, flush=True)
             if fault.kind == "mute":
                 self.mute = True
             elif fault.kind == "slow":

@@ -1,6 +1,6 @@
-"""The fourth ring needs root, namespaces and a site's programs: who lacks one is skipped, and the last line tells.
+"""The fourth ring needs root, namespaces and cluster programs: tests without them are skipped, the last line says why.
 
-A test says what it needs by its marker: ``cluster("hosts")``, ``cluster("slurm")``, ... Hosts are always needed.
+A test names its needs by its marker: ``cluster("hosts")``, ``cluster("slurm")``, ... Hosts are always needed.
 """
 
 import sys
@@ -32,7 +32,7 @@ def kinds(item: pytest.Item) -> list[str]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip who cannot run here."""
+    """Skip tests that cannot run here."""
     for kind in kinds(item):
         if why := _why_not(kind):
             pytest.skip(f"no cluster of kind {kind!r}: {why}")
@@ -63,7 +63,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 def tell() -> Callable[[str], None]:
-    """Takes a line for the end of the session."""
+    """Adds a line to the end of the session."""
     return _MEASURED.append
 
 

@@ -51,7 +51,7 @@ def tool(name: str) -> str | None:
 
 
 def why_no_hosts() -> str:
-    """Why hosts cannot be made on this machine; empty when they can."""
+    """Why hosts cannot be made on this machine; empty if they can."""
     if os.geteuid() != 0:
         return "not root, which network namespaces need"
     if lacking := [name for name in TOOLS if not tool(name)]:
@@ -164,7 +164,7 @@ class Host:
         return self.processes()
 
     def switch_off(self) -> None:
-        """End the host and all that runs on it, without a word to anybody if its cable was cut before."""
+        """End the host and all its processes, without closing connections if its cable was cut before."""
         with contextlib.suppress(BrokenPipeError):
             self._first.stdin.close()
         for process in self._started:
@@ -195,7 +195,7 @@ class Hosts(list[Host]):
         return ",".join(host.name for host in self)
 
     def cutter(self) -> Path:
-        """A program that does :func:`cut` to the host it is told, for those who do not know this module."""
+        """A program that does :func:`cut` to a host."""
         lines = [f"{host.name}) exec nsenter -t {host.cable[1]} -n ip link set {host.cable[0]} down;;" for host in self]
         path = self.folder / "cut-host"
         path.write_text("\n".join(["#!/bin/sh", 'case "$1" in', *lines, "esac", "exit 1", ""]))
@@ -278,7 +278,7 @@ def cut(host: Host) -> None:
 
 
 def cut_for(host: Host, seconds: float) -> None:
-    """Somewhere beyond the switch, for so long: nothing passes, and its card does not notice.
+    """Cut it off beyond the switch for some time: nothing passes, and its card does not notice.
 
     With its cable out (:func:`cut`) a host also forgets its neighbours' addresses, and asks for each of them once
     a second only: TCP there is silent for up to 0.8 s longer than the cut (measured).

@@ -1,8 +1,8 @@
-"""What a site has on its machines to start programs with: sshd, Slurm, Open MPI, MPICH, on namespace hosts.
+"""Cluster programs on namespace hosts: sshd, Slurm, Open MPI, MPICH.
 
-Each yields the environment for programs on ``head`` that are to use it. Keys, settings and logs are in the hosts'
-folder, ports are the usual ones: every host has a network of its own. None of it is how a site should do it:
-Slurm and the agent of MPI believe whoever asks.
+Each yields the environment for programs on ``head`` that use it. Keys, settings and logs are in the hosts' folder,
+ports are the usual ones: every host has a network of its own. No example for real clusters: Slurm and the agent of
+MPI accept every client.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def why_no(kind: str) -> str:
 
 
 def login_environment() -> dict[str, str]:
-    """What a program gets that somebody logs in to start: of the caller's only what belongs to the test session."""
+    """The environment of a login: of the caller's only what belongs to the test session."""
     kept = ("AHBM_TEST_SESSION", "AHBM_CHECK_INVARIANTS", "TMPDIR", "PYTHONPATH")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
     return {"PATH": PATH, "HOME": os.environ.get("HOME", "/root"), **passed}
@@ -83,7 +83,7 @@ Host *
 
 @contextlib.contextmanager
 def sshd_on(hosts: Hosts, **remote_environment: str) -> Iterator[dict[str, str]]:
-    """An sshd on each host; who logs in has ``remote_environment`` besides the usual.
+    """An sshd on each host; a login gets ``remote_environment`` as well.
 
     The environment has AHBM_SSH, an ``ssh`` that knows the hosts and has the key, also first on PATH.
     """
@@ -195,7 +195,7 @@ esac
 
 
 def _agent(hosts: Hosts, folder: Path) -> Path:
-    """In place of ssh, for whoever runs on ``head``: one shell on the host, in the environment of a login."""
+    """In place of ssh on ``head``: a shell on the host, in the environment of a login."""
     login = " ".join(f"{name}='{value}'" for name, value in login_environment().items())
     entry = {host: " ".join(f"'{word}'" for word in host.argv("env", "-i")) for host in hosts}
     cases = [f'{host.name}|{host.address}) exec {words} {login} sh -c "$*";;' for host, words in entry.items()]
@@ -215,7 +215,7 @@ def _mpi_on(hosts: Hosts, kind: str, **settings: str) -> Iterator[dict[str, str]
 
 @contextlib.contextmanager
 def openmpi_on(hosts: Hosts) -> Iterator[dict[str, str]]:
-    """``mpiexec`` is Open MPI's and reaches the hosts. As at a site, root and more ranks than cores are refused."""
+    """``mpiexec`` is Open MPI's and reaches the hosts. Root and more ranks than cores are refused, as by default."""
     network = f"{hosts.network}.0/24"
     with _mpi_on(hosts, "openmpi", OMPI_MCA_plm_rsh_agent="{agent}", OMPI_MCA_oob_tcp_if_include=network) as env:
         yield env

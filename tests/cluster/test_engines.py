@@ -1,4 +1,4 @@
-"""The same digest wherever SIPs run and whoever starts them: ssh, Slurm, Open MPI, MPICH, on four hosts."""
+"""The same digest with ssh, Slurm, Open MPI and MPICH, on four hosts."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_the_digest_on_one_machine(engine: str):
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
-    """A SIP on each host, and the user is told where."""
+    """A SIP on each host, as the result reports."""
     with CLUSTERS[kind](hosts) as env:
         done = launched_on(hosts, env, *FLAGS[kind], *DEFAULT)
         assert done.digest == DIGEST
@@ -44,7 +44,7 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", [KINDS[0], pytest.param("slurm", marks=[*KINDS[1].marks, pytest.mark.slow])])
 def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[str], None]):
-    """Sixteen a host. How long they take to start, from the command to the first grant, is told and no test."""
+    """Sixteen a host. The time from the command to the first grant is printed, not tested."""
     with CLUSTERS[kind](hosts) as env:
         done = launched_on(hosts, env, *FLAGS[kind], *LARGE)
         assert done.digest == DIGEST_LARGE
@@ -55,7 +55,7 @@ def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", KINDS[:1])
 def test_hosts_that_know_themselves_by_a_loopback_address(kind: str):
-    """As Debian installs them: everybody else must get an address that leads there."""
+    """As Debian installs them; the other hosts must get a reachable address."""
     with namespace_hosts(4, own_name="127.0.1.1") as hosts, CLUSTERS[kind](hosts) as env:
         assert hosts[0].output(["getent", "hosts", "h1"]).split()[0] == "127.0.1.1"
         assert launched_on(hosts, env, *FLAGS[kind], *DEFAULT).digest == DIGEST
@@ -89,10 +89,7 @@ def test_by_hand_on_four_hosts(hosts: Hosts):
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", [pytest.param("slurm", marks=pytest.mark.cluster("slurm"))])
 def test_in_an_allocation(kind: str, hosts: Hosts):
-    """As in the README: the nodes are those of the allocation, and nobody names them or the engine.
-
-    Planted: the names under which people see nodes told to srun, which knows no ``node 0``.
-    """
+    """As in the README: the nodes are those of the allocation, without --hosts and --engine."""
     with CLUSTERS[kind](hosts) as env:
         command = ["salloc", "-N", 4, sys.executable, "-m", "launcher", "--engine", "auto", *DEFAULT]
         around = {**os.environ, **env, "PYTHONPATH": str(CHECKOUT)}

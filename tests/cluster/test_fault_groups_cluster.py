@@ -1,8 +1,4 @@
-"""Networks that are slow to fail and sites that are set up wrong: the same digest, or one line that says what is wrong.
-
-Seen to fail with these bugs planted: silence that is never death (the cut), an ssh that may ask (``BatchMode`` left
-out: the words are other ones), IPv6 addresses without brackets.
-"""
+"""Slow or broken networks and wrongly configured clusters: the same digest, or one line with the mistake."""
 
 import os
 import subprocess
@@ -36,7 +32,7 @@ def reached(hosts: Hosts) -> Iterator[dict[str, str]]:
 @pytest.mark.cluster("ssh")
 class TestLinks:
     def test_one_that_is_down_for_longer_than_the_heartbeats_wait(self, hosts: Hosts, reached: dict[str, str]):
-        """Without a budget that is the end, though it comes back: what it simulated cannot be believed to be there."""
+        """Without a budget it ends the run, even if it comes back."""
         script = rounds_script(hosts.folder)
         with launching(hosts, reached, *FLAGS["ssh"], *DEFAULT, script) as launch:
             launch.round(UNDER_WAY)
@@ -74,7 +70,7 @@ class TestSsh:
         assert_no_agent(hosts, reached, "Host key verification failed.")
 
     def test_a_host_that_asks_for_a_password(self, hosts: Hosts, reached: dict[str, str]):
-        """Nobody is there to type it, and nobody waits."""
+        """The launcher neither prompts nor waits."""
         folder = hosts.folder / "ssh"
         options = ["PasswordAuthentication=yes", "KbdInteractiveAuthentication=no", "PubkeyAuthentication=no"]
         words = [word for option in (*options, "PermitRootLogin=yes") for word in ("-o", option)]
@@ -97,7 +93,7 @@ ON_A_TERMINAL = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
 
 
 def on_a_terminal(hosts: Hosts, env: dict[str, str], *argv: object) -> str:
-    """What ``ahbm-launch`` says where ssh finds somebody to ask; it must fail."""
+    """What ``ahbm-launch`` prints on a terminal, where ssh could prompt; it must fail."""
     words = [sys.executable, "-c", ON_A_TERMINAL, sys.executable, "-m", "launcher", "--hosts", hosts.names, *argv]
     process = hosts.head.run(
         words,
@@ -116,7 +112,7 @@ def on_a_terminal(hosts: Hosts, env: dict[str, str], *argv: object) -> str:
 
 
 def assert_no_agent(hosts: Hosts, env: dict[str, str], words: str) -> None:
-    """Before anybody simulates anything, in ssh's words."""
+    """Before anything is simulated, with ssh's message."""
     done = launched_on(hosts, env, *FLAGS["ssh"], *DEFAULT)
     assert (done.exit_code, done.error["kind"]) == (4, "agent_failed"), done.stderr
     first = done.stderr.splitlines()[0]

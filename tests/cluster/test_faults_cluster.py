@@ -1,7 +1,7 @@
-"""Hosts that are cut off, deaf or switched off, lost packets, dead agents: the same digest, or a name in time.
+"""Hosts that are cut off or switched off, lost packets, killed agents: the same digest, or a named cause in time.
 
-The oracle: any schedule of faults ends in the same digest, or in an exit code that is not zero with the cause by
-name within its time limit; never in a third thing. Rank 2 runs on h3, which is the one that things happen to.
+The oracle: any schedule of faults ends in the same digest, or in an exit code other than zero with the cause by
+name within its time limit. Rank 2 runs on h3, on which the faults are injected.
 """
 
 import os
@@ -69,13 +69,13 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def switch_off(host: Host) -> None:
-    """Without a word to anybody."""
+    """Without closing connections."""
     cut(host)
     host.switch_off()
 
 
 def kill_agent(host: Host) -> None:
-    """Only the agent; what it started must go with it."""
+    """Only the agent; its processes must end with it."""
     agents = [pid for pid, words in host.processes().items() if "agent" in words and "sshd" not in words]
     assert agents, f"no agent among {host.processes()}"
     for pid in agents:
@@ -122,14 +122,14 @@ def test_with_restarts_the_digest_is_the_same(what: str, site: Site, digest: str
 
 
 def left(site: Site, what: str) -> None:
-    """A host that cannot be told ends what it runs by itself."""
+    """A host that cannot be reached ends its processes by itself."""
     if what == "off":
         site.hosts.remove(site.victim)
     nothing_left(site.hosts, FENCED_WITHIN_S)
 
 
 def test_a_host_that_comes_back_is_too_late(site: Site, digest: str):
-    """Its processes are the old incarnation: not heard any more, and gone soon."""
+    """Its processes are the old incarnation: their messages are dropped, and they exit soon."""
     with site.launching("--max-restarts", 3) as launch:
         launch.round(UNDER_WAY)
         cut_for(site.victim, LATE_S)
@@ -162,7 +162,7 @@ def test_a_short_cut_is_survived(site: Site, digest: str):
 def test_lost_packets_are_survived(site: Site):
     """Each loss that TCP does not see at once costs it 0.2 s, so a short run: the default one.
 
-    What is lost three times in a row comes after more than a second, hence the patience that the README names.
+    A packet that is lost three times in a row arrives after more than a second, hence the longer heartbeat timeout.
     """
     everywhere = [site.hosts.head, *site.hosts]
     for host in everywhere:

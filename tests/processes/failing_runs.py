@@ -10,7 +10,7 @@ RING = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2
 
 
 class Standing:
-    """A run whose ranks all stand in their scripts after a first collective, and the pids of its processes."""
+    """A run whose ranks all block in their scripts after a first collective, and the pids of its processes."""
 
     def __init__(self, launch: Launch) -> None:
         said = launch.words("stands", 3)
@@ -22,7 +22,7 @@ class Standing:
 
 
 def kill_standing(folder: Path, who: str, signum: int = signal.SIGKILL, *flags: str) -> Done:
-    """Kill one process of a run that stands; ``who`` is ``sip-1``, ``broker``, ``server`` or ``launcher``."""
+    """Kill one process of a blocked run; ``who`` is ``sip-1``, ``broker``, ``server`` or ``launcher``."""
     path = script(folder, f"{STAND}\n{ALL_REDUCE}")
     with launching(*RING, "--json", folder / "out.json", *flags, path) as launch:
         run = Standing(launch)
@@ -35,11 +35,11 @@ def kill_standing(folder: Path, who: str, signum: int = signal.SIGKILL, *flags: 
 
 
 def assert_partial(done: Done, status: str, kind: str) -> None:
-    """The result file says that it is partial and why."""
+    """The result file is marked partial, with the reason."""
     assert (done.document["status"], done.document["error"]["kind"], done.document["digest"]) == (status, kind, None)
     assert done.document["schema"] == 1
 
 
 def last_lines(done: Done) -> list[str]:
-    """What the launcher itself says."""
+    """The launcher's own lines."""
     return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]

@@ -1,7 +1,7 @@
-"""``ahbm-launch`` as a process of its own, and what it must leave as it was: its temporary folder, its descendants.
+"""``ahbm-launch`` as a process of its own, and what it must clean up: its temporary folder, its descendants.
 
 Every launch has a temporary folder of its own. Nothing here waits by the clock: a script's line is read from a
-pipe, an end is waited for on a pidfd.
+pipe, an exit is waited for on a pidfd.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ collective at the same time, and one that stands in the middle of a window may k
 
 
 class Done(NamedTuple):
-    """A launch that is over. ``made_files``: whether anything was ever made in its temporary folder."""
+    """A finished launch. ``made_files``: whether anything was ever made in its temporary folder."""
 
     exit_code: int
     stdout: str
@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The digest that stands at the end of the table."""
+        """The digest at the end of the table."""
         return next(line.split()[-1] for line in self.stdout.splitlines() if line.startswith("# digest"))
 
 
@@ -63,7 +63,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 class Launch:
-    """A launch that is on its way. Use :func:`launching`."""
+    """A running launch. Use :func:`launching`."""
 
     def __init__(self, argv: tuple[object, ...], temp: Path, cwd: Path | None, env: dict[str, str]) -> None:
         words = [str(word) for word in argv]
@@ -87,7 +87,7 @@ class Launch:
         return self.process.pid
 
     def line(self, wanted: Callable[[str], bool]) -> str:
-        """Read standard error until a line is as wanted; blocks."""
+        """Read standard error until a line is wanted; blocks."""
         for line in self.process.stderr:
             self._err.append(line)
             if wanted(line):
@@ -120,7 +120,7 @@ class Launch:
         return Done(self.process.returncode, stdout, "".join(self._err) + stderr, document, made, left)
 
     def close(self) -> None:
-        """Whatever went wrong, leave nothing running."""
+        """Leave nothing running."""
         for handle in self._handles.values():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -131,7 +131,7 @@ class Launch:
 
 @contextlib.contextmanager
 def launching(*argv: object, cwd: Path | None = None, **env: str) -> Iterator[Launch]:
-    """``ahbm-launch`` with these words; ``env`` is added to its environment."""
+    """``ahbm-launch`` with these arguments; ``env`` is added to its environment."""
     with temporary_folder() as temp:
         launch = Launch(argv, temp, cwd, env)
         try:

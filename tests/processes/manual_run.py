@@ -14,7 +14,7 @@ Process = subprocess.Popen[str]
 
 
 class ByHand:
-    """A broker that has written its tickets, and whoever was started with one."""
+    """A broker that has written its tickets, and the processes started with them."""
 
     def __init__(self, temp: Path, *argv: object) -> None:
         self.folder = temp / "tickets"

@@ -1,9 +1,4 @@
-"""Runs on two hosts that are this one: agents over loopback TCP, reached by what takes the place of ssh.
-
-Seen to fail with these bugs planted: agents that outlive their launcher, an agent's end taken for its host's, a log
-whose last lines come after the news of the death, evidence that stays on the other host, a bootstrap that anybody can
-read, a second try of ssh that is never made, ssh's own words left out, and ranks of a lost agent that are not moved.
-"""
+"""Runs on two hosts that are both this one: agents over loopback TCP, started by a substitute for ssh."""
 
 import json
 import os
@@ -48,7 +43,7 @@ def ssh(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 
 class Standing:
-    """A run whose ranks all stand in their scripts: its processes by what they are, of agents by host."""
+    """A run whose ranks all block in their scripts: its processes by kind, those of agents by host."""
 
     def __init__(self, launch: Launch) -> None:
         said = launch.words("stands", 4)
@@ -61,7 +56,7 @@ class Standing:
 
 
 def told(done: Done) -> list[str]:
-    """What the launcher itself says."""
+    """The launcher's own lines."""
     return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
 
 
@@ -80,7 +75,7 @@ def test_the_same_digest_with_ranks_in_blocks(tmp_path, ssh):
     assert done.document["runs"][0]["checked"] is True
 
 
-def test_a_rank_finds_where_it_stands_in_its_environment(tmp_path, ssh):
+def test_a_rank_finds_its_position_in_its_environment(tmp_path, ssh):
     names = ("AHBM_RANK", "AHBM_NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "AHBM_INCARNATION")
     path = script(tmp_path, f"print(*[os.environ[name] for name in {names!r}])")
     done = launched(*SMALL, *HOSTS, path, **ssh())
@@ -96,7 +91,7 @@ def test_the_trace_of_all_hosts_is_one_file(tmp_path, ssh):
     assert (tmp_path / "far").read_text() == (tmp_path / "near").read_text()
 
 
-def test_a_sip_that_is_killed_is_named_with_its_host_and_its_last_words(tmp_path, ssh):
+def test_a_killed_sip_is_named_with_its_host_and_its_last_lines(tmp_path, ssh):
     body = f"{ALL_REDUCE}\nif rank == 3:\n    print('last words', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     path = script(tmp_path, f"{body}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh())
@@ -117,8 +112,8 @@ def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
 
 
 @pytest.mark.parametrize("who", ["agent", "server", "launcher"])
-def test_whoever_is_killed_nothing_is_left(who, tmp_path, ssh):
-    """Every process there was is waited for, and the temporary folders are looked at."""
+def test_nothing_is_left_after_a_kill(who, tmp_path, ssh):
+    """Every process is waited for, and the temporary folders are checked."""
     path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
     with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
         run = Standing(launch)
@@ -150,8 +145,8 @@ KILL_IT_ONCE = f"if rank == 3 and os.environ['AHBM_INCARNATION'] == '0': {KILL_M
 """A run that could end before that is noticed would not need the agent."""
 
 
-def test_an_agent_that_is_killed_comes_again_and_so_do_its_ranks(tmp_path, ssh):
-    """It is killed by its own rank, in whose first incarnation alone, and without which the run cannot end."""
+def test_a_killed_agent_is_restarted_with_its_ranks(tmp_path, ssh):
+    """It is killed by its own rank, in the first incarnation only."""
     path = script(tmp_path, f"{ALL_REDUCE}\n{KILL_IT_ONCE}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--max-restarts", "1", "--json", tmp_path / "out.json", path, **ssh())
     path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
@@ -177,8 +172,8 @@ def test_ctrl_c(tmp_path, ssh):
     assert (done.exit_code, done.document["error"]["kind"], done.left_files) == (130, "interrupted", [])
 
 
-def test_agents_that_somebody_else_starts_take_the_file_that_is_written_for_them(tmp_path):
-    """As in a Job of Kubernetes, whose Secret the file becomes."""
+def test_agents_started_by_another_program_read_the_bootstrap_file(tmp_path):
+    """As in a Kubernetes Job, whose Secret the file becomes."""
     bootstrap = tmp_path / "bootstrap.json"
     flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1")
     with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
@@ -195,14 +190,14 @@ def test_agents_that_somebody_else_starts_take_the_file_that_is_written_for_them
 # --- ways that lead nowhere -----------------------------------------------------------------------------------
 
 
-def test_a_host_that_ssh_cannot_reach_is_told_in_its_words(tmp_path, ssh):
+def test_a_host_that_ssh_cannot_reach_is_reported_with_its_message(tmp_path, ssh):
     env = ssh("[ $host = b ] && { echo 'a banner'; echo 'ssh: connect to host b port 22: No route' >&2; exit 255; }")
     done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", **env)
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "agent_failed")
     assert told(done)[0].startswith("ahbm-launch: agent_failed: b: no agent: ssh: connect to host b port 22: No route")
 
 
-def test_who_was_turned_away_by_a_crowd_tries_again(tmp_path, ssh):
+def test_a_connection_refused_by_a_busy_sshd_is_retried(tmp_path, ssh):
     said = "kex_exchange_identification: read: Connection reset by peer"
     busy = f"[ -e {tmp_path}/$host ] || {{ touch {tmp_path}/$host; echo '{said}'; exit 255; }}"
     assert launched(*SMALL, *HOSTS, **ssh(busy)).exit_code == 0
@@ -213,7 +208,7 @@ def test_an_agent_that_does_not_come_is_missed(tmp_path, ssh):
     done = launched(*SMALL, *HOSTS, *flags, **ssh("[ $host = b ] && exec sleep 60"))
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_joined")
     assert told(done)[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
-    assert "  rank 2: the agent of b has not come" in told(done)
+    assert "  rank 2: the agent of b has not reported" in told(done)
 
 
 def test_no_ssh_at_all():
@@ -254,7 +249,7 @@ def test_a_bootstrap_that_others_can_read_is_refused(tmp_path):
         ({"SLURM_NODEID": "1", "PMI_RANK": "0"}, "SLURM_NODEID=1, PMI_RANK=0: these disagree"),
     ],
 )
-def test_an_agent_that_does_not_know_who_it_is(tmp_path, env, said):
+def test_an_agent_without_a_node_rank(tmp_path, env, said):
     done = agent("--stdin", stdin=BOOT.text() + "\n", temp=tmp_path, **env)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith(f"ahbm-agent: {said}")
@@ -267,15 +262,15 @@ def test_a_bootstrap_that_is_none(tmp_path):
 
 
 def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
-    """Nobody listens where the launcher is said to be, and it would try for long."""
+    """Nothing listens at the launcher's address, and it would retry for long."""
     done = agent("--stdin", stdin=BOOT.text() + "\n", temp=tmp_path, AHBM_NODE_RANK="0")
     assert done.returncode == 4
-    assert done.stderr.startswith("ahbm-agent: the standard input, on which the launcher holds on to this agent, has")
+    assert done.stderr.startswith("ahbm-agent: the standard input, which the launcher keeps open, has")
     assert json.loads(BOOT.text())["launcher"] == "tcp://127.0.0.1:1"
 
 
-def test_an_agent_whose_key_the_launcher_does_not_know_leaves(tmp_path):
-    """As with the bootstrap of an earlier run. Planted: it waits for ever to say why it leaves."""
+def test_an_agent_with_an_unknown_key_exits(tmp_path):
+    """As with the bootstrap of an earlier run."""
     keys, theirs = JobKeys.fresh(1, 1), JobKeys.fresh(1, 1)
     guard = SocketFactory(theirs.for_launcher(), {pair.public: "0" for pair in theirs.agents})
     door = guard.listen(zmq.ROUTER, "tcp://127.0.0.1:*")

@@ -1,8 +1,4 @@
-"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started one by one, with keys, over TCP.
-
-Seen to fail with these bugs planted: a ticket that others can read, tickets that stay, a ticket that two processes can
-use, a broker that waits for a dead SIP for ever.
-"""
+"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started one by one, with keys, over TCP."""
 
 import os
 import select
@@ -77,7 +73,7 @@ def test_a_sip_that_dies_is_missed_by_its_peers(tmp_path):
 
 
 def script(folder: Path, does: str) -> Path:
-    """Before SIPs have had to do with each other, rank 1 ``does`` something."""
+    """Before SIPs have exchanged messages, rank 1 ``does`` something."""
     path = folder / "script.py"
     lines = ("import os, signal", "def worker(rank, world_size, torch):", f"    if rank == 1: {does}")
     path.write_text("\n".join([*lines, "    torch.distributed.init_process_group()", ALL_REDUCE]))
@@ -95,8 +91,8 @@ ALL_REDUCE = "    torch.distributed.all_reduce(torch.ones(4, 8))\n"
     ],
     ids=["dies", "hangs"],
 )
-def test_one_whom_nobody_has_spoken_to(tmp_path: Path, does: str, flags: tuple[str, ...], says: str):
-    """Nobody here knows its process. Planted: only who is known by a pid can be hung; only peers miss the dead."""
+def test_a_sip_that_fails_before_it_has_peers(tmp_path: Path, does: str, flags: tuple[str, ...], says: str):
+    """The launcher does not know its process, and no peer its address."""
     with by_hand(tmp_path, *SMALL, *flags, "--no-verify-data", script(tmp_path, does)) as run:
         for rank in range(3):
             run.start(rank)
@@ -104,7 +100,7 @@ def test_one_whom_nobody_has_spoken_to(tmp_path: Path, does: str, flags: tuple[s
     assert (run.broker.returncode, says in said) == (4, True), said
 
 
-def test_who_is_missing_is_told(tmp_path: Path):
+def test_missing_ranks_are_printed(tmp_path: Path):
     with by_hand(tmp_path, *SMALL) as run:
         run.start(1)
         line = run.broker.stderr.readline()
@@ -129,7 +125,7 @@ def test_without_a_folder(words: list[str]):
         (None, 0, " cannot be read: "),
     ],
 )
-def test_what_is_no_ticket_is_one_line(tmp_path, text, mode, said):
+def test_an_invalid_ticket_is_one_line(tmp_path, text, mode, said):
     path = tmp_path / "x.ticket"
     if text is not None:
         path.write_text(text)

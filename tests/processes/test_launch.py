@@ -1,9 +1,4 @@
-"""``ahbm-launch`` as users start it: one process a SIP, the table, the result file, the flags that are refused.
-
-Seen to fail with these bugs planted: SIPs that share a process, a digest that covers a pid, a key of the result
-file left out, a config read after the run folder is made, a mistake told in two lines, a refusal without a result
-file.
-"""
+"""``ahbm-launch`` as users start it: one process a SIP, the table, the result file, refused flags."""
 
 import csv
 import json
@@ -136,7 +131,7 @@ def test_systems(tmp_path, system):
             assert here[key] == there[key], key
 
 
-def test_wrong_numbers_are_told_for_each_rank(tmp_path):
+def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors\n"
         "def kernel(*args):\n    pass\n"
@@ -212,14 +207,14 @@ class TestOutput:
         assert len(flags) == len(set(flags)) > 15
         assert {"--sips", "--engine", "--json", "--timeout", "--list"} <= set(flags)
 
-    def test_a_reader_who_leaves_early_is_no_error(self):
+    def test_a_reader_that_closes_early_is_no_error(self):
         with launching("--sips", "2", *SMALL) as launch:
             launch.process.stdout.close()
             stderr = launch.process.stderr.read()
             assert (launch.process.wait(END_S), stderr) == (0, "")
 
     def test_a_good_run_does_use_its_temporary_folder(self):
-        """So that the tests below may conclude from an untouched one that nothing was started."""
+        """So that the tests below may conclude from an untouched folder that nothing was started."""
         assert launched("--sips", "1", *SMALL).made_files
 
 
@@ -305,7 +300,7 @@ class TestRefusals:
         line = f"{flag} {tmp_path}: cannot be written; name a file in a folder that exists"
         assert done.stderr == f"ahbm-launch: {line}\n"
 
-    def test_a_refusal_that_cannot_be_written_is_still_told(self):
+    def test_a_refusal_that_cannot_be_written_is_still_printed(self):
         done = launched("--sips", "2", "--topology", "moebius", "--json", "/proc/out.json")
         assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
 
@@ -322,7 +317,7 @@ class TestTemporaryFolder:
             assert os.listdir(deep) == []
 
     def test_none_that_can_be_written(self, tmp_path):
-        """Python looks in several places; here none of them takes a folder."""
+        """Python tries several places; here none of them is writable."""
         code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli.launch import main\n"
         with temporary_folder() as temp:
             done = subprocess.run(

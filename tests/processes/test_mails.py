@@ -1,9 +1,6 @@
-"""``--mail``: the same runs and the same ends, whatever carries the frames between the processes.
+"""``--mail``: the same runs and failures with every kind of mail.
 
 Scripts and kills are those of ``test_failures``.
-
-Seen to fail with these bugs planted: ``--mail`` that is not passed on; a Unix mail that drops what a receiver has no
-room for; frames of more than one piece cut; a run folder that is left because sockets are in it.
 """
 
 import os
@@ -61,7 +58,7 @@ def test_a_deadlock(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("who", ["sip-1", "broker", "launcher"])
 def test_a_killed_process(tmp_path: Path, kind: str, who: str) -> None:
-    """``kill_standing`` sees to it that the folder with the sockets is gone."""
+    """``kill_standing`` checks that the folder with the sockets is removed."""
     done = kill_standing(tmp_path, who, signal.SIGKILL, "--mail", kind)
     if who == "launcher":
         assert done.exit_code == -signal.SIGKILL
@@ -82,7 +79,7 @@ def test_ctrl_c(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exception_in_every_rank_with_a_long_message(tmp_path: Path, kind: str) -> None:
-    """Everybody tells the broker at once, which tells everybody to stop."""
+    """All ranks report to the broker at once, which stops all."""
     path = script(tmp_path, f"{ALL_REDUCE}\nraise ValueError('x' * 300000)")
     done = launched(*RING, "--mail", kind, "--json", tmp_path / "out.json", path)
     assert done.exit_code == 5
@@ -100,7 +97,7 @@ def test_an_unknown_kind_is_refused() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [80, 84, 90, 91, 92, 93, 94])
 def test_a_folder_as_long_as_goes(kind: str, length: int) -> None:
-    """The run's folder has so many characters. Either it is refused in one line, or the run is as any other."""
+    """The run's folder has this length. It is refused in one line, or the run succeeds."""
     with temporary_folder() as temp:
         done = in_a_folder_of(temp, length, kind)
     assert done.left_files == []

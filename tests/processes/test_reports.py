@@ -1,8 +1,4 @@
-"""Failures of real processes as they are reported, kept and gone on with; faults as they strike.
-
-Seen to fail with these bugs planted: an exit code told as a signal, a tail of another rank's log, what died first told
-second, a fault that strikes the next incarnation too, a digest that a fault moves.
-"""
+"""Failures of real processes as they are reported, saved and resumed; injected faults."""
 
 import json
 import os
@@ -40,7 +36,7 @@ def script(folder: Path, *lines: str) -> Path:
 
 
 def own(done: Done) -> list[str]:
-    """What the launcher says itself."""
+    """The launcher's own lines."""
     return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
 
 
@@ -51,14 +47,13 @@ def error(done: Done) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def digest() -> str:
-    """Of the run that nobody disturbs."""
+    """Of the undisturbed run."""
     return launched(*FOUR).digest
 
 
 class TestOneDeath:
     @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGXCPU"])
     def test_a_signal_by_its_name(self, tmp_path: Path, name: str) -> None:
-        """Of whatever it died."""
         path = script(tmp_path, f"if rank == 2: os.kill(os.getpid(), signal.{name})")
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
         assert done.exit_code == 4
@@ -109,7 +104,7 @@ class TestOneDeath:
 
 class TestTwoDeaths:
     def test_the_first_is_the_cause(self, tmp_path: Path) -> None:
-        """Rank 2 dies because rank 1 has died."""
+        """Rank 2 exits because rank 1 has exited."""
         path = script(
             tmp_path,
             f"pid_file = Path({str(tmp_path)!r}) / 'pid'",
@@ -146,7 +141,7 @@ class TestShowing:
         assert not (tmp_path / "logs/error.json").exists()
 
     def test_a_log_that_could_not_be_kept(self, tmp_path: Path) -> None:
-        """The disk fills during the run: all is well, but that; and that is told, also by the exit code."""
+        """The disk fills during the run: the run succeeds, and the loss is reported, also by the exit code."""
         logs = tmp_path / "logs"
         path = script(
             tmp_path,
@@ -179,7 +174,7 @@ class TestFaults:
         assert (error(done)["kind"], error(done)["rank"]) == (kind, 2)
         assert says in error(done)["message"]
         assert error(done)["time_ps"] < 10**6
-        assert error(done)["last_lines"] == [f"fault {fault} strikes"]
+        assert error(done)["last_lines"] == [f"fault {fault} is injected"]
 
     @pytest.mark.parametrize("fault", ["kill:2@1us", "exit:1@join:1", "hang:0@2us", "mute:3@500ns", "slow:1@0:x4"])
     def test_none_moves_the_digest(self, tmp_path: Path, fault: str, digest: str) -> None:
@@ -209,7 +204,7 @@ class TestFaults:
         assert own(done)[0].startswith("ahbm-launch: faults drawn: ")
 
 
-class TestGoingOn:
+class TestResuming:
     def test_after_a_death(self, tmp_path: Path, digest: str) -> None:
         kept = tmp_path / "kept"
         done = launched(*FOUR, "--run-dir", kept, "--json", tmp_path / "o.json", "--fault", "kill:1@2us")
@@ -246,18 +241,15 @@ class TestGoingOn:
             assert launch.end().exit_code == 143
 
 
-def test_a_fault_that_comes_too_late_is_told() -> None:
+def test_a_fault_that_comes_too_late_is_reported() -> None:
     done = launched("--sips", "2", "--fault", "kill:1@10s")
     assert done.exit_code == 0
     assert done.stderr.startswith("ahbm-launch: fault kill:1@10s was not injected: rank 1 ended at ")
 
 
 class TestABusyPeer:
-    def test_who_waits_for_one_is_not_hung(self, tmp_path: Path) -> None:
-        """Rank 0 calls host code for five seconds and tells that it gets on; rank 1 dies, and needs what 0 sent it.
-
-        Planted: rank 0 feeds it only at the end of its window; rank 1 was taken for hung, twice, and the run failed.
-        """
+    def test_a_rank_that_waits_for_a_busy_peer_is_not_hung(self, tmp_path: Path) -> None:
+        """Rank 0 runs host code for five seconds and reports progress; rank 1 is killed and needs rank 0's packets."""
         path = tmp_path / "busy.py"
         path.write_text(BUSY)
         flags = (

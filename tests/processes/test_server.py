@@ -1,9 +1,4 @@
-"""The preloaded server: it starts processes on order, tells each end, kills when it is told to or is left alone.
-
-Seen to fail with these bugs planted: a reset connection that raises, a folder that stays when the launcher's end is
-closed early, an order that is lost when two come in one piece, a stopped server that is waited for for ever, a fork
-that fails and is not told, an incarnation that writes over its predecessor's log, and a set-up whose error ends it.
-"""
+"""The fork server: it starts processes on order, reports each exit, and kills on order or when its owner has exited."""
 
 import os
 import resource
@@ -34,7 +29,7 @@ END_S = 10
 
 
 class Programs:
-    """A trade whose processes are functions by name; an order is the words that one tells."""
+    """An entry whose processes are functions by name; an order is a list of texts to send."""
 
     def __init__(self, **programs: Callable[[], int]) -> None:
         self._programs = programs
@@ -51,7 +46,7 @@ class Programs:
 
 
 def served(folder: Path, **programs: Callable[[], int]) -> ForkServer:
-    """A server that has been told to start them all."""
+    """A server with orders to start all programs."""
     server = ForkServer(Programs(**programs), str(folder))
     for name in programs:
         server.start(name, 0, [])
@@ -59,7 +54,7 @@ def served(folder: Path, **programs: Callable[[], int]) -> ForkServer:
 
 
 def news_until(server: ForkServer, enough: Callable[[list[News]], bool]) -> list[News]:
-    """Everything that it tells until that is enough, or it is gone; blocks."""
+    """All news until there is enough, or the server is gone; blocks."""
     found: list[News] = []
     while not server.gone and not enough(found):
         assert select.select([server.fileno()], [], [], END_S)[0], "it does not end"
@@ -77,7 +72,7 @@ def first_started(server: ForkServer) -> ProcessStarted:
 
 
 def stand() -> int:
-    """Until a signal ends it."""
+    """Wait for a signal."""
     signal.pause()
     return 0
 
@@ -91,7 +86,7 @@ def fail() -> int:
     raise ValueError("as it must")
 
 
-def test_it_tells_how_each_process_ends(tmp_path):
+def test_it_reports_how_each_process_exits(tmp_path):
     programs = {
         "good": partial(say, "hello"),
         "three": lambda: 3,
@@ -112,8 +107,7 @@ def test_it_tells_how_each_process_ends(tmp_path):
     assert (server.gone, server.status) == (True, 0)
 
 
-def test_the_folder_is_made_by_who_removes_it(tmp_path):
-    """Planted: made before the fork; a launcher that was killed between them left it."""
+def test_the_server_makes_the_folder_that_it_removes(tmp_path):
     folder = tmp_path / "new"
     server = ForkServer(Programs(), str(folder))
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -134,7 +128,7 @@ def test_processes_have_names_that_ps_shows(tmp_path):
     assert (named, (tmp_path / "sip-2.log").read_text().strip()) == ("ahbm-server\n", "ahbm-sip-2")
 
 
-def test_it_kills_them_all_when_told_to(tmp_path):
+def test_it_kills_them_all_on_order(tmp_path):
     server = served(tmp_path, a=stand, b=stand, c=lambda: 0)
     server.kill_all()
     server.kill_all()
@@ -165,7 +159,7 @@ def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
     assert (tmp_path / "a.log").read_text() == "hello\n--- incarnation 1 ---\nhello\n"
 
 
-def test_what_a_process_tells_is_passed_on(tmp_path):
+def test_messages_of_a_process_are_forwarded(tmp_path):
     server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
     server.start("a", 3, ["one", "two"])
     found = news_until(server, lambda found: sum(isinstance(event, ProcessMessage) for event in found) == 2)
@@ -174,7 +168,7 @@ def test_what_a_process_tells_is_passed_on(tmp_path):
     assert messages == [ProcessMessage("a", 3, "one"), ProcessMessage("a", 3, "two")]
 
 
-def test_a_set_up_comes_before_the_first_start_and_what_is_wrong_with_it_is_told(tmp_path):
+def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_path):
     server = ForkServer(Programs(), str(tmp_path))
     server.set_up("")
     server.set_up("a")
@@ -186,7 +180,7 @@ def test_a_set_up_comes_before_the_first_start_and_what_is_wrong_with_it_is_told
 
 
 def test_a_process_that_cannot_be_started_is_news(tmp_path):
-    """No descriptor is left for its log; afterwards there is one again."""
+    """No descriptor is left for its log; later there is one again."""
     server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
     server.set_up("a")
     news_until(server, bool)
@@ -202,7 +196,7 @@ def test_a_process_that_cannot_be_started_is_news(tmp_path):
 
 
 def test_orders_that_it_has_no_time_to_read(tmp_path):
-    """It is held until its process has ended and more orders wait than it reads at once; none is lost."""
+    """It is stopped until its process has exited and more orders wait than it reads at once; none is lost."""
     server = served(tmp_path, a=stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)
@@ -220,8 +214,8 @@ def test_orders_that_it_has_no_time_to_read(tmp_path):
     assert ended == Ended("a", 0, started.pid, -signal.SIGTERM)
 
 
-def test_left_alone_it_kills_them_and_removes_their_folder(tmp_path):
-    """What becomes of a launcher that is killed: its end of the socket is closed before the processes have ended."""
+def test_without_its_owner_it_kills_them_and_removes_their_folder(tmp_path):
+    """As after a kill of the launcher: its socket is closed before the processes have exited."""
     folder = tmp_path / "run"
     folder.mkdir()
     server = served(folder, a=stand)
@@ -233,7 +227,7 @@ def test_left_alone_it_kills_them_and_removes_their_folder(tmp_path):
     assert not folder.exists()
 
 
-def test_when_it_is_killed_the_kernel_ends_its_children(tmp_path):
+def test_when_it_is_killed_the_kernel_kills_its_children(tmp_path):
     server = served(tmp_path, a=stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)

@@ -1,7 +1,4 @@
-"""What a terminal sees and a pipe does not: the progress line, in simulated time, for runs of more than a second.
-
-Seen to fail: the line drawn at once (a short run then shows it), ``isatty`` not asked (a pipe then shows it).
-"""
+"""Output on a terminal only: the progress line, in simulated time, for runs of more than a second."""
 
 import os
 import pty

@@ -314,9 +314,9 @@ def targets() -> dict[str, Target]:
     """All of them, by name."""
     frames = tuple(map(wire.encode, MESSAGES))
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
-    looks = ["process_states", {"sip-0": ["R", 5]}]
-    agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], looks, ["finish", 1.5], ["order", '["killall"]']]
-    agents.append(["news", '["started", "sip-0", 0, 5]'])
+    states = ["process_states", {"sip-0": ["running", 0.05]}]
+    agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], states, ["finish", 1.5]]
+    agents += [["order", '["killall"]'], ["news", '["started", "sip-0", 0, 5]']]
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
         "packets": Target(_take_packet, BadFrame, tuple(map(packets.encode, PACKETS))),

@@ -1,4 +1,4 @@
-"""The benches and the fuzzer run and write the rows that they promise. How fast they are is nobody's business here."""
+"""The benches and the fuzzer run and write their documented rows. Their speed is not tested."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ def test_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("helics") is not None, reason="HELICS is installed here")
-def test_sync_says_what_it_lacks(tmp_path: Path) -> None:
+def test_sync_reports_missing_tools(tmp_path: Path) -> None:
     ran, rows = bench("bench_sync", tmp_path, *QUICK, "--vs", "helics")
     assert (ran.returncode, ran.stdout, rows) == (2, "", [])
     assert ran.stderr == "bench_sync: HELICS is not installed here; pip install helics\n"
@@ -90,7 +90,7 @@ def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_fuzz_without_atheris(tmp_path: Path) -> None:
-    """Also where it is installed: the interpreter is told of nothing that pip brought."""
+    """Also where it is installed: the interpreter ignores installed packages."""
     command = [sys.executable, "-S", str(ROOT / "scripts/fuzz.py"), "--target", "wire"]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120, cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -98,7 +98,6 @@ def test_fuzz_without_atheris(tmp_path: Path) -> None:
 
 
 def test_fuzz_knows_its_targets() -> None:
-    """Planted: a target that the script does not name."""
     source = (ROOT / "scripts/fuzz.py").read_text()
     named = [word for line in source.splitlines() if line.startswith("TARGETS ") for word in line.split('"')[1::2]]
     assert sorted(named) == sorted(targets())

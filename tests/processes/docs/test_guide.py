@@ -1,6 +1,6 @@
-"""The author's guide is true: its files are written, its commands run there, and what they say is what it shows.
+"""The author's guide is true: its files are written, its commands run, and their output is what it shows.
 
-``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes what it says into the guide.
+``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes the output into the guide.
 """
 
 import os

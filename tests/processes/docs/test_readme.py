@@ -1,8 +1,4 @@
-"""The README is true: its commands do what it shows, its script runs, its error line is the real one.
-
-Seen to fail: a digit of the digest changed in the README, a column title changed in the table, the script's
-``all_reduce`` misspelt.
-"""
+"""The README is true: its commands do what it shows, its script runs, its error line is the real one."""
 
 import os
 import re
@@ -27,7 +23,7 @@ def command(words: list[str], folder: Path) -> "subprocess.CompletedProcess[str]
 
 
 def indented_block_after(words: str) -> str:
-    """The first indented block that follows some words of the README, without its indent."""
+    """The first indented block after a text of the README, without its indent."""
     rest = README[README.index(words) + len(words) :]
     found = re.search(r"\n\n((?:    .*\n)+)", rest)
     assert found is not None
@@ -48,14 +44,14 @@ def test_other_commands_run(tmp_path: Path) -> None:
         assert ran.stdout, line
 
 
-def test_mistake_is_told_as_the_readme_tells_it(tmp_path: Path) -> None:
+def test_a_mistake_is_reported_as_the_readme_shows(tmp_path: Path) -> None:
     asked, told = indented_block_after("what is allowed, and nothing is started:").splitlines()
     ran = command(shlex.split(asked)[2:], tmp_path)
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", told + "\n")
 
 
 def fenced_block_after(words: str, language: str) -> str:
-    """The first fenced block in a language that follows some words of the README."""
+    """The first fenced block in a language after a text of the README."""
     found = re.search(rf"```{language}\n(.*?)```", README[README.index(words) :], re.DOTALL)
     assert found is not None
     return found[1]

@@ -1,7 +1,7 @@
-"""Who waits for whom, told by real runs: at the end, on Ctrl-C, on SIGUSR1, and by itself when nothing moves.
+"""The state of synchronisation, printed by real runs: at the end, on Ctrl-C, on SIGUSR1, and when a run stalls.
 
-Scripts say when they have come somewhere, on a line of standard error, and go on when a pipe is written to; nothing
-waits by the clock but the stall itself, which is three seconds without a move.
+Scripts report their progress on standard error and continue when a pipe is written to; nothing waits by the clock but
+the stall itself, which is three seconds without progress.
 """
 
 import os
@@ -48,7 +48,7 @@ def script(folder: Path, source: str) -> Path:
 
 
 def gate(folder: Path) -> Path:
-    """A pipe with a name: who opens it to read waits until somebody opens it to write."""
+    """A named pipe: a reader waits until it is opened for writing."""
     path = folder / "gate"
     os.mkfifo(path)
     return path
@@ -90,8 +90,8 @@ def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
 
 
 @MAILS
-def test_on_sigusr1_and_the_run_goes_on(mail: str, tmp_path: Path) -> None:
-    """To the whole process group, too: nobody dies of the question."""
+def test_on_sigusr1_the_state_is_printed_and_the_run_continues(mail: str, tmp_path: Path) -> None:
+    """Sent to the whole process group: no process ends by it."""
     with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
         launch.line(lambda line: "here" in line)
         for child in launch.watch():
@@ -105,15 +105,15 @@ def test_on_sigusr1_and_the_run_goes_on(mail: str, tmp_path: Path) -> None:
 
 
 @MAILS
-def test_a_stall_is_told_by_itself_and_that_it_goes_on(mail: str, tmp_path: Path) -> None:
-    """A host script that waits for something outside, then goes on: told once, and no failure."""
+def test_a_stall_and_its_end_are_reported(mail: str, tmp_path: Path) -> None:
+    """A host script that waits for something outside, then continues: reported once, and no failure."""
     with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
         launch.line(lambda line: "here" in line)
         launch.line(lambda line: "stalled: nothing has moved for" in line)
         named = launch.line(lambda line: "SIP 1" in line)
         assert re.search(r"SIP 1 has been starting for .* \(pid \d+\) sleeps", named)
         (tmp_path / "gate").write_text("go")
-        launch.line(lambda line: "goes on after" in line)
+        launch.line(lambda line: "moves again after" in line)
         done = launch.end()
     assert done.exit_code == 0
     assert done.stderr.count("stalled") == 1
@@ -150,8 +150,7 @@ sys.exit(cli.main(["--dry-run"]))
 """
 
 
-def test_a_question_outside_the_run_ends_nobody() -> None:
-    """Seen to fail: SIGUSR1 left to its default action, which ends the process."""
+def test_sigusr1_outside_the_run_is_ignored() -> None:
     with temporary_folder() as temp:
         command = [sys.executable, "-c", OUTSIDE_THE_RUN]
         done = subprocess.run(command, env=environment(temp), capture_output=True, text=True, timeout=END_S)
@@ -160,7 +159,7 @@ def test_a_question_outside_the_run_ends_nobody() -> None:
 
 
 def test_computing_for_long_is_no_stall(tmp_path: Path) -> None:
-    """Longer than a stall takes to be told. Seen to fail: only processes in state S looked at, by their state alone."""
+    """Longer than a stall takes to be reported."""
     done = launched("--sips", 2, script(tmp_path, COMPUTING))
     assert done.exit_code == 0
     assert "stalled" not in done.stderr

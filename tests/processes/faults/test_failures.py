@@ -1,10 +1,7 @@
-"""Everything that can go wrong with a run of several processes: what the user is told, and that nothing is left.
+"""Failures of runs of several processes: what is reported, and that nothing is left.
 
-Each launch is waited for by pidfds of all its processes, and its temporary folder is looked at. Scripts stand where
-a test wants them by blocking on a pipe that nobody writes to. Seen to fail with these bugs planted: a server that is
-not watched, children that outlive the launcher, a death noticed but not told to the broker, a clean exit taken for a
-normal end, Ctrl-C that loses the partial result, a run folder that is left when the launcher is killed, and a
-clean exit taken for a death before the broker's last word is read.
+Each launch is waited for by pidfds of all its processes, and its temporary folder is checked. Scripts block where a
+test needs them by reading from a pipe without a writer.
 """
 
 import os
@@ -45,7 +42,7 @@ class TestAKilledProcess:
         assert first.endswith(") was killed by SIGKILL")
 
     def test_the_launcher(self, tmp_path):
-        """Then nobody can be told; but every process has ended, and the folder with the sockets is gone."""
+        """No report is possible; but every process has exited, and the folder with the sockets is removed."""
         done = kill_standing(tmp_path, "launcher")
         assert done.exit_code == -signal.SIGKILL
         assert done.document is None
@@ -100,8 +97,8 @@ class TestAStop:
         assert last_lines(done) == [f"ahbm-launch: {line}"]
         assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
 
-    def test_a_signal_to_everybody(self, tmp_path):
-        """What a terminal does on Ctrl-C: the whole group of the launcher gets it. The processes leave it to him."""
+    def test_a_signal_to_the_whole_group(self, tmp_path):
+        """As Ctrl-C on a terminal: the whole group gets it, and the processes leave it to the launcher."""
         path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
         with launching(*RING, "--json", tmp_path / "out.json", path) as launch:
             run = Standing(launch)
@@ -128,7 +125,7 @@ class TestAStop:
         )
 
     def test_what_was_complete_before_is_in_the_partial_result(self, tmp_path):
-        """Rank 0 stands in its second collective and cannot answer; the others can."""
+        """Rank 0 blocks in its second collective and cannot answer; the others can."""
         (tmp_path / "mine.py").write_text(STANDS_IN_THE_SECOND)
         (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
         path = script(tmp_path, f"{ALL_REDUCE}\n{ALL_REDUCE}")
@@ -186,12 +183,12 @@ class TestAFailureOfTheProgram:
         assert "/sipsim/" not in done.stderr
         assert done.stderr.count("Traceback") == 1
 
-    def test_the_same_exception_in_every_rank_is_told_once(self, tmp_path):
+    def test_the_same_exception_in_every_rank_is_printed_once(self, tmp_path):
         done = launched(*RING, script(tmp_path, "1 / 0"))
         assert (done.exit_code, done.stderr.count("ZeroDivisionError")) == (5, 2)
 
     def test_what_scripts_print_carries_their_rank(self, tmp_path):
-        """Line by line, the last one too when it has no end."""
+        """Line by line, also an unfinished last line."""
         done = launched(*RING, script(tmp_path, f"print('one')\n{ALL_REDUCE}\nsys.stderr.write('two\\nthree')"))
         assert done.exit_code == 0
         for rank in range(3):
@@ -204,14 +201,14 @@ def document_ranks(done: Done) -> list[int]:
     return [each["rank"] for each in done.document["ranks"]]
 
 
-LATE_WORDS = """
+LATE_MESSAGES = """
 import sys
 from broker.mail import zmq_mail
 from launcher.cli import launch as cli
 from launcher.processes import fork_server as server
 
 gone = []
-really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.Server.news
+really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news
 
 def receive(self):
     return really_receive(self) if len(gone) == 4 else iter(())
@@ -221,16 +218,16 @@ def news(self):
     gone.extend(event for event in found if isinstance(event, server.Ended))
     return found
 
-zmq_mail.ZmqLauncher.receive_waiting, server.Server.news = receive, news
+zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news = receive, news
 sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def test_the_last_words_may_come_after_the_last_process_has_ended():
-    """The launcher is made to read its mail only once every process is gone."""
+def test_messages_may_arrive_after_the_last_process_has_exited():
+    """The launcher reads its mail only after every process has exited."""
     with temporary_folder() as temp:
         done = subprocess.run(
-            [sys.executable, "-c", LATE_WORDS, *RING],
+            [sys.executable, "-c", LATE_MESSAGES, *RING],
             env=environment(temp),
             capture_output=True,
             text=True,

@@ -1,8 +1,4 @@
-"""What this machine refuses a run: files, processes, room on disk, somebody who reads. One line each, or all is well.
-
-Seen to fail with these bugs planted: limits that are not asked for, a soft limit that is not raised, a full disk and a
-closed terminal as the exceptions that they are (exit codes 4 with a traceback and 1).
-"""
+"""Limits of this machine: files, processes, disk space, closed output. One line each, or the run succeeds."""
 
 import contextlib
 import json
@@ -43,7 +39,7 @@ MEMORY_LIMITS = ("memory.limit_in_bytes", "memory.max")
 def under(
     words: tuple[object, ...], *argv: object, json_file: Path | None = None, stdout: int = subprocess.PIPE
 ) -> Done:
-    """``ahbm-launch``, started by a program that makes something scarce; nothing may be left."""
+    """``ahbm-launch``, started by a program that limits a resource; nothing may be left."""
     flags = ("--json", json_file) if json_file else ()
     command = [str(word) for word in (*words, sys.executable, "-m", "launcher", *argv, *flags)]
     with temporary_folder() as temp:
@@ -70,7 +66,7 @@ def digest() -> str:
 
 
 class TestOpenFiles:
-    """By the launcher's own limit: fd 64 is enough for few SIPs, and for many it is told before anything starts."""
+    """By the launcher's own limit: 64 is enough for few SIPs; for many it is refused before anything starts."""
 
     def test_few_are_enough_for_few(self, digest: str) -> None:
         assert under(("prlimit", "--nofile=64:64"), *SMALL).digest == digest
@@ -90,7 +86,7 @@ class TestOpenFiles:
 class TestProcesses:
     @pytest.fixture
     def cgroup(self) -> Iterator[Path]:
-        """One of our own, in which there may be few processes."""
+        """A cgroup with a low limit."""
         around = limits.cgroups()
         if not around or os.geteuid():
             pytest.skip("no cgroup of our own can be made here")
@@ -117,14 +113,14 @@ class TestProcesses:
         assert done.stderr == f"ahbm-launch: {what}; raise it, or use fewer --sips\n"
 
     def test_just_enough(self, cgroup: Path, digest: str) -> None:
-        """What the line asks for is what a run takes."""
+        """The number in the message is enough."""
         (cgroup / "pids.max").write_text(str(limits.processes_needed(4, "zmq")))
         enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
         assert under(enter, *SMALL).digest == digest
 
 
 class TestMemory:
-    """A rank that eats 1 GiB: the kernel ends it, or does not give it as much."""
+    """A rank that takes 1 GiB: the kernel kills it, or refuses the memory."""
 
     def script(self, folder: Path) -> Path:
         path = folder / "eats.py"
@@ -133,7 +129,7 @@ class TestMemory:
 
     @pytest.fixture
     def cgroup(self) -> Iterator[Path]:
-        """One of our own, in which there may be little memory."""
+        """A cgroup with a low limit."""
         mounts = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
         if os.geteuid():
             pytest.skip("no cgroup of our own can be made here")
@@ -204,7 +200,7 @@ class TestFullDisk:
         assert "Traceback" not in done.stderr
 
     def test_data_to_be_checked(self, tmp_path: Path) -> None:
-        """The disk is full, the script is not wrong."""
+        """The disk is full, the script is correct."""
         (tmp_path / "script.py").write_text(ALL_REDUCE)
         flags = (*SMALL, tmp_path / "script.py")
         done = under(("prlimit", "--fsize=16000"), "--json", tmp_path / "o.json", *flags)
@@ -229,9 +225,9 @@ class TestFullDisk:
         assert (done.document["status"], done.document["digest"]) == ("ok", digest)
 
 
-class TestNobodyReads:
+class TestClosedOutput:
     def test_a_terminal_that_is_closed(self, tmp_path: Path) -> None:
-        """Its processes get SIGHUP, and every word to it is an error from then on."""
+        """Its processes get SIGHUP, and writing to it is an error from then on."""
         (tmp_path / "script.py").write_text(STAND)
         words = [sys.executable, "-m", "launcher", *SMALL, "--json", tmp_path / "o.json", tmp_path / "script.py"]
         with temporary_folder() as temp:
@@ -251,7 +247,7 @@ class TestNobodyReads:
         told = json.loads((tmp_path / "o.json").read_text())
         assert (told["status"], told["error"]["kind"]) == ("interrupted", "terminated")
 
-    def test_a_reader_of_failures_who_has_left(self, tmp_path: Path) -> None:
+    def test_standard_error_that_is_closed(self, tmp_path: Path) -> None:
         """``2>&1 | head``: the exit code is the failure's all the same."""
         ours, theirs = os.pipe()
         os.close(ours)

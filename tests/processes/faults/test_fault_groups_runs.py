@@ -1,8 +1,4 @@
-"""Who should not be in a run, what a run should not notice, and programs that are not what they were.
-
-Seen to fail with these bugs planted: a rank of a ticket that is not looked at, a broker without a doorman, plans that
-are not compared, packets that are sent again and not compared, IPv6 without its brackets.
-"""
+"""Foreign processes at a run, environments that a run must ignore, and programs that change."""
 
 import json
 import select
@@ -39,8 +35,8 @@ def digest() -> str:
     return launched(*SMALL).digest
 
 
-def test_what_other_launchers_left_in_the_environment_is_nothing_to_us(digest: str, tmp_path: Path) -> None:
-    """Ranks come from the launcher; a script finds the true ones."""
+def test_variables_of_other_launchers_are_ignored(digest: str, tmp_path: Path) -> None:
+    """Ranks come from the launcher; a script finds the correct ones."""
     assert launched(*SMALL, **OTHERS).digest == digest
     path = tmp_path / "script.py"
     path.write_text(
@@ -92,8 +88,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], int, str]] = {
 """What is changed in the ticket of rank 1; exit code and words."""
 
 
-def test_strangers_are_told_and_the_run_goes_on_without_them(tmp_path: Path, digest: str) -> None:
-    """All of them knock at one broker; then those come for whom it waits."""
+def test_foreign_connections_are_reported_and_the_run_succeeds(tmp_path: Path, digest: str) -> None:
+    """All of them connect to one broker, before the SIPs of the run do."""
     with by_hand(tmp_path, *SMALL) as run:
         started = {
             name: run.start_with(changed(run, 1, name.replace(" ", "-"), change))
@@ -127,7 +123,7 @@ def test_a_rank_with_another_model_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_ticket_of_a_run_that_is_over(tmp_path: Path) -> None:
-    """Nobody listens there any more; that is told as soon as nobody would answer any more."""
+    """Nothing listens any more; reported after the join timeout."""
     with by_hand(tmp_path, *SMALL, "--join-timeout", "1") as run:
         late = changed(run, 1, "late", lambda _ticket: None)
         run.broker.terminate()
@@ -266,7 +262,7 @@ def worker(rank, world_size, torch):
 
 
 def test_a_program_that_does_something_else_the_second_time(tmp_path: Path) -> None:
-    """Its numbers hang on its process id. The replay finds it, and no number of restarts hides it."""
+    """Its numbers depend on its process id. The replay detects it, and no number of restarts hides it."""
     (tmp_path / "script.py").write_text(OTHERWISE)
     done = launched(*SMALL, "--max-restarts", "5", "--json", tmp_path / "o.json", tmp_path / "script.py")
     assert (done.exit_code, done.document["error"]["kind"], done.document["digest"]) == (4, "nondeterministic", None)
@@ -308,8 +304,8 @@ def test_an_address_of_another_machine(ssh: dict[str, str], tmp_path: Path) -> N
     assert done.stderr == f"ahbm-launch: {what}\n"
 
 
-def test_another_host_that_lets_have_few_files(ssh: dict[str, str], tmp_path: Path) -> None:
-    """It says so when it learns what is to run there, before anything does."""
+def test_another_host_with_few_open_files(ssh: dict[str, str], tmp_path: Path) -> None:
+    """It reports it at set-up, before anything runs."""
     flags = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1", "--json", tmp_path / "o.json")
     done = launched(*SMALL, *flags, FILES_OF_B="24", **ssh)
     assert (done.exit_code, done.document["error"]["kind"]) == (2, "refused")

@@ -1,8 +1,4 @@
-"""Every victim, killed for real at random moments, by ``scripts/kill_matrix.py``; few moments here, more by hand.
-
-Seen to fail with these bugs planted: a death that is told after the grace for last words, an agent that is killed
-before it has come and is not started again, and peers that feed nothing to a SIP that is started again.
-"""
+"""Every victim, killed at random moments by ``scripts/kill_matrix.py``; few moments here, more by hand."""
 
 import subprocess
 import sys

@@ -1,8 +1,4 @@
-"""What ranks print: shown whole lines at a time with the rank, kept byte for byte, its end ready for a report.
-
-Seen to fail with these bugs planted: half a line shown, the last line without its end lost, a host in the prefix where
-there is one only, a full disk that ends the run, a log that others can read.
-"""
+"""The output of ranks: whole lines with the rank, copied byte for byte, its end available for reports."""
 
 import errno
 import io
@@ -118,7 +114,7 @@ class TestTheEnd:
         bench.write("sip-2", b"late\n")
         assert bench.logs.tail_of("sip-2") == {"last_lines": ["early", "late"]}
 
-    def test_who_said_nothing(self, tmp_path: Path) -> None:
+    def test_a_process_without_output(self, tmp_path: Path) -> None:
         logs = Bench(tmp_path).logs
         assert logs.tail_of("sip-2") == logs.tail_of("agent-b") == {}
 
@@ -183,7 +179,7 @@ class TestKeeping:
             prepare_log_dir(tmp_path, 1)
 
     def test_a_disk_that_fills(self, tmp_path: Path) -> None:
-        """The run goes on, its lines are shown, and it is told once."""
+        """The run continues, its lines are shown, and the loss is reported once."""
         (tmp_path / "rank-0.log").symlink_to("/dev/full")
         bench = Bench(tmp_path, log_dir=tmp_path)
         bench.write("sip-0", b"one\n")
@@ -212,7 +208,7 @@ class TestErrorFiles:
         write_error_files(Outcome(2), [tmp_path])
         assert not (tmp_path / "error.json").exists()
 
-    def test_one_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
+    def test_one_that_cannot_be_written_is_reported(self, tmp_path: Path) -> None:
         seen = Outcome(2)
         seen.fail(RunError("hung", 1, "x"))
         write_error_files(seen, [tmp_path / "gone"])

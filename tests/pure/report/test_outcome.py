@@ -1,8 +1,4 @@
-"""What a run is told to have come to: first cause first, partial or whole, and the exit code.
-
-Seen to fail with these bugs planted: a later failure that replaces the first, a partial answer that counts as a
-whole one, only one rank's wrong numbers told, an exit code of 0 for a run that failed.
-"""
+"""The outcome of a run: first cause first, partial or complete, and the exit code."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -88,7 +84,7 @@ class TestFailures:
 
 
 class TestWrongNumbers:
-    def test_every_rank_that_has_some_is_told(self) -> None:
+    def test_every_rank_with_some_is_listed(self) -> None:
         seen = outcome(result(2, wrong(3, "first wrong at [0, 1]: expected 2, got 3")), result(1, RUN), size=3)
         seen.note(result(0, RUN, wrong(1, "first wrong at [4, 4]: expected 0, got 9")))
         seen.note_wrong()
@@ -152,9 +148,7 @@ class TestKinds:
             assert ERROR_KINDS[cls.kind] == cls.exit_code
 
 
-class TestWhatCannotBeBelieved:
-    """Planted: each check of ``Outcome.note`` left out; it ended in a traceback, or with a rank too few."""
-
+class TestInvalidMessages:
     def noted(self, message: ToLauncher) -> RunError:
         outcome = Outcome(2)
         outcome.note(message)

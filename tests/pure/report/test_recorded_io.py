@@ -1,8 +1,4 @@
-"""What ranks left for the check of their data is read without trust: a bad file fails the run, by name.
-
-Seen to fail with these bugs planted: files taken as they are; a difference in shape let through to the user; any
-dtype taken; a file that is not there.
-"""
+"""Recorded data of ranks are read without trust: a bad file fails the run, by name."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +13,7 @@ from launcher.report.recorded_io import check_recorded_io
 
 
 def left(folder: Path, **spoilt: Any) -> Outcome:
-    """Two ranks that added their data up, with some files written otherwise: an array, bytes, or None for none."""
+    """Two ranks that summed their data, with some files replaced: by an array, bytes, or None for no file."""
     outcome = Outcome(2)
     for rank in (0, 1):
         outcome.ranks[rank] = rank_outcome(rank, record(wrong=None))

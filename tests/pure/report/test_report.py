@@ -1,8 +1,4 @@
-"""A failure as people and programs read it: what is known of it, in which order, and what is left out.
-
-Seen to fail with these bugs planted: a time told of a SIP that never joined, memory blamed for another signal's death,
-all of what followed told, the same exception of every rank told, a last line lost.
-"""
+"""A failure as text and as a document: its known facts, in order."""
 
 from typing import Any
 
@@ -78,22 +74,22 @@ class TestTheBlock:
     def test_nothing_more_is_made_up(self) -> None:
         assert block(outcome(died())) == f"ahbm-launch: process_died: {DEATH}"
 
-    def test_who_never_joined_has_no_time(self) -> None:
+    def test_a_rank_that_never_joined_has_no_time(self) -> None:
         for state in ("joining", "joined"):
             assert "simulated" not in block(outcome(died(), sips=(sip(0), sip(1, state=state, now_ps=0))))
 
-    def test_a_time_that_stands_in_the_line_is_not_said_again(self) -> None:
+    def test_a_time_in_the_message_is_not_repeated(self) -> None:
         told = RunError("hung", 1, "rank 1 has made no progress at 42.902 us")
         line = "ahbm-launch: hung: rank 1 has made no progress at 42.902 us"
         assert block(outcome(told, sips=(sip(0), sip(1)))) == line
 
-    def test_memory_is_blamed_for_a_kill_only(self) -> None:
+    def test_memory_is_named_for_sigkill_only(self) -> None:
         assert "memory" not in block(outcome(died(signal="SIGSEGV"), oom_kills=3))
         assert "memory" not in block(outcome(died(), oom_kills=0))
         assert "memory" not in block(outcome(RunError("hung", 1, "x", facts={"signal": "SIGKILL"}), oom_kills=3))
         assert "killed 3 processes on this host" in block(outcome(died(), oom_kills=3))
 
-    def test_a_death_on_another_host_is_not_blamed_on_the_memory_of_this_one(self) -> None:
+    def test_memory_of_this_host_is_no_cause_on_another(self) -> None:
         assert "memory" not in block(outcome(died(host="b"), oom_kills=3, host="a"))
         assert "memory" in block(outcome(died(host="a"), oom_kills=3, host="a"))
 
@@ -102,7 +98,7 @@ class TestTheBlock:
         then = [line for line in block(outcome(died(), *many)).splitlines() if line.startswith("  then: ")]
         assert then == [f"  then: process_died: death {rank}" for rank in range(2, 2 + MOST_ALSO)] + ["  then: 5 more"]
 
-    def test_the_same_mistake_of_every_rank_is_told_once(self) -> None:
+    def test_the_same_error_of_every_rank_is_printed_once(self) -> None:
         made = Outcome(3)
         for rank in range(3):
             made.note(RankFailed(rank, "exception", f"ZeroDivisionError (rank {rank})", "Traceback", 5))
@@ -138,18 +134,18 @@ class TestTheDocument:
             "host": "here",
         }
 
-    def test_what_the_failure_says_itself_wins(self) -> None:
-        """A later ``Sync`` may speak of the process that took the place of the dead one."""
+    def test_facts_of_the_failure_take_precedence(self) -> None:
+        """A later ``Sync`` may describe the restarted process."""
         seen = outcome(died(incarnation=0, host="there"), sips=(sip(1, incarnation=1),), host="here")
         facts = error_of(seen) or {}
         assert (facts["incarnation"], facts["host"]) == (0, "there")
 
-    def test_the_file_says_more(self) -> None:
+    def test_the_file_has_more_keys(self) -> None:
         told = error_file_of(outcome(RunError("exception", 1, "x", "Traceback", {"time_ps": 3}))) or {}
         assert (told["schema"], told["status"], told["detail"], told["time_ps"]) == (1, "failed", "Traceback", 3)
         assert "restarts" not in told
 
-    def test_ranks_tell_their_restarts(self) -> None:
+    def test_ranks_have_their_restarts(self) -> None:
         seen = outcome(sips=(sip(0), sip(1, incarnation=2)), ranks={0: rank_outcome(0), 1: rank_outcome(1)})
         assert [_rank(seen, rank)["restarts"] for rank in (0, 1)] == [0, 2]
         assert seen.restarts == 2

@@ -1,9 +1,4 @@
-"""The result file and its digest: what counts as simulated and what does not.
-
-Seen to fail with these bugs planted: a pid, a wall time, the engine or the count of grants in the digest; a tensor,
-an op log, an end time or a config value left out of it; a digest for a partial run; a result file that is written
-where the old one was, byte by byte.
-"""
+"""The result file and its digest: what counts as simulated and what does not."""
 
 import csv
 import json

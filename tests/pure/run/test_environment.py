@@ -1,8 +1,4 @@
-"""What ranks find in their environment and what agents look for there; which engine suits; which addresses lead away.
-
-Seen to fail with these bugs planted: the first source believed without a look at the others, a sign or a blank taken
-for a number, a rank beyond the hosts let in, Slurm's word overridden by a name that the launcher did not ask for.
-"""
+"""The environment of ranks and agents, the choice of the engine, and addresses that other hosts can reach."""
 
 import socket
 
@@ -16,7 +12,7 @@ from launcher.processes.environment import NODE_RANKS, RankEnvironment, node_ran
 from sipsim.errors import ConfigError
 
 
-def test_a_rank_knows_where_it_stands_by_our_names_and_by_those_of_torchrun():
+def test_a_rank_finds_its_position_by_our_names_and_by_those_of_torchrun():
     standing = RankEnvironment(5, 8, 1, 4, 1, "run-x", 2)
     assert rank_environment(standing) == {
         "AHBM_RANK": "5",
@@ -43,7 +39,7 @@ def test_sources_may_agree():
     assert node_rank({"AHBM_NODE_RANK": "1"}, 2, given=1) == 1
 
 
-def test_with_the_launchers_word_what_others_count_does_not_matter():
+def test_the_bootstrap_overrides_variables_of_other_launchers():
     """ssh from inside an allocation, mpiexec inside one."""
     assert node_rank({"SLURM_NODEID": "3"}, 2, given=1) == 1
     assert node_rank({"SLURM_NODEID": "3", "PMI_RANK": "1"}, 2, names=("PMI_RANK",)) == 1
@@ -163,7 +159,7 @@ def test_what_is_no_bootstrap_is_one_line(text: str):
         Bootstrap.from_text(text, "the file")
 
 
-def test_another_version_is_told():
+def test_another_version_is_refused():
     with pytest.raises(ConfigError, match=r"^it was written by version 0\.0, this is .*; install one version$"):
         Bootstrap.from_text('{"version": "0.0", "unknown": 1}', "it")
 

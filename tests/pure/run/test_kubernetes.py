@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes against the official schemas, and what the schemas cannot know.
+"""The manifest for Kubernetes against the official schemas, and against rules that schemas cannot express.
 
 No cluster is needed: the package ``kubernetes-validate`` carries the schemas of the releases.
 """
@@ -71,7 +71,7 @@ def test_a_planted_mistake_is_refused(plant: Callable[[Document], object], agent
 
 
 def test_it_is_an_indexed_job_with_a_host_each(agents: Document, launcher: Document):
-    """All agents at once, none of them started again by anybody but the launcher."""
+    """All agents at once; only the launcher restarts them."""
     spec = agents["spec"]
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] == len(hosts(launcher))
@@ -117,7 +117,7 @@ def test_both_run_the_same_version_of_this_checkout(agents: Document, launcher: 
     assert images == {f"ahbm-sim:{version[1]}"}
 
 
-def test_a_number_that_somebody_chose_has_its_source():
+def test_a_chosen_number_has_its_source():
     """On its line, or in the comment before it."""
     keys = ("completions: 4", "parallelism: 4", "Seconds:", "cpu:", "backoffLimit", "Limit:", "image:", "-timeout=")
     for before, line in pairwise(MANIFEST.read_text().splitlines()):

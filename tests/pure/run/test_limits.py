@@ -1,8 +1,4 @@
-"""What a run takes of this host, what the host allows, and output that nobody takes.
-
-Seen to fail with these bugs planted: peers that are not counted, a cgroup further up that is not looked at, what runs
-already left out, ``max`` taken for a number, a trouble of a closed pipe, a stream that raises after the first time.
-"""
+"""The needs of a run, the limits of the host, and output that cannot be written."""
 
 import os
 from pathlib import Path
@@ -33,7 +29,7 @@ def plan_of(words: str) -> Plan:
     ],
 )
 def test_files(words: str, files: int, far: int, near: int) -> None:
-    """Of the broker, or of a SIP with two or four peers; where SIPs are elsewhere of the broker alone."""
+    """Of the broker, or of a SIP with two or four peers; with remote SIPs of the broker alone."""
     plan = plan_of(words)
     assert limits.files_needed(plan, sips=True, broker=True) == files
     assert limits.files_needed(plan, sips=False, broker=True) == far
@@ -46,7 +42,7 @@ def test_processes() -> None:
 
 @pytest.fixture
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Ours, two below the top."""
+    """The own cgroup, two below the top."""
     here = tmp_path / "pids/around/ours"
     here.mkdir(parents=True)
     monkeypatch.setattr(limits, "CGROUP_ROOT", tmp_path)
@@ -62,7 +58,7 @@ def allow(folder: Path, most: str, now: int) -> None:
 
 
 def test_cgroups_all_the_way_up(cgroup: Path) -> None:
-    """We are one of those that are there already."""
+    """This process is one of those counted."""
     allow(cgroup, "max", 3)
     allow(cgroup.parent, "30", 11)
     assert limits.process_limits() == {f"{cgroup.parent}/pids.max": 20}

@@ -1,7 +1,4 @@
-"""Counts of what the kernel killed for want of memory, wherever they stand.
-
-Seen to fail with these bugs planted: only the kernel's own counter read, a group that cannot be read taken for none.
-"""
+"""Counts of what the kernel killed for want of memory, wherever they stand."""
 
 from pathlib import Path
 

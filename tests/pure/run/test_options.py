@@ -229,7 +229,7 @@ class TestFilesOfHosts:
         assert refusal("--hosts", f"@{tmp_path}/hosts").endswith("cannot be read: it is not a text file")
 
 
-class TestWhatWasGiven:
+class TestGivenOptions:
     def test_flags_and_script(self) -> None:
         assert options.given_options([]) == {}
         given = options.given_options(["-n", "3", "--tee", "none", "--set", "a=1", "s.py", "--sips", "3"])
@@ -293,7 +293,7 @@ class TestResultFileOfARefusal:
         assert options.json_file(argv.split()) == (file and Path(file))
 
 
-def test_every_flag_has_a_word_of_help() -> None:
+def test_every_flag_has_help() -> None:
     with pytest.raises(Usage) as caught:
         parse(["--help"])
     for action in options._parser()._actions:

@@ -1,8 +1,4 @@
-"""The folder that a run is kept in: who may begin one there, who may go on with it, and what each mistake says.
-
-Seen to fail with these bugs planted: a folder that is not empty taken, a run that ended well gone on with, a lock that
-is not held, a flag that changes the run let through, a folder left behind by a launcher that could not write.
-"""
+"""The folder that a run is kept in: who may begin one there, who may go on with it, and what each mistake says."""
 
 import errno
 import json
@@ -93,7 +89,7 @@ class TestBeginning:
         assert folder.exists() is exists
 
 
-class TestGoingOn:
+class TestResuming:
     @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
     def test_with_what_has_not_ended_well(self, tmp_path: Path, status: str) -> None:
         folder = begun(tmp_path / "kept", status)
@@ -151,7 +147,7 @@ class TestFiles:
 
 
 class TestCommandLines:
-    def test_it_is_the_runs_own_but_for_output(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_saved_command_line_with_new_output(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         begun(tmp_path / "kept")
         (tmp_path / "elsewhere").mkdir()
@@ -178,7 +174,7 @@ class TestCommandLines:
             ("-m other", "-m other"),
         ],
     )
-    def test_nothing_else_may_be_said(self, tmp_path: Path, words: str, flag: str) -> None:
+    def test_other_options_are_refused(self, tmp_path: Path, words: str, flag: str) -> None:
         folder = begun(tmp_path / "kept")
         argv = ["--resume", str(folder), *words.split()]
         assert refused(resumed_options, folder, argv, parse(argv)) == (

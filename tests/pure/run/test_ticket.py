@@ -1,8 +1,4 @@
-"""Tickets: everything that a process elsewhere needs, as text; and files that only their owner can read.
-
-Seen to fail with these bugs planted: a mode that is not looked at, a file that is readable while it is written, a
-ticket of another version that is taken for a damaged one, and a seat that is lost on the way.
-"""
+"""Tickets: everything that a process elsewhere needs, as text; and files that only their owner can read."""
 
 import os
 import stat
@@ -42,7 +38,7 @@ def test_a_ticket_makes_the_same_plan(plan: Plan, in_folder: Path):
     assert Path.cwd() == in_folder
 
 
-def test_a_seat_and_its_keys_travel_along(plan: Plan):
+def test_launch_parameters_and_keys_are_included(plan: Plan):
     keys = JobKeys.fresh(4)
     spec = SipProcessSpec(rank=2, broker="tcp://10.0.0.1:5", endpoint="tcp://10.0.0.2:*", keys=keys.for_sip(2))
     ticket = Ticket.of(plan, Job(), spec)
@@ -52,20 +48,20 @@ def test_a_seat_and_its_keys_travel_along(plan: Plan):
     assert keys.sips[1].secret not in ticket.text()
 
 
-def test_a_script_that_is_not_here_is_told(plan: Plan, in_folder: Path):
+def test_a_missing_script_is_refused(plan: Plan, in_folder: Path):
     with pytest.raises(ConfigError, match=r"^mine\.py: no such file"):
         Ticket.of(plan, Job(script="mine.py")).prepare()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 1}', "{" * 100_000, "\ud800"])
-def test_what_is_no_ticket_is_one_line(text: str):
+def test_an_invalid_ticket_is_one_line(text: str):
     with pytest.raises(ConfigError) as error:
         Ticket.from_text(text, "x.ticket")
     assert str(error.value).startswith("x.ticket is no ticket of ahbm-launch: ")
     assert "\n" not in str(error.value)
 
 
-def test_another_version_is_told():
+def test_another_version_is_refused():
     with pytest.raises(ConfigError, match=r"^x was written by version 0\.0, this is .*; install one version$"):
         Ticket.from_text('{"version": "0.0", "new": 1}', "x")
 

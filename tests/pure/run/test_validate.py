@@ -1,8 +1,4 @@
-"""Flags that must suit each other, the engine and the system; each mistake is one line that says what is allowed.
-
-Seen to fail with these bugs planted: a rank one too high let through, slots counted where one host has none, random
-faults passed on without a draw.
-"""
+"""Flags that must suit each other, the engine and the system; each mistake is one line that says what is allowed."""
 
 import socket
 from types import SimpleNamespace
@@ -61,7 +57,7 @@ class TestEngines:
     def test_all_else_goes(self, words: str) -> None:
         check_flags(options(words))
 
-    def test_somebody_has_to_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_cut_needs_a_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AHBM_CUT", raising=False)
         assert refused(check_flags, options("--hosts a,b --fault cut:a@1s", "ssh")) == (
             "--fault cut:a@1s: AHBM_CUT must name a program that cuts off the host that it is given"
@@ -94,7 +90,7 @@ class TestSystems:
 
 
 class TestFaults:
-    def test_as_they_were_asked_for(self) -> None:
+    def test_given_faults_are_kept(self) -> None:
         chosen = options("--fault slow:3@2us:x2 --fault kill:1@1us#1")
         assert faults_of(chosen, plan(), JOB) == ("kill:1@1us#1", "slow:3@2us:x2")
 

@@ -63,7 +63,6 @@ def test_a_wait_that_lasts_counts_up_to_now_and_once() -> None:
 
 
 def test_the_broker_books_what_its_decisions_make_wait() -> None:
-    """Seen to fail: a change of blocker that is not charged, and a grant that leaves the blocker in place."""
     line = TimeSync(3, LINE)
     line.report(0, Report(0, 5, None, (), (), 0, 5, 1_000, 100), 1_000)
     line.report(1, Report(0, 50, None, (), (), 0, 50, 2_000, 200), 1_100)

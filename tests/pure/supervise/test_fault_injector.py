@@ -1,8 +1,4 @@
-"""Faults that the launcher makes: when they are due, and what is done about a host.
-
-Seen to fail with these bugs planted: a fault told twice, the broker's time compared with wall time, a program that
-outlives the run, a host cut off twice.
-"""
+"""Faults that the launcher makes: when they are due, and what is done about a host."""
 
 import os
 from pathlib import Path
