@@ -30,7 +30,7 @@ class Undisturbed:
     def reason(self) -> None:
         return None
 
-    def asked(self) -> bool:
+    def status_requested(self) -> bool:
         return False
 
 
