@@ -57,17 +57,6 @@ def _rank_paths(name: str) -> tuple[Path, ...]:
     return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
 
 
-def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
-    """Rows reduce eastwards and the last column southwards, so the sum ends in the south-east cube."""
-    name, mesh = resolved.ccl.defaults.algorithm, resolved.topology.sip.cube_mesh
-    root, last = resolved.ccl.algorithms[name].root_cube, mesh.w * mesh.h - 1
-    if root is None or root == last:
-        return None
-    path = ("algorithms", name, "root_cube")
-    what = f"must be null or {last}, the south-east cube of the {mesh.w}x{mesh.h} mesh, where the reduction ends"
-    return Problem((path,), f"{dotted(path)} = {root}: {what}")
-
-
 def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
     """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
     return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
@@ -136,7 +125,6 @@ RULES: tuple[Rule, ...] = (
     known_neighbour_table,
     world_size_has_places,
     table_takes_the_ranks,
-    root_cube_is_south_east,
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,

@@ -51,6 +51,7 @@ class Plan:
         self.system = System(resolved, link_in_use(resolved), self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.topology_kind(self.system.topology)
+        self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)

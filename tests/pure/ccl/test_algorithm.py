@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hardware import config, system_of
@@ -30,9 +31,9 @@ def load(here: Path) -> Iterator[Load]:
     """Write a module, load it as an algorithm by its path; and remove it afterwards."""
     before = set(sys.modules)
 
-    def loaded(source: str, module: str = "mine.py", topology: str = "none") -> Algorithm:
+    def loaded(source: str, module: str = "mine.py", topology: str = "none", **entry: Any) -> Algorithm:
         (here / "mine.py").write_text(source)
-        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology))
+        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology, **entry))
 
     yield loaded
     for name in set(sys.modules) - before:
@@ -155,6 +156,36 @@ def test_the_plan_refuses_it_before_anything_runs() -> None:
     }
     with pytest.raises(ConfigError, match="algorithm intercube_allreduce does not run on it; allowed: mesh_2d_no_wr"):
         Plan(config(settings))
+
+
+ROOT = "\ndef root_cube(system): return system.n_cubes - 1\n"
+
+
+@pytest.mark.parametrize(("source", "root"), [(GOOD, None), (GOOD + ROOT, None), (GOOD + ROOT, 15)])
+def test_a_root_cube_that_is_allowed(load: Load, source: str, root: int | None) -> None:
+    load(source, root_cube=root).check_root_cube(system())
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (GOOD, "algorithms.mine.root_cube = 3: the algorithm has no root cube; leave it null"),
+        (GOOD + ROOT, "algorithms.mine.root_cube = 3: must be null or 15, the cube where the reduction ends"),
+        (
+            GOOD + "\ndef root_cube(system): 1 / 0\n",
+            "algorithms.mine.module = mine.py: root_cube raised ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_a_root_cube_that_is_refused(load: Load, source: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(source, root_cube=3).check_root_cube(system())
+    assert str(caught.value) == line
+
+
+def test_the_plan_checks_the_root_cube() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithms\.intercube_allreduce\.root_cube = 0: must be null or 15, "):
+        Plan(config({"algorithms.intercube_allreduce.root_cube": 0}))
 
 
 # --- what the kernel gets -------------------------------------------------------------------------------------

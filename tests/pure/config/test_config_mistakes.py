@@ -210,11 +210,6 @@ ONE_SET = [
         "set world_size to 1",
     ),
     (
-        f"algorithms.{ALLREDUCE}.root_cube=0",
-        f"algorithms.{ALLREDUCE}.root_cube = 0: must be null or 15, the south-east cube of the 4x4 mesh, "
-        "where the reduction ends",
-    ),
-    (
         "defaults.n_slots=257",
         "defaults.n_slots = 257: 1 ring of 257 slots of 4096 B takes 1052672 B, more than the 1048576 B that a PE has "
         "of tcm_layout.ipcq_MiB; lower defaults.n_slots or defaults.slot_size",
