@@ -183,11 +183,18 @@ class TestCompare:
         got = np.array([[1, 2], [1, 2], [1, 3]], np.int32)
         assert compare(got, np.array([1, 2], np.int32)).first == "first wrong at [2, 1]: expected 2, got 3"
 
-    def test_signs_of_zero_differ_and_a_nan_equals_itself(self):
+    def test_signs_of_zero_differ(self):
         zeros = np.array([0.0, -0.0], np.float16)
         assert compare(zeros, zeros[::-1]).elements == 2
-        nan = np.array([np.nan], np.float32)
-        assert compare(nan, nan.copy()).elements == 0
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32])
+    def test_any_nan_equals_any_nan_and_no_number(self, dtype):
+        """Sign and payload of a NaN depend on the order of the operands, which IEEE 754 leaves open."""
+        nans = np.array([np.nan, -np.nan, np.nan, 1, np.inf], dtype)
+        nans.view(f"u{nans.itemsize}")[2] += 1
+        assert compare(nans, nans[[1, 2, 0, 3, 4]]) == (0, "")
+        assert compare(nans, nans[[1, 2, 0, 0, 4]]) == (1, "first wrong at [3]: expected nan, got 1.0")
+        assert compare(nans, nans[[1, 3, 0, 3, 0]]) == (2, "first wrong at [1]: expected 1.0, got nan")
 
 
 GIVEN = """
@@ -202,6 +209,16 @@ def worker(rank, world_size, torch):
     tensor.copy_(torch.from_numpy(init))
     dist.all_reduce(tensor, op="sum")
 """
+
+NANS = GIVEN.replace(
+    "    tensor =",
+    """    init.view("u2")[:, :8] = 0x7E01 + np.arange(32).reshape(4, 8) + 32 * rank
+    init[:, 8:16] = np.inf if rank % 2 else -np.inf
+    init[rank % 4, 16:24] = np.nan
+    init[:, 24:32] = 60000 if rank % 2 else -60000
+    tensor =""",
+)
+"""NaNs with payloads in every row or in one a rank, sums of both infinities, and sums that overflow to them."""
 
 OWN_COPY = """
 import importlib.util
@@ -252,6 +269,13 @@ class TestGivenData:
         given = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
         backwards = sum(row for block in reversed(given) for row in block[::-1])
         assert compare(done.tensor(0), backwards).elements > 20
+
+    @pytest.mark.parametrize("system", [("--sips", 2), ("--sips", 5), SIZES[4]], ids=["ring", "odd", "torus"])
+    def test_nans_are_right(self, tmp_path, system):
+        done = run(*SMALL, *system, script_file(tmp_path, NANS))
+        assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)]
+        assert np.isnan(done.tensor(0)[:, :32]).sum() >= 24 * 4
+        assert not np.isnan(done.tensor(0)[:, 32:]).any()
 
     @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
     def test_another_order_of_additions(self, tmp_path, system):
