@@ -1,5 +1,6 @@
 """Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
 
+from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path, Problem, Rule, dotted
@@ -55,6 +56,22 @@ def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
 def _rank_paths(name: str) -> tuple[Path, ...]:
     """The values that the number of places follows from."""
     return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
+
+
+def opposites_are_pairs(resolved: Resolved) -> Problem | None:
+    """A direction is in one pair of opposites, with another direction."""
+    name = resolved.ccl.defaults.algorithm
+    pairs = dict(OPPOSITE)
+    for a, b in resolved.ccl.algorithms[name].opposites.items():
+        path = ("algorithms", name, "opposites", a)
+        if a == b:
+            return Problem((path,), f"{dotted(path)} = {b}: a direction is not its own opposite; name another")
+        for direction, opposite in ((a, b), (b, a)):
+            known = pairs.setdefault(direction, opposite)
+            if known != opposite:
+                what = f"{direction} is the opposite of {known} already; a direction is in one pair"
+                return Problem((path,), f"{dotted(path)} = {b}: {what}")
+    return None
 
 
 def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
@@ -125,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     known_neighbour_table,
     world_size_has_places,
     table_takes_the_ranks,
+    opposites_are_pairs,
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,

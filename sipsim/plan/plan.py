@@ -22,7 +22,13 @@ from sipsim.ccl.install import (
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.ccl.settings import canonical_algorithm, effective_ipcq, effective_rank_per, effective_world_size
+from sipsim.ccl.settings import (
+    canonical_algorithm,
+    effective_ipcq,
+    effective_opposites,
+    effective_rank_per,
+    effective_world_size,
+)
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
@@ -59,7 +65,14 @@ class Plan:
         self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}
         self.world_size = len(self.pe_of_rank)
         one_way = TABLES.get(self.algorithm.entry.topology).one_way
-        self.entries: InstallPlan = install(self.system, self.ipcq, self.pe_of_rank, self._neighbour_table(), one_way)
+        self.entries: InstallPlan = install(
+            self.system,
+            self.ipcq,
+            self.pe_of_rank,
+            self._neighbour_table(),
+            one_way,
+            effective_opposites(resolved, name),
+        )
         check_rings_disjoint(self.entries)
         check_endpoints(self.entries, self.ipcq.buffer_kind)
 

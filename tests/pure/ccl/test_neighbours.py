@@ -218,15 +218,18 @@ def test_places_of_a_plan(topology: str, rank_per: str | None, kind: str, count:
 
 def canonical(**entry: object) -> str:
     resolved = config(under_entry(entry))
-    return json.encode(canonical_algorithm(resolved, ALLREDUCE)).decode()
+    return json.encode(canonical_algorithm(resolved, ALLREDUCE), order="sorted").decode()
 
 
 def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
     """Written out or left out; the usual wiring adds nothing, so that older digests stay valid."""
     usual = canonical()
     assert canonical(rank_per="cube", world_size=32) == usual == canonical(topology="custom")
+    assert canonical(opposites={"W": "E"}) == usual
+    assert canonical(opposites={"Up": "Down"}) == canonical(opposites={"Down": "Up", "E": "W"})
     assert len(json.decode(usual)) == 3
     others = [
+        canonical(opposites={"Up": "Down"}),
         canonical(rank_per="pe"),
         canonical(rank_per="sip"),
         canonical(world_size=31),
