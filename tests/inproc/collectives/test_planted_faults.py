@@ -75,7 +75,7 @@ def faulty(t_ptr, n_elem, rank, tl, args):
 """
 
 SIZES = {4: ("--sips", 4, "--topology", "torus_2d"), 16: ("--sips", 16, "--topology", "torus_2d")}
-TOLD = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
+WRONG_NUMBERS = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
 
 
 def run_faulty(folder: Path, fault: str, *flags: object) -> Run:
@@ -88,10 +88,10 @@ def assert_reported(done: Run, ranks: list[int], elements: int, first: list[int]
     error = done.outcome.error
     assert (error.kind, error.rank) == ("wrong_numbers", ranks[0])
     lines = [error.message, *error.detail.splitlines()]
-    told = [TOLD.fullmatch(line.strip()) for line in lines]
-    assert all(told), lines
-    assert [int(found[1]) for found in told] == ranks
-    for found in told:
+    reported = [WRONG_NUMBERS.fullmatch(line.strip()) for line in lines]
+    assert all(reported), lines
+    assert [int(found[1]) for found in reported] == ranks
+    for found in reported:
         assert (int(found[2]), [int(found[3]), int(found[4])]) == (elements, first)
         got = done.tensor(int(found[1]))[tuple(first)]
         assert found[6] == f"{got}"
@@ -140,7 +140,7 @@ def expected_row(done: Run) -> np.ndarray:
 def test_on_the_default_cubes(tmp_path, fault):
     done = run(*ccl_file(tmp_path, REAL + fault), *SIZES[16], "--n-elem", N_ELEM)
     assert done.outcome.exit_code == 1
-    assert TOLD.fullmatch(done.outcome.error.message)
+    assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
 
 
 @pytest.mark.parametrize("more", ["--iters=2", "--warmup=1"])
@@ -262,8 +262,8 @@ class TestGivenData:
     )
     def test_the_kernel_keeps_its_documented_order(self, tmp_path, system):
         done = run(*SMALL, *system, script_file(tmp_path, GIVEN))
-        (told,) = done.document["runs"]
-        assert (told["wrong"], told["checked"], done.outcome.exit_code) == (0, True, 0)
+        (result,) = done.document["runs"]
+        assert (result["wrong"], result["checked"], done.outcome.exit_code) == (0, True, 0)
         # The data are such that the order matters: a plain sum has other bits.
         sips = done.document["sips"]
         given = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
@@ -282,7 +282,7 @@ class TestGivenData:
         script = script_file(tmp_path, GIVEN)
         done = run(*SMALL, *system, *ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND), script)
         assert (done.outcome.exit_code, done.outcome.error.kind) == (1, "wrong_numbers")
-        assert TOLD.fullmatch(done.outcome.error.message)
+        assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         # Only last bits differ, which a tolerance would let pass.
         right = run(*SMALL, *system, script)
         assert right.outcome.exit_code == 0
@@ -293,7 +293,7 @@ class TestGivenData:
         flags = ccl_file(tmp_path, OWN_COPY + FLIPPED_BIT)
         done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
         assert done.outcome.exit_code == 1
-        found = TOLD.fullmatch(done.outcome.error.message)
+        found = WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         assert [int(found[group]) for group in (1, 2, 3, 4)] == [3, 1, 2, 17]
         assert done.outcome.error.detail == ""
 

@@ -123,11 +123,11 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("source", "says"), BROKEN)
-def test_one_line_for_a_broken_module(load: Load, source: str, says: str) -> None:
+@pytest.mark.parametrize(("source", "message"), BROKEN)
+def test_one_line_for_a_broken_module(load: Load, source: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(source)
-    assert str(caught.value) == WHERE + says
+    assert str(caught.value) == WHERE + message
 
 
 def test_a_missing_file_and_a_missing_module(load: Load) -> None:
@@ -145,8 +145,8 @@ def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
     """F4: found when the plan is made."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD).topology_kind("torus_2d")
-    says = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
-    assert str(caught.value) == says
+    message = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
+    assert str(caught.value) == message
 
 
 def test_the_plan_refuses_it_before_anything_runs() -> None:
@@ -241,29 +241,29 @@ TAKES = [
 ]
 
 
-@pytest.mark.parametrize(("signature", "module", "says"), TAKES)
-def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, says: str | None) -> None:
+@pytest.mark.parametrize(("signature", "module", "message"), TAKES)
+def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, message: str | None) -> None:
     algorithm = load(module + f"def kernel{signature}: pass\n")
     args = algorithm.kernel_args(system(), 2, 0, 9)
-    if says is None:
+    if message is None:
         algorithm.check_takes(args)
         return
     with pytest.raises(ConfigError) as caught:
         algorithm.check_takes(args)
-    assert str(caught.value) == WHERE + says
+    assert str(caught.value) == WHERE + message
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("return n_elem", "TypeError: 'int' object is not iterable"),
         ("raise ValueError('no\\nway')", r"ValueError: no\nway"),
     ],
 )
-def test_kernel_args_that_fail_are_one_line(load: Load, body: str, says: str) -> None:
+def test_kernel_args_that_fail_are_one_line(load: Load, body: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(PLAIN + f"def kernel_args(world_size, n_elem): {body}\n").kernel_args(system(), 2, 0, 9)
-    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {says}"
+    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {message}"
 
 
 # --- the hooks ------------------------------------------------------------------------------------------------
@@ -340,12 +340,12 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize(("body", "says"), FAILING, ids=[body for body, _ in FAILING])
-def test_a_hook_that_fails_is_one_line(load: Load, body: str, says: str) -> None:
+@pytest.mark.parametrize(("body", "message"), FAILING, ids=[body for body, _ in FAILING])
+def test_a_hook_that_fails_is_one_line(load: Load, body: str, message: str) -> None:
     """It raises, or returns no map of names to other ranks. The line names algorithm, rank and direction."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
-    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {says}"
+    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {message}"
 
 
 def test_a_hook_with_too_few_parameters(load: Load) -> None:

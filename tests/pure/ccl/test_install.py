@@ -125,7 +125,7 @@ def test_one_way_rings_receive_in_the_opposite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         (
             {0: {"E": 2}, 1: {"E": 2}, 2: {}},
@@ -146,10 +146,10 @@ def test_one_way_rings_receive_in_the_opposite() -> None:
         ({0: {"E": -1}, 1: {}}, "rank 0, direction E: there is no rank -1; ranks are 0 to 1"),
     ],
 )
-def test_tables_that_cannot_be_paired(table: NeighbourTable, says: str) -> None:
+def test_tables_that_cannot_be_paired(table: NeighbourTable, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         pair_rings(table)
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 tables = st.integers(1, 6).flatmap(
@@ -372,7 +372,7 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
         lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
         r"I3: E of \(0, 0, 0\) and W of \(0, 0, 0\) write to one ring",
     ),
-    "nobody sends": (
+    "no sender": (
         EASTWARD,
         lambda e, plan: e._replace(can_send=False),
         r"I3: no rank sends to the receive-only ring E of \(0, 0, 0\)",
@@ -393,12 +393,12 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
 @pytest.mark.parametrize("what", VIOLATIONS)
 def test_ends_that_do_not_agree(what: str) -> None:
     """I3 and I4, violated in the first entry of a valid plan."""
-    table, change, says = VIOLATIONS[what]
+    table, change, message = VIOLATIONS[what]
     plan = installed(table)
     check_endpoints(plan, "tcm")
     entries = plan[PePlace(0, 0, 0)]
     entries[0] = change(entries[0], plan)
-    with pytest.raises(ConfigError, match=f"^{says}$"):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         check_endpoints(plan, "tcm")
 
 

@@ -95,7 +95,7 @@ def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TABLES.names() if TABLES.get(n).square])
 @pytest.mark.parametrize(
-    ("size", "most", "says"),
+    ("size", "most", "message"),
     [
         (2, 2, "needs a square number of ranks, and there are 2; set world_size to 1"),
         (7, 9, "needs a square number of ranks, and there are 7; set world_size to 4 or 9"),
@@ -106,9 +106,9 @@ def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
         (1, 1, None),
     ],
 )
-def test_a_number_of_ranks_that_is_no_square(name: str, size: int, most: int, says: str | None) -> None:
+def test_a_number_of_ranks_that_is_no_square(name: str, size: int, most: int, message: str | None) -> None:
     """The line names the nearest squares."""
-    assert TABLES.get(name).refuses(size, most) == says
+    assert TABLES.get(name).refuses(size, most) == message
 
 
 # --- how they pair --------------------------------------------------------------------------------------------
