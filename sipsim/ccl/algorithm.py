@@ -1,7 +1,7 @@
 """Loads an algorithm module, checks its contract (ADR-0023 D11, ADR-0032 D7) and calls its hooks.
 
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
-optionally, ``neighbors``, ``reference`` and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments.
+optionally, ``neighbors``, ``reference``, ``root_cube`` and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments.
 """
 
 import copy
@@ -53,6 +53,7 @@ class Algorithm:
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
+        self._root_cube: Callable[[System], int] | None = self._hook("root_cube", callable, "a function", needed=False)
 
     def topology_kind(self, topology: str) -> int | None:
         """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
@@ -69,6 +70,21 @@ class Algorithm:
             )
         return self._topologies[topology]
 
+    def check_root_cube(self, system: System) -> None:
+        """Compare a configured ``root_cube`` with the only one that the module allows, its ``root_cube(system)``.
+
+        Raises:
+            ConfigError: for another cube, or when the module has no such hook.
+        """
+        if self.entry.root_cube is None:
+            return
+        key, hook = f"algorithms.{self.name}.root_cube = {self.entry.root_cube}", self._root_cube
+        if hook is None:
+            raise ConfigError(f"{key}: the algorithm has no root cube; leave it null")
+        root = self._call("root_cube", lambda: hook(system))
+        if self.entry.root_cube != root:
+            raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
+
     def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
         """The kernel's arguments on ``sip`` between the tensor's address and ``tl``.
 
@@ -81,7 +97,10 @@ class Algorithm:
         """
         kind = self.topology_kind(system.topology)
         ranks = world_size if kind is None else system.n_sips
-        args = self._hook_args(ranks, n_elem, system)
+        args: tuple[Any, ...] = self._call(
+            f"kernel_args({ranks}, {n_elem})",
+            lambda: tuple(_call_with_optional(self._kernel_args, (ranks, n_elem), system)),
+        )
         return args if kind is None else (*args, sip, kind, *system.shape)
 
     def check_takes(self, args: tuple[Any, ...]) -> None:
@@ -97,12 +116,11 @@ class Algorithm:
                 own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
             raise ConfigError(f"{self._where}: {refusal}: the tensor's address, {own}{grid}, and tl")
 
-    def _hook_args(self, ranks: int, n_elem: int, system: System) -> tuple[Any, ...]:
+    def _call(self, name: str, hook: Callable[[], Any]) -> Any:
         try:
-            return tuple(_call_with_optional(self._kernel_args, (ranks, n_elem), system))
+            return hook()
         except (Exception, SystemExit) as error:
-            what = f"kernel_args({ranks}, {n_elem}) raised {type(error).__name__}: {error}"
-            raise ConfigError(one_line(f"{self._where}: {what}")) from None
+            raise ConfigError(one_line(f"{self._where}: {name} raised {type(error).__name__}: {error}")) from None
 
     def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.

@@ -16,24 +16,18 @@ from sipsim.units import format_time_ps
 class PeView(Protocol):
     """A PE: its PE_IPCQ, and the kernel that runs on it."""
 
-    @property
-    def ipcq(self) -> PeIpcq: ...
-    @property
-    def task(self) -> Task | None: ...
+    ipcq: PeIpcq
+    task: Task | None
 
 
 class SipView(Protocol):
     """What a dump reads of a SIP."""
 
-    @property
-    def sip(self) -> int: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def tasks(self) -> Sequence[Task]: ...
-    def pes_in_use(self) -> Sequence[PeView]:
-        """In order of cube and PE."""
-        ...
+    sip: int
+    engine: Engine
+    tasks: list[Task]
+
+    def pes_in_use(self) -> Sequence[PeView]: ...
 
 
 class QueueState(msgspec.Struct, frozen=True):

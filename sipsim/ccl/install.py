@@ -4,11 +4,11 @@ Derived from the config without communication, so that every process has the sam
 installed raises a ``ConfigError`` before the run (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise, product
 from typing import NamedTuple
 
-from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
+from sipsim.ccl.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.ccl.rules import ring_overflow
 from sipsim.config.model import IpcqKnobs, RankPer
 from sipsim.errors import ConfigError
@@ -40,7 +40,7 @@ def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[
     return list(islice(every, world_size))
 
 
-def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
+def pair_rings(table: NeighbourTable, one_way: bool = False, opposite: Mapping[str, str] = OPPOSITE) -> RingMap:
     """The ring that each direction writes to: ``{(rank, direction): (peer, its direction)}``.
 
     A peer without a direction back (unidirectional ring) gets a receive-only ring in the opposite direction. With
@@ -57,8 +57,8 @@ def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
                 raise ConfigError(
                     f"rank {rank}, direction {direction}: there is no rank {peer}; ranks are 0 to {len(table) - 1}"
                 )
-            reverse = None if one_way else reverse_direction(table, rank, peer, direction)
-            reverse = reverse or RECEIVES_IN.get(direction, direction)
+            reverse = None if one_way else reverse_direction(table, rank, peer, direction, opposite)
+            reverse = reverse or opposite.get(direction) or RECEIVES_IN.get(direction, direction)
             ring = Ring(peer, reverse)
             if ring in writer:
                 other = writer[ring]
@@ -85,14 +85,19 @@ def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
 
 
 def install(
-    system: System, knobs: IpcqKnobs, rank_to_pe: list[PePlace], table: NeighbourTable, one_way: bool = False
+    system: System,
+    knobs: IpcqKnobs,
+    rank_to_pe: list[PePlace],
+    table: NeighbourTable,
+    one_way: bool = False,
+    opposite: Mapping[str, str] = OPPOSITE,
 ) -> InstallPlan:
     """The entries of every PE, in the order of its rings in memory.
 
     Raises:
         ConfigError: rings that do not fit their memory, more than a PE may have, or a table that cannot be paired.
     """
-    pairs = pair_rings(table, one_way)
+    pairs = pair_rings(table, one_way, opposite)
     writer = {ring: sender for sender, ring in pairs.items()}
     directions = _directions_by_rank(table, writer)
     _check_room(system, knobs, directions)

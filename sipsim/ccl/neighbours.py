@@ -4,6 +4,8 @@ A rank is a PE with queue pairs (``Plan.pe_of_rank``), not a rank of the process
 :mod:`sipsim.ccl.tables`.
 """
 
+from collections.abc import Mapping
+
 OPPOSITE = {
     "E": "W",
     "W": "E",
@@ -14,16 +16,18 @@ OPPOSITE = {
     "global_N": "global_S",
     "global_S": "global_N",
 }
-"""ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
+"""ADR-0025 D1, with the inter-SIP names of ADR-0032 D3. An algorithm's ``opposites`` add to it."""
 
-RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
-"""The direction in which a peer receives that has no direction back; the sender's own name where none is listed."""
+RECEIVES_IN = {"child_left": "parent", "child_right": "parent"}
+"""The direction of a receive-only ring for a direction without an opposite; by default, the direction itself."""
 
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
 
 
-def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
+def reverse_direction(
+    table: NeighbourTable, rank: int, peer: int, direction: str, opposite: Mapping[str, str] = OPPOSITE
+) -> str | None:
     """The peer's direction that leads back to ``rank``: the opposite if it does, else any that does, else None.
 
     ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for the
@@ -31,8 +35,8 @@ def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: st
     opposite, so that a map from which one direction was dropped pairs like the whole map.
     """
     peer_map = table[peer]
-    opposite = OPPOSITE.get(direction)
-    if opposite is not None and peer_map.get(opposite) == rank:
-        return opposite
-    partners = {OPPOSITE[other] for other, target in table[rank].items() if target == peer and other in OPPOSITE}
+    preferred = opposite.get(direction)
+    if preferred is not None and peer_map.get(preferred) == rank:
+        return preferred
+    partners = {opposite[other] for other, target in table[rank].items() if target == peer and other in opposite}
     return next((d for d, target in peer_map.items() if target == rank and d not in partners), None)

@@ -1,5 +1,6 @@
 """Settings of the algorithm that runs, as they follow from ``ccl.yaml``: its own entry over ``defaults``."""
 
+from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
@@ -32,18 +33,25 @@ def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
     return own or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
 
 
+def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, str]:
+    """The opposite of each direction that has one: the built-in pairs and those of the algorithm's entry."""
+    own = resolved.ccl.algorithms[algorithm_name].opposites
+    return {**OPPOSITE, **own, **{b: a for a, b in own.items()}}
+
+
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:
     """What a digest covers of an algorithm: name, module, queue settings, then table, kind and number of ranks.
 
-    The last three are left out for the wiring of ADR-0032: no table, every cube a rank.
+    The last three are left out for the wiring of ADR-0032: no table, every cube a rank. Added opposites follow.
     """
     entry, per = resolved.ccl.algorithms[algorithm_name], effective_rank_per(resolved, algorithm_name)
     size = effective_world_size(resolved, algorithm_name)
     view: list[object] = [algorithm_name, entry.module, effective_ipcq(resolved, algorithm_name)]
     self_wired = TABLES.get(entry.topology).self_wired
-    if self_wired and per == "cube" and size == rank_places(resolved, algorithm_name):
-        return view
-    return [*view, "none" if self_wired else entry.topology, per, size]
+    if not (self_wired and per == "cube" and size == rank_places(resolved, algorithm_name)):
+        view += ["none" if self_wired else entry.topology, per, size]
+    opposites = effective_opposites(resolved, algorithm_name)
+    return view if opposites == OPPOSITE else [*view, opposites]
 
 
 def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from sipsim.config.document import SECTION_FILES, Document, Path, Problem, dotted, shown, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Path, Problem, dotted, refused, shown, unknown_key
 from sipsim.config.model import Resolved
 
 Checked = TypeVar("Checked")
@@ -63,7 +63,7 @@ def _first(problems: Iterable[Problem | None]) -> Problem | None:
 
 
 def _wrong(path: Path, value: Any, what: str) -> Problem:
-    return Problem((path,), f"{dotted(path)} = {shown(value)}: {what}")
+    return refused(path, shown(value), what)
 
 
 def _in_struct(value: Any, kind: inspect.StructType, path: Path) -> Problem | None:

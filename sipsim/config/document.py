@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints
 from sipsim.config.model import Resolved, Section
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
-from sipsim.registry import unknown_name
+from sipsim.registry import Registry, UnknownName, unknown_name
 
 Path = tuple[str | int, ...]
 
@@ -99,6 +99,20 @@ def dotted(path: Path) -> str:
     """A key path as users write it: ``system.sips.custom_links[0].a``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
+
+
+def refused(path: Path, value: object, what: str, *others: Path) -> Problem:
+    """The value at ``path`` is refused; those at ``others`` may have caused it."""
+    return Problem((path, *others), f"{dotted(path)} = {value}: {what}")
+
+
+def unregistered(path: Path, name: str, registry: Registry[Any]) -> Problem | None:
+    """A problem unless ``name``, the value at ``path``, is in the registry."""
+    try:
+        registry.get(name)
+    except UnknownName as error:
+        return Problem((path,), f"{dotted(path)}: {error}")
+    return None
 
 
 def shown(value: Any) -> str:

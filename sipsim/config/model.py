@@ -225,7 +225,8 @@ class CclDefaults(IpcqKnobs, frozen=True):
 class AlgorithmOwn(Section, frozen=True):
     """Keys that only an entry of ``algorithms`` has: the module and its wiring.
 
-    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``.
+    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``; ``opposites``
+    are pairs of directions besides E/W, N/S and their ``global_`` forms.
     """
 
     module: str
@@ -234,6 +235,7 @@ class AlgorithmOwn(Section, frozen=True):
     root_cube: Index | None = None
     rank_per: RankPer | None = None
     world_size: Ranks | None = None
+    opposites: dict[str, str] = {}
 
 
 if TYPE_CHECKING:

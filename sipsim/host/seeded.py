@@ -83,10 +83,15 @@ def _values(first: int, count: int, dtype: DType, seed: int, contributions: int)
 
 
 def compare(got: Array, expected: Array) -> Mismatch:
-    """Compare bit for bit; ``expected`` is broadcast to the shape of ``got``."""
+    """Compare bit for bit, except that any NaN equals any NaN; ``expected`` is broadcast to the shape of ``got``.
+
+    IEEE 754 leaves open which operand's payload a sum keeps, so the sign and payload of a NaN are not checked.
+    """
     expected = np.broadcast_to(expected, got.shape)
     bits = np.dtype(f"u{got.dtype.itemsize}")
     differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(expected).view(bits)
+    if differs.any() and got.dtype.kind == "f":
+        differs &= ~(np.isnan(got) & np.isnan(expected))
     count = int(differs.sum())
     if not count:
         return NONE_WRONG

@@ -1,10 +1,10 @@
 """Rules for ``links``, the link presets, and for the preset in use."""
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, dotted, shown
+from sipsim.config.document import Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.links.base import LINK_KINDS
-from sipsim.registry import UnknownName, unknown_name
+from sipsim.registry import unknown_name
 
 
 def known_link(resolved: Resolved) -> Problem | None:
@@ -19,11 +19,9 @@ def known_link(resolved: Resolved) -> Problem | None:
 def known_link_kinds(resolved: Resolved) -> Problem | None:
     """Every preset is of a registered link kind."""
     for name, preset in resolved.links.links.items():
-        try:
-            LINK_KINDS.get(preset.kind)
-        except UnknownName as error:
-            path = ("links", name, "kind")
-            return Problem((path,), f"{dotted(path)}: {error}")
+        problem = unregistered(("links", name, "kind"), preset.kind, LINK_KINDS)
+        if problem:
+            return problem
     return None
 
 
@@ -32,9 +30,8 @@ def links_have_delay(resolved: Resolved) -> Problem | None:
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):
-            path = ("links", name, "params", "latency_ns")
             what = "a link between SIPs without delay cannot be simulated in parallel; must be more than 0"
-            return Problem((path,), f"{dotted(path)} = {shown(latency)}: {what}")
+            return refused(("links", name, "params", "latency_ns"), latency, what)
     return None
 
 

@@ -107,9 +107,7 @@ class SipGraph:
         configured: int | None = getattr(self._sip.ports, port)
         if configured is not None:
             return configured
-        w, h = self._sip.cube_mesh.w, self._sip.cube_mesh.h
-        x, y = {"E": (w - 1, h // 2), "W": (0, h // 2), "N": (w // 2, 0), "S": (w // 2, h - 1)}[port]
-        return y * w + x
+        return _middle(port, self._sip.cube_mesh.w, self._sip.cube_mesh.h)
 
     def route(self, src: Node, dst: Node) -> Route:
         """The route between two nodes of this SIP; none of them a router or a UCIe port."""
@@ -179,9 +177,7 @@ class SipGraph:
         return node.cube, 0
 
     def _side_router(self, port: str) -> int:
-        w, h = self._cube.noc.routers.w, self._cube.noc.routers.h
-        x, y = {"E": (w - 1, h // 2), "W": (0, h // 2), "N": (w // 2, 0), "S": (w // 2, h - 1)}[port]
-        return y * w + x
+        return _middle(port, self._cube.noc.routers.w, self._cube.noc.routers.h)
 
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:
         if src == dst:
@@ -204,6 +200,12 @@ class SipGraph:
             dx, dy = _STEP[port]
             routers.append(routers[-1] + dy * width + dx)
         return [Node("router", cube, r) for r in routers]
+
+
+def _middle(port: str, w: int, h: int) -> int:
+    """The middle place of a grid's side."""
+    x, y = {"E": (w - 1, h // 2), "W": (0, h // 2), "N": (w // 2, 0), "S": (w // 2, h - 1)}[port]
+    return y * w + x
 
 
 def _steps(first: int, last: int, width: int) -> list[str]:

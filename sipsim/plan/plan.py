@@ -22,7 +22,13 @@ from sipsim.ccl.install import (
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.ccl.settings import canonical_algorithm, effective_ipcq, effective_rank_per, effective_world_size
+from sipsim.ccl.settings import (
+    canonical_algorithm,
+    effective_ipcq,
+    effective_opposites,
+    effective_rank_per,
+    effective_world_size,
+)
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
@@ -51,6 +57,7 @@ class Plan:
         self.system = System(resolved, link_in_use(resolved), self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.topology_kind(self.system.topology)
+        self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
@@ -58,7 +65,14 @@ class Plan:
         self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}
         self.world_size = len(self.pe_of_rank)
         one_way = TABLES.get(self.algorithm.entry.topology).one_way
-        self.entries: InstallPlan = install(self.system, self.ipcq, self.pe_of_rank, self._neighbour_table(), one_way)
+        self.entries: InstallPlan = install(
+            self.system,
+            self.ipcq,
+            self.pe_of_rank,
+            self._neighbour_table(),
+            one_way,
+            effective_opposites(resolved, name),
+        )
         check_rings_disjoint(self.entries)
         check_endpoints(self.entries, self.ipcq.buffer_kind)
 

@@ -1,9 +1,8 @@
 """Rules for ``system.sips``: topology, count, shape and edges; and for the number of cubes."""
 
-from sipsim.config.document import Path, Problem, Rule, dotted
+from sipsim.config.document import Path, Problem, Rule, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.registry import UnknownName
 from sipsim.topology.address import CUBE_BITS
 from sipsim.topology.base import TOPOLOGIES
 from sipsim.topology.build import build_links
@@ -13,12 +12,7 @@ SIPS: Path = ("system", "sips")
 
 def known_topology(resolved: Resolved) -> Problem | None:
     """``system.sips.topology`` is a registered topology."""
-    try:
-        TOPOLOGIES.get(resolved.topology.system.sips.topology)
-    except UnknownName as error:
-        path = (*SIPS, "topology")
-        return Problem((path,), f"{dotted(path)}: {error}")
-    return None
+    return unregistered((*SIPS, "topology"), resolved.topology.system.sips.topology, TOPOLOGIES)
 
 
 def custom_links_are_used(resolved: Resolved) -> Problem | None:
@@ -44,8 +38,7 @@ def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
     mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
     if mesh.w * mesh.h <= most:
         return None
-    path = ("sip", "cube_mesh")
-    return Problem((path,), f"sip.cube_mesh = {mesh.w}x{mesh.h}: must have at most {most} cubes, as addresses do")
+    return refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", f"must have at most {most} cubes, as addresses do")
 
 
 RULES: tuple[Rule, ...] = (

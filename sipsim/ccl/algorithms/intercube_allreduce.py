@@ -42,6 +42,11 @@ def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, in
     return n_elem, width, height, world_size
 
 
+def root_cube(system: "System") -> int:
+    """The south-east cube: rows reduce eastwards, the last column southwards."""
+    return system.n_cubes - 1
+
+
 def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
     """PE 0 of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
 

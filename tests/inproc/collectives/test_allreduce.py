@@ -70,8 +70,8 @@ def test_every_element_is_the_sum(system, dtype):
 def test_the_default_job_on_the_default_cubes(system):
     done = run(*SYSTEMS[system])
     assert_all_sums(done)
-    (told,) = done.document["runs"]
-    assert (told["bytes"], told["count"], told["dtype"], told["op"]) == (65536, 32768, "f16", "sum")
+    (result,) = done.document["runs"]
+    assert (result["bytes"], result["count"], result["dtype"], result["op"]) == (65536, 32768, "f16", "sum")
 
 
 def test_data_differ_between_ranks_and_have_no_zero():
@@ -287,9 +287,9 @@ def test_a_sweep_of_sizes():
 
 
 def test_bandwidths_are_those_of_nccl_tests():
-    told = run(*TORUS, *SMALL, "--bytes", "1K").document["runs"][0]
-    assert told["algbw_GBps"] == pytest.approx(1024 / told["time_ns"])
-    assert told["busbw_GBps"] == pytest.approx(told["algbw_GBps"] * 2 * 3 / 4)
+    result = run(*TORUS, *SMALL, "--bytes", "1K").document["runs"][0]
+    assert result["algbw_GBps"] == pytest.approx(1024 / result["time_ns"])
+    assert result["busbw_GBps"] == pytest.approx(result["algbw_GBps"] * 2 * 3 / 4)
 
 
 def test_seeds_change_data_and_digest_and_nothing_else():

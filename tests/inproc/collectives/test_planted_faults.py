@@ -75,7 +75,7 @@ def faulty(t_ptr, n_elem, rank, tl, args):
 """
 
 SIZES = {4: ("--sips", 4, "--topology", "torus_2d"), 16: ("--sips", 16, "--topology", "torus_2d")}
-TOLD = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
+WRONG_NUMBERS = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
 
 
 def run_faulty(folder: Path, fault: str, *flags: object) -> Run:
@@ -88,10 +88,10 @@ def assert_reported(done: Run, ranks: list[int], elements: int, first: list[int]
     error = done.outcome.error
     assert (error.kind, error.rank) == ("wrong_numbers", ranks[0])
     lines = [error.message, *error.detail.splitlines()]
-    told = [TOLD.fullmatch(line.strip()) for line in lines]
-    assert all(told), lines
-    assert [int(found[1]) for found in told] == ranks
-    for found in told:
+    reported = [WRONG_NUMBERS.fullmatch(line.strip()) for line in lines]
+    assert all(reported), lines
+    assert [int(found[1]) for found in reported] == ranks
+    for found in reported:
         assert (int(found[2]), [int(found[3]), int(found[4])]) == (elements, first)
         got = done.tensor(int(found[1]))[tuple(first)]
         assert found[6] == f"{got}"
@@ -140,7 +140,7 @@ def expected_row(done: Run) -> np.ndarray:
 def test_on_the_default_cubes(tmp_path, fault):
     done = run(*ccl_file(tmp_path, REAL + fault), *SIZES[16], "--n-elem", N_ELEM)
     assert done.outcome.exit_code == 1
-    assert TOLD.fullmatch(done.outcome.error.message)
+    assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
 
 
 @pytest.mark.parametrize("more", ["--iters=2", "--warmup=1"])
@@ -183,11 +183,18 @@ class TestCompare:
         got = np.array([[1, 2], [1, 2], [1, 3]], np.int32)
         assert compare(got, np.array([1, 2], np.int32)).first == "first wrong at [2, 1]: expected 2, got 3"
 
-    def test_signs_of_zero_differ_and_a_nan_equals_itself(self):
+    def test_signs_of_zero_differ(self):
         zeros = np.array([0.0, -0.0], np.float16)
         assert compare(zeros, zeros[::-1]).elements == 2
-        nan = np.array([np.nan], np.float32)
-        assert compare(nan, nan.copy()).elements == 0
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32])
+    def test_any_nan_equals_any_nan_and_no_number(self, dtype):
+        """Sign and payload of a NaN depend on the order of the operands, which IEEE 754 leaves open."""
+        nans = np.array([np.nan, -np.nan, np.nan, 1, np.inf], dtype)
+        nans.view(f"u{nans.itemsize}")[2] += 1
+        assert compare(nans, nans[[1, 2, 0, 3, 4]]) == (0, "")
+        assert compare(nans, nans[[1, 2, 0, 0, 4]]) == (1, "first wrong at [3]: expected nan, got 1.0")
+        assert compare(nans, nans[[1, 3, 0, 3, 0]]) == (2, "first wrong at [1]: expected 1.0, got nan")
 
 
 GIVEN = """
@@ -202,6 +209,16 @@ def worker(rank, world_size, torch):
     tensor.copy_(torch.from_numpy(init))
     dist.all_reduce(tensor, op="sum")
 """
+
+NANS = GIVEN.replace(
+    "    tensor =",
+    """    init.view("u2")[:, :8] = 0x7E01 + np.arange(32).reshape(4, 8) + 32 * rank
+    init[:, 8:16] = np.inf if rank % 2 else -np.inf
+    init[rank % 4, 16:24] = np.nan
+    init[:, 24:32] = 60000 if rank % 2 else -60000
+    tensor =""",
+)
+"""NaNs with payloads in every row or in one a rank, sums of both infinities, and sums that overflow to them."""
 
 OWN_COPY = """
 import importlib.util
@@ -245,20 +262,27 @@ class TestGivenData:
     )
     def test_the_kernel_keeps_its_documented_order(self, tmp_path, system):
         done = run(*SMALL, *system, script_file(tmp_path, GIVEN))
-        (told,) = done.document["runs"]
-        assert (told["wrong"], told["checked"], done.outcome.exit_code) == (0, True, 0)
+        (result,) = done.document["runs"]
+        assert (result["wrong"], result["checked"], done.outcome.exit_code) == (0, True, 0)
         # The data are such that the order matters: a plain sum has other bits.
         sips = done.document["sips"]
         given = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
         backwards = sum(row for block in reversed(given) for row in block[::-1])
         assert compare(done.tensor(0), backwards).elements > 20
 
+    @pytest.mark.parametrize("system", [("--sips", 2), ("--sips", 5), SIZES[4]], ids=["ring", "odd", "torus"])
+    def test_nans_are_right(self, tmp_path, system):
+        done = run(*SMALL, *system, script_file(tmp_path, NANS))
+        assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)]
+        assert np.isnan(done.tensor(0)[:, :32]).sum() >= 24 * 4
+        assert not np.isnan(done.tensor(0)[:, 32:]).any()
+
     @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
     def test_another_order_of_additions(self, tmp_path, system):
         script = script_file(tmp_path, GIVEN)
         done = run(*SMALL, *system, *ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND), script)
         assert (done.outcome.exit_code, done.outcome.error.kind) == (1, "wrong_numbers")
-        assert TOLD.fullmatch(done.outcome.error.message)
+        assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         # Only last bits differ, which a tolerance would let pass.
         right = run(*SMALL, *system, script)
         assert right.outcome.exit_code == 0
@@ -269,7 +293,7 @@ class TestGivenData:
         flags = ccl_file(tmp_path, OWN_COPY + FLIPPED_BIT)
         done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
         assert done.outcome.exit_code == 1
-        found = TOLD.fullmatch(done.outcome.error.message)
+        found = WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         assert [int(found[group]) for group in (1, 2, 3, 4)] == [3, 1, 2, 17]
         assert done.outcome.error.detail == ""
 

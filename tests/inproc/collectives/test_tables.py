@@ -1,7 +1,7 @@
 """Whole runs on the built-in neighbour tables: rings, grids and trees of SIPs, cubes and PEs, and kernels of a script.
 
 The kernels take the form of ADR-0023 D11: no topology of SIPs in their arguments, ``tl.rank`` in its place. Each sends
-slot by slot, so that the number of elements says how often a ring is filled. The built-in job checks every element.
+slot by slot, so that the number of elements decides how often a ring is filled. The built-in job checks every element.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def kernel(t_ptr, size, n_elem, n_cubes, tl):
 
 RING = """
 def exchange(total, rank, size, tl):
-    '''Half of the way round each way at once; with an even number the rank opposite is heard from the W alone.'''
+    '''Half of the ring in each direction at once; with an even number the opposite rank is received from the W only.'''
     eastward = westward = total
     for step in range(1, size // 2 + 1):
         both = 2 * step < size
@@ -124,8 +124,8 @@ def flags(folder, table: str, per: str, sips: int, mesh: str = "2x1", **entry: o
 def assert_right(done: Run) -> None:
     """Every element is the sum, and no message or credit is left."""
     assert done.outcome.error is None, done.outcome.error.message
-    for told in done.document["runs"]:
-        assert (told["wrong"], told["checked"]) == (0, True)
+    for result in done.document["runs"]:
+        assert (result["wrong"], result["checked"]) == (0, True)
     for queue in queues_of(done):
         assert (queue.my_head, queue.my_tail) == (queue.peer_tail_cache, queue.peer_head_cache)
 
@@ -213,8 +213,8 @@ def test_the_order_of_the_mail_does_not_change_results(tmp_path, system: str) ->
 
 def test_the_process_group_stays_sips(tmp_path) -> None:
     """256 ranks of the wiring, or eight, and busbw by two SIPs."""
-    told = run(*flags(tmp_path, "ring_1d", "cube", 2, "2x2"), "--n-elem", 64).document["runs"][0]
-    assert told["busbw_GBps"] == pytest.approx(told["algbw_GBps"] * 2 * (2 - 1) / 2)
+    result = run(*flags(tmp_path, "ring_1d", "cube", 2, "2x2"), "--n-elem", 64).document["runs"][0]
+    assert result["busbw_GBps"] == pytest.approx(result["algbw_GBps"] * 2 * (2 - 1) / 2)
 
 
 def test_a_hook_may_reverse_a_table(tmp_path) -> None:
@@ -280,16 +280,16 @@ def test_a_kernel_of_the_script_on_every_pe(tmp_path, table: str, slots: int) ->
 AHEAD = """
 def ahead(x, times, slots, tl):
     at = x + tl.program_id(1) * 16
-    mine, heard = tl.load(at, 1), []
+    mine, received = tl.load(at, 1), []
     for i in range(times + slots):
         if i >= slots:
-            heard.append([int(tl.recv(way, 1, x.dtype).array[0]) for way in ("W", "E")])
+            received.append([int(tl.recv(way, 1, x.dtype).array[0]) for way in ("W", "E")])
         if i < times:
             tl.send("E", mine)
             mine = mine + tl.load(at, 1)
             tl.send("W", mine)
     before, after = (10 ** ((tl.rank() + k) % tl.world_size()) for k in (-1, 1))
-    assert heard == [[before * (i + 1), after * (i + 2)] for i in range(times)], heard
+    assert received == [[before * (i + 1), after * (i + 2)] for i in range(times)], received
 x = torch.zeros((2, 4), dtype="i32")
 x.copy_(torch.from_numpy((10 ** (np.arange(2) + 2 * rank)).repeat(4).reshape(2, 4)))
 torch.launch(ahead, x, 80, SLOTS)
@@ -393,7 +393,7 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "says"),
+    ("call", "kind", "message"),
     [
         ("torch.launch('k', 3)", "exception", "TypeError: torch.launch needs a function kernel(*args, tl), not 'k'"),
         ("torch.launch(None)", "exception", "TypeError: torch.launch needs a function kernel(*args, tl), not None"),
@@ -409,12 +409,12 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
         ("torch.launch(lambda tl: tl.recv('W', 1, 'i32'))", "IpcqDeadlock", "PEs wait and nothing can happen any more"),
     ],
 )
-def test_what_cannot_be_launched(tmp_path, call: str, kind: str, says: str) -> None:
+def test_what_cannot_be_launched(tmp_path, call: str, kind: str, message: str) -> None:
     """One line, before or when it runs."""
     done = launched(tmp_path, call, "ring_1d", *small(2))
     assert done.outcome.error is not None
     assert (done.outcome.error.kind, done.document["status"]) == (kind, "failed")
-    assert says in done.outcome.error.message
+    assert message in done.outcome.error.message
 
 
 def test_a_deadlock_names_the_launch(tmp_path) -> None:

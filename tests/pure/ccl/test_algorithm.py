@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hardware import config, system_of
@@ -30,9 +31,9 @@ def load(here: Path) -> Iterator[Load]:
     """Write a module, load it as an algorithm by its path; and remove it afterwards."""
     before = set(sys.modules)
 
-    def loaded(source: str, module: str = "mine.py", topology: str = "none") -> Algorithm:
+    def loaded(source: str, module: str = "mine.py", topology: str = "none", **entry: Any) -> Algorithm:
         (here / "mine.py").write_text(source)
-        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology))
+        return Algorithm("mine", AlgorithmEntry(module=module, topology=topology, **entry))
 
     yield loaded
     for name in set(sys.modules) - before:
@@ -122,11 +123,11 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("source", "says"), BROKEN)
-def test_one_line_for_a_broken_module(load: Load, source: str, says: str) -> None:
+@pytest.mark.parametrize(("source", "message"), BROKEN)
+def test_one_line_for_a_broken_module(load: Load, source: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(source)
-    assert str(caught.value) == WHERE + says
+    assert str(caught.value) == WHERE + message
 
 
 def test_a_missing_file_and_a_missing_module(load: Load) -> None:
@@ -144,8 +145,8 @@ def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
     """F4: found when the plan is made."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD).topology_kind("torus_2d")
-    says = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
-    assert str(caught.value) == says
+    message = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
+    assert str(caught.value) == message
 
 
 def test_the_plan_refuses_it_before_anything_runs() -> None:
@@ -155,6 +156,36 @@ def test_the_plan_refuses_it_before_anything_runs() -> None:
     }
     with pytest.raises(ConfigError, match="algorithm intercube_allreduce does not run on it; allowed: mesh_2d_no_wr"):
         Plan(config(settings))
+
+
+ROOT = "\ndef root_cube(system): return system.n_cubes - 1\n"
+
+
+@pytest.mark.parametrize(("source", "root"), [(GOOD, None), (GOOD + ROOT, None), (GOOD + ROOT, 15)])
+def test_a_root_cube_that_is_allowed(load: Load, source: str, root: int | None) -> None:
+    load(source, root_cube=root).check_root_cube(system())
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (GOOD, "algorithms.mine.root_cube = 3: the algorithm has no root cube; leave it null"),
+        (GOOD + ROOT, "algorithms.mine.root_cube = 3: must be null or 15, the cube where the reduction ends"),
+        (
+            GOOD + "\ndef root_cube(system): 1 / 0\n",
+            "algorithms.mine.module = mine.py: root_cube raised ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_a_root_cube_that_is_refused(load: Load, source: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(source, root_cube=3).check_root_cube(system())
+    assert str(caught.value) == line
+
+
+def test_the_plan_checks_the_root_cube() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithms\.intercube_allreduce\.root_cube = 0: must be null or 15, "):
+        Plan(config({"algorithms.intercube_allreduce.root_cube": 0}))
 
 
 # --- what the kernel gets -------------------------------------------------------------------------------------
@@ -210,29 +241,29 @@ TAKES = [
 ]
 
 
-@pytest.mark.parametrize(("signature", "module", "says"), TAKES)
-def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, says: str | None) -> None:
+@pytest.mark.parametrize(("signature", "module", "message"), TAKES)
+def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, message: str | None) -> None:
     algorithm = load(module + f"def kernel{signature}: pass\n")
     args = algorithm.kernel_args(system(), 2, 0, 9)
-    if says is None:
+    if message is None:
         algorithm.check_takes(args)
         return
     with pytest.raises(ConfigError) as caught:
         algorithm.check_takes(args)
-    assert str(caught.value) == WHERE + says
+    assert str(caught.value) == WHERE + message
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("return n_elem", "TypeError: 'int' object is not iterable"),
         ("raise ValueError('no\\nway')", r"ValueError: no\nway"),
     ],
 )
-def test_kernel_args_that_fail_are_one_line(load: Load, body: str, says: str) -> None:
+def test_kernel_args_that_fail_are_one_line(load: Load, body: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(PLAIN + f"def kernel_args(world_size, n_elem): {body}\n").kernel_args(system(), 2, 0, 9)
-    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {says}"
+    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {message}"
 
 
 # --- the hooks ------------------------------------------------------------------------------------------------
@@ -309,12 +340,12 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize(("body", "says"), FAILING, ids=[body for body, _ in FAILING])
-def test_a_hook_that_fails_is_one_line(load: Load, body: str, says: str) -> None:
+@pytest.mark.parametrize(("body", "message"), FAILING, ids=[body for body, _ in FAILING])
+def test_a_hook_that_fails_is_one_line(load: Load, body: str, message: str) -> None:
     """It raises, or returns no map of names to other ranks. The line names algorithm, rank and direction."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
-    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {says}"
+    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {message}"
 
 
 def test_a_hook_with_too_few_parameters(load: Load) -> None:

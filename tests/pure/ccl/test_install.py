@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hardware import SHAPED, config, system_of
+from hardware import SHAPED, WiredPlan, config, system_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -41,8 +41,14 @@ EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
 
 
-def paired(table: NeighbourTable) -> dict[tuple[int, str], tuple[int, str]]:
-    return {tuple(sender): tuple(ring) for sender, ring in pair_rings(table).items()}  # type: ignore[misc]
+WITH_UP = {**OPPOSITE, "Up": "Down", "Down": "Up"}
+
+
+def paired(
+    table: NeighbourTable, opposite: dict[str, str] = OPPOSITE
+) -> dict[tuple[int, str], tuple[int, str]]:
+    rings = pair_rings(table, opposite=opposite)
+    return {tuple(sender): tuple(ring) for sender, ring in rings.items()}  # type: ignore[misc]
 
 
 # --- which ring faces which -----------------------------------------------------------------------------------
@@ -57,10 +63,35 @@ def test_two_ranks_in_a_ring(order: str, prefix: str) -> None:
     assert paired(table) == {(0, e): (1, w), (0, w): (1, e), (1, e): (0, w), (1, w): (0, e)}
 
 
+def test_declared_opposites_pair_a_third_dimension_of_size_two() -> None:
+    table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}
+    with pytest.raises(ConfigError, match="two senders for one receive ring"):
+        paired(table)
+    up, down = "Up", "Down"
+    assert paired(table, WITH_UP) == {(0, up): (1, down), (0, down): (1, up), (1, up): (0, down), (1, down): (0, up)}
+
+
+def test_a_receive_only_ring_is_in_the_declared_opposite() -> None:
+    table = {0: {"Up": 1}, 1: {}}
+    assert paired(table) == {(0, "Up"): (1, "Up")}
+    assert paired(table, WITH_UP) == {(0, "Up"): (1, "Down")}
+
+
+def test_the_plan_pairs_by_the_opposites_of_the_entry() -> None:
+    settings = {"system.sips.count": 1, "algorithms.intercube_allreduce.opposites": {"Down": "Up"}}
+    table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}
+    places = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
+    entries = WiredPlan(config(settings), places, table).entries
+    bases = {(place, entry.direction): entry.my_rx_base_pa for place in places for entry in entries[place]}
+    for place, peer in (places, places[::-1]):
+        for entry in entries[place]:
+            assert entry.peer.rx_base_pa == bases[peer, WITH_UP[entry.direction]]
+
+
 def test_a_pairing_by_dict_order_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant pairs E with E, so the ring that a kernel receives from is the wrong one."""
 
-    def first_that_leads_back(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
+    def first_that_leads_back(table: NeighbourTable, rank: int, peer: int, *_: object) -> str | None:
         return next((d for d, target in table[peer].items() if target == rank), None)
 
     monkeypatch.setattr(sipsim.ccl.install, "reverse_direction", first_that_leads_back)
@@ -94,7 +125,7 @@ def test_one_way_rings_receive_in_the_opposite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         (
             {0: {"E": 2}, 1: {"E": 2}, 2: {}},
@@ -115,10 +146,10 @@ def test_one_way_rings_receive_in_the_opposite() -> None:
         ({0: {"E": -1}, 1: {}}, "rank 0, direction E: there is no rank -1; ranks are 0 to 1"),
     ],
 )
-def test_tables_that_cannot_be_paired(table: NeighbourTable, says: str) -> None:
+def test_tables_that_cannot_be_paired(table: NeighbourTable, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         pair_rings(table)
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 tables = st.integers(1, 6).flatmap(
@@ -341,7 +372,7 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
         lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
         r"I3: E of \(0, 0, 0\) and W of \(0, 0, 0\) write to one ring",
     ),
-    "nobody sends": (
+    "no sender": (
         EASTWARD,
         lambda e, plan: e._replace(can_send=False),
         r"I3: no rank sends to the receive-only ring E of \(0, 0, 0\)",
@@ -362,12 +393,12 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
 @pytest.mark.parametrize("what", VIOLATIONS)
 def test_ends_that_do_not_agree(what: str) -> None:
     """I3 and I4, violated in the first entry of a valid plan."""
-    table, change, says = VIOLATIONS[what]
+    table, change, message = VIOLATIONS[what]
     plan = installed(table)
     check_endpoints(plan, "tcm")
     entries = plan[PePlace(0, 0, 0)]
     entries[0] = change(entries[0], plan)
-    with pytest.raises(ConfigError, match=f"^{says}$"):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         check_endpoints(plan, "tcm")
 
 

@@ -95,7 +95,7 @@ def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TABLES.names() if TABLES.get(n).square])
 @pytest.mark.parametrize(
-    ("size", "most", "says"),
+    ("size", "most", "message"),
     [
         (2, 2, "needs a square number of ranks, and there are 2; set world_size to 1"),
         (7, 9, "needs a square number of ranks, and there are 7; set world_size to 4 or 9"),
@@ -106,9 +106,9 @@ def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
         (1, 1, None),
     ],
 )
-def test_a_number_of_ranks_that_is_no_square(name: str, size: int, most: int, says: str | None) -> None:
+def test_a_number_of_ranks_that_is_no_square(name: str, size: int, most: int, message: str | None) -> None:
     """The line names the nearest squares."""
-    assert TABLES.get(name).refuses(size, most) == says
+    assert TABLES.get(name).refuses(size, most) == message
 
 
 # --- how they pair --------------------------------------------------------------------------------------------
@@ -218,15 +218,18 @@ def test_places_of_a_plan(topology: str, rank_per: str | None, kind: str, count:
 
 def canonical(**entry: object) -> str:
     resolved = config(under_entry(entry))
-    return json.encode(canonical_algorithm(resolved, ALLREDUCE)).decode()
+    return json.encode(canonical_algorithm(resolved, ALLREDUCE), order="sorted").decode()
 
 
 def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
     """Written out or left out; the usual wiring adds nothing, so that older digests stay valid."""
     usual = canonical()
     assert canonical(rank_per="cube", world_size=32) == usual == canonical(topology="custom")
+    assert canonical(opposites={"W": "E"}) == usual
+    assert canonical(opposites={"Up": "Down"}) == canonical(opposites={"Down": "Up", "E": "W"})
     assert len(json.decode(usual)) == 3
     others = [
+        canonical(opposites={"Up": "Down"}),
         canonical(rank_per="pe"),
         canonical(rank_per="sip"),
         canonical(world_size=31),

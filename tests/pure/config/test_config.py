@@ -246,8 +246,8 @@ def test_user_file_is_named(line_of: LineOf, write: Write) -> None:
 
 
 def test_ccl_file_is_named(line_of: LineOf, write: Write) -> None:
-    ccl = write("c.yaml", f"algorithms: {{{ALLREDUCE}: {{root_cube: 3}}}}")
-    assert line_of(ccl=ccl).startswith(f"c.yaml: algorithms.{ALLREDUCE}.root_cube = 3: must be null or 15")
+    ccl = write("c.yaml", f"algorithms: {{{ALLREDUCE}: {{rank_per: 3}}}}")
+    assert line_of(ccl=ccl).startswith(f"c.yaml: algorithms.{ALLREDUCE}.rank_per = 3: must be one of: ")
 
 
 def test_launcher_flag_is_named_as_the_user_wrote_it(line_of: LineOf) -> None:

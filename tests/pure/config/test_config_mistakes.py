@@ -87,7 +87,7 @@ ONE_SET = [
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
         "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, module, n_elem, n_slots, "
-        "piggyback_wait_ns, poll_interval_ns, rank_per, root_cube, slot_size, strict_validation, topology, "
+        "opposites, piggyback_wait_ns, poll_interval_ns, rank_per, root_cube, slot_size, strict_validation, topology, "
         "vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
     ),
     ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
@@ -210,9 +210,21 @@ ONE_SET = [
         "set world_size to 1",
     ),
     (
-        f"algorithms.{ALLREDUCE}.root_cube=0",
-        f"algorithms.{ALLREDUCE}.root_cube = 0: must be null or 15, the south-east cube of the 4x4 mesh, "
-        "where the reduction ends",
+        f"algorithms.{ALLREDUCE}.opposites={{Up: Up}}",
+        f"algorithms.{ALLREDUCE}.opposites.Up = Up: a direction is not its own opposite; name another",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}.opposites={{Up: E}}",
+        f"algorithms.{ALLREDUCE}.opposites.Up = E: E is the opposite of W already; a direction is in one pair",
+    ),
+    (
+        f"algorithms.{ALLREDUCE}.opposites={{Up: Down, Top: Down}}",
+        f"algorithms.{ALLREDUCE}.opposites.Top = Down: Down is the opposite of Up already; a direction is in one pair",
+    ),
+    (f"algorithms.{ALLREDUCE}.opposites={{Up: 3}}", f"algorithms.{ALLREDUCE}.opposites.Up = 3: must be text"),
+    (
+        f"algorithms.{ALLREDUCE}.opposites=[Up, Down]",
+        f"algorithms.{ALLREDUCE}.opposites = ['Up', 'Down']: must be a mapping of names to entries",
     ),
     (
         "defaults.n_slots=257",
@@ -313,6 +325,8 @@ FITS = [
     f"algorithms.{ALLREDUCE}={{rank_per: sip, world_size: 2}}",
     f"algorithms.{ALLREDUCE}.root_cube=15",
     f"algorithms.{ALLREDUCE}.buffer_kind=null",
+    f"algorithms.{ALLREDUCE}.opposites={{Up: Down, Down: Up, W: E}}",
+    f"algorithms.{ALLREDUCE}.opposites.Up=Down",
     "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W}]}",
 ]
 

@@ -25,21 +25,21 @@ def join(rank: int, incarnation: int = 0) -> wire.Join:
 
 
 def facts(rank: int, dice: random.Random) -> list[ToBroker]:
-    """What somebody of that rank, or the launcher, may say."""
+    """Facts that a process of that rank, or the launcher, may send."""
     other, incarnation = dice.randrange(SIZE), dice.randrange(2)
     now_ps = dice.randrange(100)
     idle = wire.Report(now_ps, None, None, (), (), dice.randrange(2))
     busy = wire.Report(now_ps, now_ps + 5, None, ((other, 1, now_ps + 20),), ((other, 1),), 1, now_ps)
-    told: list[ToBroker] = [
+    sent: list[ToBroker] = [
         join(rank, incarnation),
         idle,
         busy,
         wire.Progress(5, 1),
         wire.ConnectionLost(other, "tcp://a:1", "why"),
     ]
-    told += [wire.Dump(b"d"), wire.Result(b"r", False), wire.Failed("exception", "m", "", 5), wire.Lost(other, "why")]
-    told += [wire.Restart(other, incarnation), wire.Stop("why"), wire.StatusRequest(), wire.SyncRequest()]
-    return [*told, idle, busy]
+    sent += [wire.Dump(b"d"), wire.Result(b"r", False), wire.Failed("exception", "m", "", 5), wire.Lost(other, "why")]
+    sent += [wire.Restart(other, incarnation), wire.Stop("why"), wire.StatusRequest(), wire.SyncRequest()]
+    return [*sent, idle, busy]
 
 
 def spoilt(message: ToBroker, dice: random.Random) -> ToBroker:

@@ -28,7 +28,7 @@ TOP_LEVEL = re.compile(
 )
 
 SLEEPS = {"time.sleep", "asyncio.sleep"}
-# To save and restore a user's generator (getstate, setstate) is not to draw from it.
+# Saving and restoring a user's generator (getstate, setstate) draws nothing from it.
 WALL_CLOCKS = re.compile(
     r"time\.(time|time_ns|localtime|gmtime|ctime|asctime|strftime)|datetime\.(datetime|date)\.(now|utcnow|today)"
     r"|uuid\.uuid[14]|os\.urandom|random\.(?!(Random|getstate|setstate)$)\w+"
@@ -40,9 +40,9 @@ JUMPING_CLOCKS = re.compile(
 SEEDED = {"random.Random"} | {
     f"numpy.random.{name}" for name in ("default_rng", "PCG64", "RandomState", "SeedSequence")
 }
-"""Chance with a seed. Without an argument they take one from the machine."""
+"""Generators that take a seed; without an argument they are seeded by the machine."""
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
-# sockets: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
+# sockets: deadlines of answers. inject: slowing a process down. packet_log: when to write.
 MAY_READ_HOST_CLOCK = re.compile(
     r"(.*/)?(process|client|sip_node|resources|sockets|inject|packet_log|\w*_mail)\.py"
     r"|sipsim/host/.*|launcher/.*"
@@ -63,7 +63,7 @@ def sources(root: Path, *folders: str) -> Iterator[tuple[str, ast.Module, str]]:
 
 
 def names_used(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
-    """Each name or attribute that stands for something imported, with its full dotted name."""
+    """Each name or attribute of an imported thing, with its full dotted name."""
     full: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -120,7 +120,7 @@ def top_level_is_fixed(root: Path) -> list[str]:
 
 
 def _git(root: Path, *args: str) -> list[str]:
-    # The owner of a checkout need not be who tests it; and under a git hook the environment names a repository.
+    # The checkout may have another owner; and under a git hook the environment names a repository.
     command = ["git", "-c", "safe.directory=*", "-c", "core.quotePath=off", "-C", str(root), *args]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environ).stdout.splitlines()
@@ -134,7 +134,7 @@ def version_is_the_same(root: Path) -> list[str]:
         for node in ast.parse((root / "sipsim/__init__.py").read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VERSION"
     ]
-    return [] if values == [wanted] else [f"sipsim.VERSION is {values}, pyproject.toml says {wanted}"]
+    return [] if values == [wanted] else [f"sipsim.VERSION is {values}, pyproject.toml has {wanted}"]
 
 
 def pins_match_the_project(root: Path) -> list[str]:
@@ -181,7 +181,7 @@ def no_test_sleeps(root: Path) -> list[str]:
 
 
 def nothing_depends_on_clock_or_chance(root: Path) -> list[str]:
-    """sipsim and broker take no wall time and no chance without a seed; a host's clock only where it waits."""
+    """sipsim and broker use no wall time and no unseeded generator; a host's clock only where they wait."""
     found = []
     for where, tree, _ in sources(root, "sipsim", "broker"):
         bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
@@ -197,7 +197,7 @@ def nothing_depends_on_clock_or_chance(root: Path) -> list[str]:
 
 
 def no_deadline_is_of_wall_time(root: Path) -> list[str]:
-    """A jump of the wall clock ends nobody: what the launcher counts time by is monotonic."""
+    """The launcher's deadlines use a monotonic clock, so that a jump of the wall clock ends no run."""
     return [
         f"{where}:{node.lineno} uses {name}"
         for where, tree, _ in sources(root, *LAYERS)
@@ -207,7 +207,7 @@ def no_deadline_is_of_wall_time(root: Path) -> list[str]:
 
 
 def _hash_calls(tree: ast.AST) -> Iterator[int]:
-    """Calls of the built-in, whose value for text differs from run to run. ``__hash__`` has a right to it."""
+    """Calls of the built-in, whose value for text differs between runs; ``__hash__`` may use it."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "__hash__":
             continue
@@ -306,7 +306,7 @@ def named(rule: object) -> str:
 @pytest.mark.parametrize("rule", RULES, ids=named)
 def test_this_checkout_keeps(rule: Rule):
     if rule is top_level_is_fixed and not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout: nothing says which files belong to it")
+        pytest.skip("not a git checkout: the tracked files are unknown")
     if found := rule(ROOT):
         pytest.fail("\n".join(found), pytrace=False)
 
