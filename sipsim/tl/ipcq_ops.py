@@ -21,6 +21,7 @@ from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
 from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
 from sipsim.topology.address import SPACES, PhysAddr
+from sipsim.units import format_time_ps
 
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
@@ -62,6 +63,7 @@ class IpcqOps(HandleOps):
         self._append = sip.oplog.append
         self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
+        self._futures: dict[RecvFuture, None] = {}
 
     @property
     def last_polled_dir(self) -> str | None:
@@ -148,12 +150,15 @@ class IpcqOps(HandleOps):
     ) -> RecvFuture:
         """Post a receive for the next message of a direction; :meth:`wait` returns it. Futures are served in order.
 
+        The kernel must wait for every future before it ends, or its end is an error (:func:`run_kernel`).
+
         Raises:
             IpcqInvalidDirection: a direction that is not installed.
             KernelError: an invalid shape, type or destination.
         """
         future = self._future(dir, shape, dtype, dst_addr, dst_space)
         self._pe.ipcq.post(dir, future)
+        self._futures[future] = None
         return future
 
     def wait(self, future: RecvFuture) -> TensorHandle:
@@ -167,6 +172,7 @@ class IpcqOps(HandleOps):
             raise KernelError(f"tl.wait takes the result of tl.recv_async, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        self._futures.pop(future, None)
         if future.handle is None:
             received = self._pe.ipcq.wait(self._task(), future.direction, future)
             self._check_match(received, future)
@@ -174,6 +180,21 @@ class IpcqOps(HandleOps):
             far = future.copy_to is None and self._rings_are_far
             future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
         return future.handle
+
+    def _end(self) -> None:
+        """Raise if a future was not waited for: it would take a message of the next kernel, or its message is lost."""
+        for future in self._futures:
+            if future.received is not None:
+                self._check_match(future.received, future)
+        for future in self._futures:
+            state = "has no message" if future.received is None else "would lose its message"
+            more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
+            raise KernelError(
+                f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
+                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.since_ps)}, "
+                f"which {state}{more}; wait for every future",
+                direction=future.direction,
+            )
 
     def _log_received(self, future: RecvFuture) -> None:
         received = future.received

@@ -5,6 +5,7 @@ language).
 """
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -127,3 +128,14 @@ class TL(IpcqOps):
         if axis not in range(len(AXES)):
             raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
         return axis
+
+
+def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:
+    """Run ``kernel(*args, tl)``; called in the PE's task.
+
+    Raises:
+        KernelError: when the kernel ends with futures that it did not wait for.
+        IpcqTypeMismatch: when the message of such a future does not match it.
+    """
+    kernel(*args, tl)
+    tl._end()

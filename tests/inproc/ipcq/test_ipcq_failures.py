@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Run, ccl_file, run
+from runs import Run, ccl_file, run, script_file
 
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
@@ -252,12 +252,33 @@ FAILURES = {
     "another size, later": ("tl.wait(tl.recv_async('back', n + 1, 'f16'))", "IpcqTypeMismatch", "back"),
     "another size from anywhere": ("tl.recv(shape=n + 1, dtype='f16')", "IpcqTypeMismatch", "back"),
     "another size to copy": ("tl.recv('back', n - 1, dst_addr=ptr)", "IpcqTypeMismatch", "back"),
+    "a future without a message": ("tl.load(ptr, n); tl.recv_async('back', n, 'f16')", "KernelError", "back"),
+    "a future with a message": (
+        "tl.recv_async('back', n, 'f16'); tl.recv('back', n, 'f16'); tl.recv('back', n, 'f16')",
+        "KernelError",
+        "back",
+    ),
+    "another size, not waited for": (
+        "tl.recv_async('back', n, 'f16'); tl.recv_async('back', n + 1, 'f16'); tl.recv('back', n, 'f16')",
+        "IpcqTypeMismatch",
+        "back",
+    ),
     "too large": (
         "x = tl.recv('back', n, 'f16'); x.array = x.array.repeat(257); tl.send('back', x)",
         "IpcqMessageTooLarge",
         "back",
     ),
 }
+
+
+def run_script(folder: Path, kernels: str, *names: str, flags: tuple[str, ...] = ()) -> Run:
+    """Launch kernels one after the other on a ring of two cubes of one SIP, with the address of two rows of f16[4]."""
+    launches = "".join(f"    torch.launch({name}, rows)\n" for name in names)
+    worker = f"def worker(rank, world_size, torch):\n    rows = torch.zeros(2, 4, dtype='f16')\n{launches}"
+    algorithm = "def kernel_args(world_size, n_elem):\n    return ()\ndef kernel(ptr, tl):\n    pass\n"
+    wiring = ccl_file(folder, algorithm, topology="ring_1d", rank_per="cube")
+    cubes = ("--sips", 1, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--no-verify-data")
+    return run(*wiring, *cubes, *flags, script_file(folder, kernels + worker))
 
 
 @pytest.mark.parametrize("what", FAILURES)
@@ -268,6 +289,27 @@ def test_kernel_errors_are_named(tmp_path: Path, what: str) -> None:
     assert error["kind"] == kind
     assert (error["rank"], error["direction"]) == (1, direction)
     assert "(rank 1, cube 1, PE 0, at " in error["message"]
+
+
+def test_a_future_of_one_kernel_takes_no_message_of_the_next(tmp_path: Path) -> None:
+    """The first kernel leaves futures; the message of the second would complete one, and its recv would wait."""
+    kernels = """
+def first(ptr, tl):
+    if tl.rank() == 0:
+        tl.recv_async("W", 4, "f16")
+        tl.recv_async("E", 4, "f16")
+
+def second(ptr, tl):
+    tl.send("E", tl.load(ptr + tl.program_id(1) * 8, 4))
+    tl.recv("W", 4, "f16")
+"""
+    error = run_script(tmp_path, kernels, "first", "second").document["error"]
+    assert (error["kind"], error["rank"], error["cube"], error["pe"]) == ("KernelError", 0, 0, 0)
+    assert error["direction"] == "W"
+    assert error["message"] == (
+        "the kernel has ended without tl.wait for its recv_async W of f16[4], posted at 0 ps, "
+        "which has no message, and 1 more; wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
+    )
 
 
 @pytest.mark.parametrize("receive", ["tl.recv('back', n // 2, 'f32')", "tl.recv('back', (2, n // 2), 'f16')"])
