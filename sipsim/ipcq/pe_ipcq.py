@@ -193,7 +193,7 @@ class PeIpcq:
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
-        queue = self.queues.get(direction)
+        queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
             able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
             installed = ", ".join(sorted(able))

@@ -19,7 +19,7 @@ from sipsim.ipcq.receives import CopyTo, Receive
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
-from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
+from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, as_text, pointee
 from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
 
@@ -64,10 +64,12 @@ class IpcqOps(HandleOps):
         self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
+        self._has_ended = False
 
     @property
     def last_polled_dir(self) -> str | None:
         """The direction that served the last ``recv`` without a direction; the next search starts after it."""
+        self._task()
         return self._pe.ipcq.last_polled_dir
 
     def send(
@@ -93,8 +95,9 @@ class IpcqOps(HandleOps):
             IpcqMessageTooLarge: more bytes than a slot.
             KernelError: an invalid source.
         """
+        task = self._task()
         source = self._source(src, src_addr, nbytes, shape, dtype, space)
-        slot_pa, seq = self._pe.ipcq.send(self._task(), dir, source)
+        slot_pa, seq = self._pe.ipcq.send(task, dir, source)
         message, queue, now_ps = source.message, self._pe.ipcq.queues[dir], self._engine.now_ps
         self._trace("send", dir, message.nbytes)
         self._append(
@@ -133,9 +136,10 @@ class IpcqOps(HandleOps):
             IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
             KernelError: an invalid shape, type or destination.
         """
+        task = self._task()
         future = self._future("" if dir is None else dir, shape, dtype, dst_addr, dst_space)
         if dir is None:
-            future.direction = self._pe.ipcq.any_direction(self._task())
+            future.direction = self._pe.ipcq.any_direction(task)
         self._pe.ipcq.post(future.direction, future)
         return self.wait(future)
 
@@ -156,6 +160,7 @@ class IpcqOps(HandleOps):
             IpcqInvalidDirection: a direction that is not installed.
             KernelError: an invalid shape, type or destination.
         """
+        self._task()
         future = self._future(dir, shape, dtype, dst_addr, dst_space)
         self._pe.ipcq.post(dir, future)
         self._futures[future] = None
@@ -172,9 +177,10 @@ class IpcqOps(HandleOps):
             raise KernelError(f"tl.wait takes the result of tl.recv_async, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        task = self._task()
         self._futures.pop(future, None)
         if future.handle is None:
-            received = self._pe.ipcq.wait(self._task(), future.direction, future)
+            received = self._pe.ipcq.wait(task, future.direction, future)
             self._check_match(received, future)
             values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
             far = future.copy_to is None and self._rings_are_far
@@ -183,6 +189,7 @@ class IpcqOps(HandleOps):
 
     def _end(self) -> None:
         """Raise if a future was not waited for: it would take a message of the next kernel, or its message is lost."""
+        self._has_ended = True
         for future in self._futures:
             if future.received is not None:
                 self._check_match(future.received, future)
@@ -235,7 +242,7 @@ class IpcqOps(HandleOps):
 
     def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> CopyTo:
         nbytes = math.prod(dims) * kind.itemsize
-        address = self._translate(int(dst_addr), nbytes)
+        address = self._translate(as_bytes(dst_addr), nbytes)
         self._check_place(address, nbytes, dst_space)
         return CopyTo(address, nbytes)
 
@@ -265,14 +272,14 @@ class IpcqOps(HandleOps):
             raise KernelError(
                 f"tl.send of nbytes={nbytes} does not agree with {kind}{list(dims)}, which has {size} bytes"
             )
-        address = self._translate(int(src_addr), size)
+        address = self._translate(as_bytes(src_addr), size)
         self._check_place(address, size, space)
         memory = self._sip.memory
         return Source(lambda: memory.read(address, size), address, Message(size, kind.name, dims))
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
         """Check that an address is in this SIP's memory and in the space that the kernel names."""
-        if space is not None and space not in SPACES:
+        if space is not None and not (isinstance(space, str) and space in SPACES):
             raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
         self._sip.memory.check(address, nbytes)
         place = PhysAddr.decode(address)
@@ -290,8 +297,17 @@ class IpcqOps(HandleOps):
             )
 
     def _task(self) -> Task:
+        """The task of this kernel, which is running.
+
+        Raises:
+            KernelError: when another kernel is: another PE's, or a later one.
+        """
         task = self._pe.task
-        assert task is not None
+        if task is None or not task.is_current or self._has_ended:
+            raise KernelError(
+                f"this tl is that of another kernel, on PE {self._here} (SIP, cube, PE); "
+                f"a kernel uses the tl that it was called with"
+            )
         return task
 
     def _trace(self, op: str, direction: str, nbytes: int) -> None:
