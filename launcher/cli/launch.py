@@ -89,7 +89,7 @@ def _tell(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Options,
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="", flush=True)
     ends_ps = {rank: told.sim_end_ps for rank, told in outcome.ranks.items()} if outcome.status == "ok" else {}
-    for line in suits.unfired_faults(chosen, ends_ps):
+    for line in [*suits.unfired_faults(chosen, ends_ps), *outcome.notices]:
         print(f"ahbm-launch: {line}", file=sys.stderr)
     for line in filter(None, [report.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)

@@ -312,6 +312,50 @@ def second(ptr, tl):
     )
 
 
+UNREAD = f"{SENDER}    for turn in range(7): tl.recv('back', n, 'f16')"
+UNREAD_TEXT = (
+    "3 messages were sent and never received: 3 from rank 0 cube 1 PE 0 (there) to rank 1 cube 1 PE 0 (back)"
+)
+
+
+def test_unread_messages_are_an_error_with_the_checker(tmp_path: Path) -> None:
+    """By number, sender and receiver."""
+    done = run_kernels(tmp_path, UNREAD, "--check-invariants")
+    error = done.document["error"]
+    assert (done.outcome.exit_code, error["kind"], error["message"]) == (3, "IpcqUnreadMessages", UNREAD_TEXT)
+    assert (error["rank"], error["cube"], error["pe"], error["direction"]) == (1, 1, 0, "back")
+    ring = {"sender": (0, 1, 0), "sender_direction": "there", "receiver": (1, 1, 0), "receiver_direction": "back"}
+    assert error["unread"] == [{**ring, "messages": 3}]
+
+
+def test_unread_messages_are_a_notice_without_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
+    done = run_kernels(tmp_path, UNREAD)
+    assert (done.outcome.exit_code, done.document["status"]) == (0, "ok")
+    assert done.outcome.notices == [f"{UNREAD_TEXT}; with --check-invariants this is an error"]
+
+
+def test_messages_in_flight_at_the_end_of_the_scripts_are_counted(tmp_path: Path) -> None:
+    """Sent by the last step of the last kernel; all scripts have ended before they arrive."""
+    kernels = "def last(ptr, tl):\n    tl.send('E', tl.load(ptr + tl.program_id(1) * 8, 4))\n"
+    error = run_script(tmp_path, kernels, "last").document["error"]
+    assert error["message"] == (
+        "2 messages were sent and never received: 1 from rank 0 cube 0 PE 0 (E) to rank 0 cube 1 PE 0 (W), "
+        "1 from rank 0 cube 1 PE 0 (E) to rank 0 cube 0 PE 0 (W)"
+    )
+
+
+def test_a_message_for_the_next_kernel_is_no_error(tmp_path: Path) -> None:
+    kernels = """
+def first(ptr, tl):
+    tl.send("E", tl.load(ptr + tl.program_id(1) * 8, 4))
+
+def second(ptr, tl):
+    tl.recv("W", 4, "f16")
+"""
+    assert run_script(tmp_path, kernels, "first", "second").outcome.error is None
+
+
 @pytest.mark.parametrize("receive", ["tl.recv('back', n // 2, 'f32')", "tl.recv('back', (2, n // 2), 'f16')"])
 def test_f2_raises_under_strict_validation_only(tmp_path: Path, receive: str) -> None:
     """Another type or shape of the same size."""
