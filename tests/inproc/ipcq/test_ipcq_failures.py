@@ -51,8 +51,8 @@ def run_kernels(folder: Path, kernels: str, *flags: object) -> Run:
     return run(*ccl_file(folder, HEAD + kernels), *FLAGS, *flags)
 
 
-def told(done: Run) -> dict[str, Any]:
-    """The error of the result file: kind, rank, place, direction and time of something that failed on a PE."""
+def error_of(done: Run) -> dict[str, Any]:
+    """The error of the result file, which a PE caused: kind, rank, place, direction and time."""
     error = done.document["error"]
     assert done.outcome.exit_code == 3
     assert (error["cube"], error["pe"]) == (1, 0)
@@ -215,9 +215,9 @@ def test_a_broken_invariant_is_named(
     rank: int,
     direction: str,
 ) -> None:
-    """Which, where and when. Each plant is a bug in a part that the checker stands beside."""
+    """With its place and time. Each ``plant`` is a bug in a part that the checker observes."""
     plant(monkeypatch)
-    error = told(run_kernels(tmp_path, TEN, "--check-invariants", "--set", "defaults.credit_return_mode=fast_path"))
+    error = error_of(run_kernels(tmp_path, TEN, "--check-invariants", "--set", "defaults.credit_return_mode=fast_path"))
     assert error["kind"] == "InvariantViolation"
     assert (error["rank"], error["direction"]) == (rank, direction)
     assert re.match(says, error["message"]), error["message"]
@@ -285,7 +285,7 @@ def run_script(folder: Path, kernels: str, *names: str, flags: tuple[str, ...] =
 def test_kernel_errors_are_named(tmp_path: Path, what: str) -> None:
     """With rank, cube, PE, direction and time."""
     body, kind, direction = FAILURES[what]
-    error = told(run_kernels(tmp_path, f"{SENDER}    {body}"))
+    error = error_of(run_kernels(tmp_path, f"{SENDER}    {body}"))
     assert error["kind"] == kind
     assert (error["rank"], error["direction"]) == (1, direction)
     assert "(rank 1, cube 1, PE 0, at " in error["message"]
@@ -361,7 +361,7 @@ def test_f2_raises_under_strict_validation_only(tmp_path: Path, receive: str) ->
     """Another type or shape of the same size."""
     kernels = f"{SENDER}    for turn in range(10): {receive}"
     assert run_kernels(tmp_path, kernels).outcome.error is None
-    error = told(run_kernels(tmp_path, kernels, "--set", "defaults.strict_validation=true"))
+    error = error_of(run_kernels(tmp_path, kernels, "--set", "defaults.strict_validation=true"))
     assert (error["kind"], error["rank"], error["direction"]) == ("IpcqTypeMismatch", 1, "back")
 
 
