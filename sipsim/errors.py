@@ -61,6 +61,12 @@ class IpcqDeadlock(SimulationError):
     kind = "IpcqDeadlock"
 
 
+class IpcqUnreadMessages(SimulationError):
+    """Messages that were sent and never received, at the end of a run with ``--check-invariants``."""
+
+    kind = "IpcqUnreadMessages"
+
+
 class InvariantViolation(SimulationError):
     """An invariant of ADR-0023 D14 or of the fabric is violated: a bug in the simulator, not in the program."""
 
@@ -100,6 +106,7 @@ ERROR_KINDS: dict[str, int] = {
             IpcqMessageTooLarge,
             IpcqTypeMismatch,
             IpcqDeadlock,
+            IpcqUnreadMessages,
             InvariantViolation,
             KernelError,
             MemoryAccessError,

@@ -87,7 +87,7 @@ def _report(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Option
     if not chosen.quiet:
         print(table.render(document, prepared, chosen.verbose), end="", flush=True)
     ends_ps = {rank: result.sim_end_ps for rank, result in outcome.ranks.items()} if outcome.status == "ok" else {}
-    for line in validate.unfired_faults(chosen, ends_ps):
+    for line in [*validate.unfired_faults(chosen, ends_ps), *outcome.notices]:
         print(f"ahbm-launch: {line}", file=sys.stderr)
     for line in filter(None, [failure.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)

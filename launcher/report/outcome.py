@@ -8,10 +8,13 @@ from typing import Any
 
 from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.errors import ERROR_KINDS
+from sipsim.ccl.diagnostics import place_name
+from sipsim.errors import ERROR_KINDS, IpcqUnreadMessages
+from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, outcome_from_bytes
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
+MOST_UNREAD = 8
 MOST_ALSO = 100
 """Later failures that are kept."""
 
@@ -31,7 +34,8 @@ class Outcome:
     """The state of a run so far.
 
     ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
-    ``host``: the launcher's. ``oom_kills``: out-of-memory kills on it during the run.
+    ``notices``: for the user, without effect on the exit code. ``host``: the launcher's. ``oom_kills``: out-of-memory
+    kills on it during the run.
     """
 
     def __init__(self, size: int) -> None:
@@ -41,6 +45,7 @@ class Outcome:
         self.error: RunError | None = None
         self.also: list[RunError] = []
         self.troubles: list[str] = []
+        self.notices: list[str] = []
         self.incarnations: dict[int, int] = {}
         self.oom_kills = 0
         self.host = ""
@@ -114,6 +119,20 @@ class Outcome:
             message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
+    def note_unread(self, is_error: bool) -> None:
+        """Messages that were never received are an error, or else a notice for the user."""
+        unread = sorted(each for rank in self.ranks.values() for each in rank.unread)
+        if self.error is not None or not unread:
+            return
+        message = _unread_text(unread)
+        if not is_error:
+            self.notices.append(f"{message}; with --check-invariants this is an error")
+            return
+        _, cube, pe = unread[0].receiver
+        facts = {"cube": cube, "pe": pe, "direction": unread[0].receiver_direction}
+        rings = [each._asdict() for each in unread]
+        self.fail(RunError(IpcqUnreadMessages.kind, unread[0].receiver[0], message, facts={**facts, "unread": rings}))
+
     @property
     def restarts(self) -> int:
         """How many restarts of ranks there were."""
@@ -140,6 +159,18 @@ class Outcome:
     def exit_code(self) -> int:
         """Of DESIGN section 8."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
+
+
+def _unread_text(unread: list[Unread]) -> str:
+    total, listed = sum(each.messages for each in unread), unread[:MOST_UNREAD]
+    rings = [
+        f"{each.messages} from {place_name(each.sender)} ({each.sender_direction}) "
+        f"to {place_name(each.receiver)} ({each.receiver_direction})"
+        for each in listed
+    ]
+    rest = sum(each.messages for each in unread[MOST_UNREAD:])
+    rings += [f"{rest} in {len(unread) - MOST_UNREAD} other directions"] if rest else []
+    return f"{total} {'message was' if total == 1 else 'messages were'} sent and never received: {', '.join(rings)}"
 
 
 def _same(one: RunError, other: RunError) -> bool:

@@ -116,7 +116,7 @@ def _run(together: list[RunRecord], size: int) -> Document:
 
 def _rank(outcome: Outcome, rank: int) -> Document:
     fields = builtins(outcome.ranks[rank])
-    del fields["runs"]
+    del fields["runs"], fields["unread"]
     return {**fields, "restarts": outcome.incarnations.get(rank, 0)}
 
 

@@ -97,6 +97,7 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     if trouble:
         outcome.troubles.append(trouble)
     outcome.note_wrong()
+    outcome.note_unread(request.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())
     outcome.host = socket.gethostname()
     return outcome

@@ -19,7 +19,7 @@ from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
-from sipsim.tl.language import TL
+from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PePlace
 
 BACKEND = "ahbm"
@@ -109,7 +109,7 @@ class KernelQueue:
         tl = TL(self._sip, pe, self._space.translate)
 
         def body() -> None:
-            kernel(*args, tl)
+            run_kernel(kernel, args, tl)
             work.left -= 1
             if not work.left:
                 self._end(work)

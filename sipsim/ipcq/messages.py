@@ -92,6 +92,16 @@ class Received(NamedTuple):
     shape: tuple[int, ...]
 
 
+class Unread(NamedTuple):
+    """Messages of one ring that were sent and not received."""
+
+    sender: Place
+    sender_direction: str
+    receiver: Place
+    receiver_direction: str
+    messages: int
+
+
 class Waiting(NamedTuple):
     """Why a task is blocked on queues: ``op`` is send or recv, and any of ``directions`` resumes it."""
 

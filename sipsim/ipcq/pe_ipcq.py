@@ -6,7 +6,8 @@ write and the update of ``peer_head_cache`` happen in one step; both are in :met
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
@@ -21,6 +22,7 @@ from sipsim.ipcq.messages import (
     Message,
     Place,
     Received,
+    Unread,
     Waiting,
 )
 from sipsim.ipcq.queue_pair import QueuePair
@@ -193,7 +195,7 @@ class PeIpcq:
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
-        queue = self.queues.get(direction)
+        queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
             able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
             installed = ", ".join(sorted(able))
@@ -203,6 +205,13 @@ class PeIpcq:
                 direction=str(direction),
             )
         return queue
+
+    def unread(self) -> Iterator[Unread]:
+        """The messages that have arrived and were not received, by ring."""
+        for queue in self.queues.values():
+            for token in islice(queue.messages.values(), 1):
+                sender = token.src_sip, token.src_cube, token.src_pe
+                yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
     def _deliver(self, queue: QueuePair) -> None:
         """Serve posted receives that have a message, after the poll delay; then wake a recv without a direction."""

@@ -129,6 +129,7 @@ class SipNode(SyncClient):
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
             runs=tuple(self.torch.distributed.runs),
+            unread=tuple(each for pe in sip.pes_in_use() for each in pe.ipcq.unread()),
         )
         return to_bytes(outcome)
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from broker.wire import checked
+from sipsim.ipcq.messages import Unread
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,7 +48,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end: its ``ranks`` entry of the result file, and its runs."""
+    """What a SIP reports at its end: its ``ranks`` entry of the result file, its runs, and messages left unread."""
 
     rank: int
     pid: int
@@ -67,6 +68,7 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     send_s: float
     wait_s: float
     runs: tuple[RunRecord, ...]
+    unread: tuple[Unread, ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

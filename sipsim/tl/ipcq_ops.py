@@ -19,8 +19,9 @@ from sipsim.ipcq.receives import CopyTo, Receive
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
-from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
+from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, as_text, pointee
 from sipsim.topology.address import SPACES, PhysAddr
+from sipsim.units import format_time_ps
 
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
@@ -62,10 +63,13 @@ class IpcqOps(HandleOps):
         self._append = sip.oplog.append
         self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
+        self._futures: dict[RecvFuture, None] = {}
+        self._has_ended = False
 
     @property
     def last_polled_dir(self) -> str | None:
         """The direction that served the last ``recv`` without a direction; the next search starts after it."""
+        self._task()
         return self._pe.ipcq.last_polled_dir
 
     def send(
@@ -91,8 +95,9 @@ class IpcqOps(HandleOps):
             IpcqMessageTooLarge: more bytes than a slot.
             KernelError: an invalid source.
         """
+        task = self._task()
         source = self._source(src, src_addr, nbytes, shape, dtype, space)
-        slot_pa, seq = self._pe.ipcq.send(self._task(), dir, source)
+        slot_pa, seq = self._pe.ipcq.send(task, dir, source)
         message, queue, now_ps = source.message, self._pe.ipcq.queues[dir], self._engine.now_ps
         self._trace("send", dir, message.nbytes)
         self._append(
@@ -131,9 +136,10 @@ class IpcqOps(HandleOps):
             IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
             KernelError: an invalid shape, type or destination.
         """
+        task = self._task()
         future = self._future("" if dir is None else dir, shape, dtype, dst_addr, dst_space)
         if dir is None:
-            future.direction = self._pe.ipcq.any_direction(self._task())
+            future.direction = self._pe.ipcq.any_direction(task)
         self._pe.ipcq.post(future.direction, future)
         return self.wait(future)
 
@@ -148,12 +154,16 @@ class IpcqOps(HandleOps):
     ) -> RecvFuture:
         """Post a receive for the next message of a direction; :meth:`wait` returns it. Futures are served in order.
 
+        The kernel must wait for every future before it ends, or its end is an error (:func:`run_kernel`).
+
         Raises:
             IpcqInvalidDirection: a direction that is not installed.
             KernelError: an invalid shape, type or destination.
         """
+        self._task()
         future = self._future(dir, shape, dtype, dst_addr, dst_space)
         self._pe.ipcq.post(dir, future)
+        self._futures[future] = None
         return future
 
     def wait(self, future: RecvFuture) -> TensorHandle:
@@ -167,13 +177,31 @@ class IpcqOps(HandleOps):
             raise KernelError(f"tl.wait takes the result of tl.recv_async, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        task = self._task()
+        self._futures.pop(future, None)
         if future.handle is None:
-            received = self._pe.ipcq.wait(self._task(), future.direction, future)
+            received = self._pe.ipcq.wait(task, future.direction, future)
             self._check_match(received, future)
             values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
             far = future.copy_to is None and self._rings_are_far
             future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
         return future.handle
+
+    def _end(self) -> None:
+        """Raise if a future was not waited for: it would take a message of the next kernel, or its message is lost."""
+        self._has_ended = True
+        for future in self._futures:
+            if future.received is not None:
+                self._check_match(future.received, future)
+        for future in self._futures:
+            state = "has no message" if future.received is None else "would lose its message"
+            more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
+            raise KernelError(
+                f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
+                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.since_ps)}, "
+                f"which {state}{more}; wait for every future",
+                direction=future.direction,
+            )
 
     def _log_received(self, future: RecvFuture) -> None:
         received = future.received
@@ -214,7 +242,7 @@ class IpcqOps(HandleOps):
 
     def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> CopyTo:
         nbytes = math.prod(dims) * kind.itemsize
-        address = self._translate(int(dst_addr), nbytes)
+        address = self._translate(as_bytes(dst_addr), nbytes)
         self._check_place(address, nbytes, dst_space)
         return CopyTo(address, nbytes)
 
@@ -244,14 +272,14 @@ class IpcqOps(HandleOps):
             raise KernelError(
                 f"tl.send of nbytes={nbytes} does not agree with {kind}{list(dims)}, which has {size} bytes"
             )
-        address = self._translate(int(src_addr), size)
+        address = self._translate(as_bytes(src_addr), size)
         self._check_place(address, size, space)
         memory = self._sip.memory
         return Source(lambda: memory.read(address, size), address, Message(size, kind.name, dims))
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
         """Check that an address is in this SIP's memory and in the space that the kernel names."""
-        if space is not None and space not in SPACES:
+        if space is not None and not (isinstance(space, str) and space in SPACES):
             raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
         self._sip.memory.check(address, nbytes)
         place = PhysAddr.decode(address)
@@ -269,8 +297,17 @@ class IpcqOps(HandleOps):
             )
 
     def _task(self) -> Task:
+        """The task of this kernel, which is running.
+
+        Raises:
+            KernelError: when another kernel is: another PE's, or a later one.
+        """
         task = self._pe.task
-        assert task is not None
+        if task is None or not task.is_current or self._has_ended:
+            raise KernelError(
+                f"this tl is that of another kernel, on PE {self._here} (SIP, cube, PE); "
+                f"a kernel uses the tl that it was called with"
+            )
         return task
 
     def _trace(self, op: str, direction: str, nbytes: int) -> None:

@@ -5,13 +5,14 @@ language).
 """
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from sipsim.errors import KernelError
+from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.tl.ipcq_ops import IpcqOps
-from sipsim.tl.values import Shape, TensorHandle, as_shape, as_text, pointee
+from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, as_text, pointee
 
 HANDLES = "tl.load, tl.recv and + return handles"
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
@@ -35,6 +36,7 @@ class TL(IpcqOps):
         Raises:
             KernelError: on a PE that takes no part.
         """
+        self._task()
         if self._pe.rank is None:
             place = self._pe.ipcq.place
             raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
@@ -51,11 +53,15 @@ class TL(IpcqOps):
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
         """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
+        self._task()
         queue = self._pe.ipcq.queue(dir)
         return queue.peer.n_slots, queue.peer.slot_size
 
     def has_direction(self, dir: str) -> bool:
         """Whether a direction is installed for sending."""
+        self._task()
+        if not isinstance(dir, str):
+            raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
         queue = self._pe.ipcq.queues.get(dir)
         return queue is not None and queue.can_send
 
@@ -65,7 +71,7 @@ class TL(IpcqOps):
         dims = as_shape(shape)
         nbytes = math.prod(dims) * kind.itemsize
         start, task = self._engine.now_ps, self._task()
-        address = self._translate(int(ptr), nbytes)
+        address = self._translate(as_bytes(ptr), nbytes)
         self._pe.dma.read(address, nbytes, task.resume)
         data = task.wait(f"load of {nbytes} bytes at {address:#x}")
         self._log("dma_read", start, address, nbytes, kind.name, as_text(dims))
@@ -81,7 +87,7 @@ class TL(IpcqOps):
             raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         start, task = self._engine.now_ps, self._task()
         self._fetch(value)
-        address = self._translate(int(ptr), value.nbytes)
+        address = self._translate(as_bytes(ptr), value.nbytes)
         self._pe.dma.write(address, value.array.tobytes(), task.resume)
         task.wait(f"store of {value.nbytes} bytes at {address:#x}")
         self._log("dma_write", start, address, value.nbytes, value.dtype.name, as_text(value.shape))
@@ -124,6 +130,18 @@ class TL(IpcqOps):
             raise AttributeError(f"tl has no operation {name!r}; it has {known}")
 
     def _axis(self, axis: int) -> int:
-        if axis not in range(len(AXES)):
+        self._task()
+        if type(axis) is not int or axis not in range(len(AXES)):
             raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
         return axis
+
+
+def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:
+    """Run ``kernel(*args, tl)``; called in the PE's task.
+
+    Raises:
+        KernelError: when the kernel ends with futures that it did not wait for.
+        IpcqTypeMismatch: when the message of such a future does not match it.
+    """
+    kernel(*args, tl)
+    tl._end()

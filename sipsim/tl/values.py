@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from functools import lru_cache
+from operator import index
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ class HandleOps(Protocol):
 
 
 class Pointer(int):
-    """An address that knows the type of what it points to. Arithmetic is in bytes and keeps the type."""
+    """An address with the type of its elements. Arithmetic is in bytes and keeps the type."""
 
     dtype: DType
 
@@ -31,12 +32,12 @@ class Pointer(int):
         return pointer
 
     def __add__(self, offset: int) -> "Pointer":
-        return Pointer(int(self) + int(offset), self.dtype)
+        return Pointer(int(self) + as_bytes(offset, "an offset"), self.dtype)
 
     __radd__ = __add__
 
     def __sub__(self, offset: int) -> "Pointer":
-        return Pointer(int(self) - int(offset), self.dtype)
+        return Pointer(int(self) - as_bytes(offset, "an offset"), self.dtype)
 
 
 class TensorHandle:
@@ -65,6 +66,18 @@ class TensorHandle:
 
     def __add__(self, other: "TensorHandle") -> "TensorHandle":
         return self._tl.add(self, other)
+
+
+def as_bytes(value: object, what: str = "an address") -> int:
+    """A number of bytes: an int, or an integer of NumPy.
+
+    Raises:
+        KernelError: for anything else.
+    """
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise KernelError(f"{value!r} is not {what}; give an int, in bytes") from None
 
 
 def as_dtype(dtype: object) -> DType:
@@ -99,11 +112,12 @@ def pointee(ptr: int, dtype: object) -> DType:
     Raises:
         KernelError: when neither is known.
     """
+    address = as_bytes(ptr)
     if dtype is not None:
         return as_dtype(dtype)
     if isinstance(ptr, Pointer):
         return ptr.dtype
-    raise KernelError(f"address {int(ptr):#x} has no type; give dtype=")
+    raise KernelError(f"address {address:#x} has no type; give dtype=")
 
 
 @lru_cache(maxsize=1024)

@@ -73,6 +73,7 @@ def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = Fals
         if chosen.trace_ccl:
             write_trace(run_dir, chosen.trace_ccl)
         outcome.note_wrong()
+        outcome.note_unread(job.check_invariants)
     return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members)
 
 

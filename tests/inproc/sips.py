@@ -12,7 +12,7 @@ from launcher.supervise.request import Request
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.sip.sip import Sip
-from sipsim.tl.language import TL
+from sipsim.tl.language import TL, run_kernel
 
 Kernel = Callable[[TL], None]
 
@@ -32,7 +32,7 @@ def spawn(sip: Sip, cube: int, pe: int, kernel: Kernel) -> None:
     """Start a kernel on a PE. Addresses in it are physical."""
     part = sip.pe(cube, pe)
     tl = TL(sip, part, lambda address, _nbytes: address)
-    sip.spawn(part, lambda: kernel(tl))
+    sip.spawn(part, lambda: run_kernel(kernel, (), tl))
 
 
 def pause(sip: Sip, cube: int, pe: int, time_ps: int) -> None:

@@ -20,7 +20,7 @@ from sipsim.record.oplog import FIELDS
 from sipsim.sip.sip import Sip
 from sipsim.system.system import System
 from sipsim.task import TaskFailed
-from sipsim.tl.language import TL
+from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PePlace, PhysAddr
 
 MOST_EVENTS = 1_000_000
@@ -78,7 +78,7 @@ class Bench:
         """Start ``body`` on a PE at the present time. Addresses in it are physical."""
         part = self.sip.pe(cube, pe)
         tl = TL(self.sip, part, lambda address, _nbytes: address)
-        self.sip.spawn(part, lambda: body(tl))
+        self.sip.spawn(part, lambda: run_kernel(body, (), tl))
 
     def pause(self, cube: int, pe: int, time_ps: int) -> None:
         """Wait for ``time_ps``; called in a PE's kernel."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Run, ccl_file, run
+from runs import Run, ccl_file, run, script_file
 
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
@@ -51,8 +51,8 @@ def run_kernels(folder: Path, kernels: str, *flags: object) -> Run:
     return run(*ccl_file(folder, HEAD + kernels), *FLAGS, *flags)
 
 
-def told(done: Run) -> dict[str, Any]:
-    """The error of the result file: kind, rank, place, direction and time of something that failed on a PE."""
+def error_of(done: Run) -> dict[str, Any]:
+    """The error of the result file, which a PE caused: kind, rank, place, direction and time."""
     error = done.document["error"]
     assert done.outcome.exit_code == 3
     assert (error["cube"], error["pe"]) == (1, 0)
@@ -215,9 +215,9 @@ def test_a_broken_invariant_is_named(
     rank: int,
     direction: str,
 ) -> None:
-    """Which, where and when. Each plant is a bug in a part that the checker stands beside."""
+    """With its place and time. Each ``plant`` is a bug in a part that the checker observes."""
     plant(monkeypatch)
-    error = told(run_kernels(tmp_path, TEN, "--check-invariants", "--set", "defaults.credit_return_mode=fast_path"))
+    error = error_of(run_kernels(tmp_path, TEN, "--check-invariants", "--set", "defaults.credit_return_mode=fast_path"))
     assert error["kind"] == "InvariantViolation"
     assert (error["rank"], error["direction"]) == (rank, direction)
     assert re.match(says, error["message"]), error["message"]
@@ -252,6 +252,17 @@ FAILURES = {
     "another size, later": ("tl.wait(tl.recv_async('back', n + 1, 'f16'))", "IpcqTypeMismatch", "back"),
     "another size from anywhere": ("tl.recv(shape=n + 1, dtype='f16')", "IpcqTypeMismatch", "back"),
     "another size to copy": ("tl.recv('back', n - 1, dst_addr=ptr)", "IpcqTypeMismatch", "back"),
+    "a future without a message": ("tl.load(ptr, n); tl.recv_async('back', n, 'f16')", "KernelError", "back"),
+    "a future with a message": (
+        "tl.recv_async('back', n, 'f16'); tl.recv('back', n, 'f16'); tl.recv('back', n, 'f16')",
+        "KernelError",
+        "back",
+    ),
+    "another size, not waited for": (
+        "tl.recv_async('back', n, 'f16'); tl.recv_async('back', n + 1, 'f16'); tl.recv('back', n, 'f16')",
+        "IpcqTypeMismatch",
+        "back",
+    ),
     "too large": (
         "x = tl.recv('back', n, 'f16'); x.array = x.array.repeat(257); tl.send('back', x)",
         "IpcqMessageTooLarge",
@@ -260,14 +271,89 @@ FAILURES = {
 }
 
 
+def run_script(folder: Path, kernels: str, *names: str, flags: tuple[str, ...] = ()) -> Run:
+    """Launch kernels one after the other on a ring of two cubes of one SIP, with the address of two rows of f16[4]."""
+    launches = "".join(f"    torch.launch({name}, rows)\n" for name in names)
+    worker = f"def worker(rank, world_size, torch):\n    rows = torch.zeros(2, 4, dtype='f16')\n{launches}"
+    algorithm = "def kernel_args(world_size, n_elem):\n    return ()\ndef kernel(ptr, tl):\n    pass\n"
+    wiring = ccl_file(folder, algorithm, topology="ring_1d", rank_per="cube")
+    cubes = ("--sips", 1, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--no-verify-data")
+    return run(*wiring, *cubes, *flags, script_file(folder, kernels + worker))
+
+
 @pytest.mark.parametrize("what", FAILURES)
 def test_kernel_errors_are_named(tmp_path: Path, what: str) -> None:
     """With rank, cube, PE, direction and time."""
     body, kind, direction = FAILURES[what]
-    error = told(run_kernels(tmp_path, f"{SENDER}    {body}"))
+    error = error_of(run_kernels(tmp_path, f"{SENDER}    {body}"))
     assert error["kind"] == kind
     assert (error["rank"], error["direction"]) == (1, direction)
     assert "(rank 1, cube 1, PE 0, at " in error["message"]
+
+
+def test_a_future_of_one_kernel_takes_no_message_of_the_next(tmp_path: Path) -> None:
+    """The first kernel leaves futures; the message of the second would complete one, and its recv would wait."""
+    kernels = """
+def first(ptr, tl):
+    if tl.rank() == 0:
+        tl.recv_async("W", 4, "f16")
+        tl.recv_async("E", 4, "f16")
+
+def second(ptr, tl):
+    tl.send("E", tl.load(ptr + tl.program_id(1) * 8, 4))
+    tl.recv("W", 4, "f16")
+"""
+    error = run_script(tmp_path, kernels, "first", "second").document["error"]
+    assert (error["kind"], error["rank"], error["cube"], error["pe"]) == ("KernelError", 0, 0, 0)
+    assert error["direction"] == "W"
+    assert error["message"] == (
+        "the kernel has ended without tl.wait for its recv_async W of f16[4], posted at 0 ps, "
+        "which has no message, and 1 more; wait for every future (rank 0, cube 0, PE 0, at 0 ps)"
+    )
+
+
+UNREAD = f"{SENDER}    for turn in range(7): tl.recv('back', n, 'f16')"
+UNREAD_TEXT = (
+    "3 messages were sent and never received: 3 from rank 0 cube 1 PE 0 (there) to rank 1 cube 1 PE 0 (back)"
+)
+
+
+def test_unread_messages_are_an_error_with_the_checker(tmp_path: Path) -> None:
+    """By number, sender and receiver."""
+    done = run_kernels(tmp_path, UNREAD, "--check-invariants")
+    error = done.document["error"]
+    assert (done.outcome.exit_code, error["kind"], error["message"]) == (3, "IpcqUnreadMessages", UNREAD_TEXT)
+    assert (error["rank"], error["cube"], error["pe"], error["direction"]) == (1, 1, 0, "back")
+    ring = {"sender": (0, 1, 0), "sender_direction": "there", "receiver": (1, 1, 0), "receiver_direction": "back"}
+    assert error["unread"] == [{**ring, "messages": 3}]
+
+
+def test_unread_messages_are_a_notice_without_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
+    done = run_kernels(tmp_path, UNREAD)
+    assert (done.outcome.exit_code, done.document["status"]) == (0, "ok")
+    assert done.outcome.notices == [f"{UNREAD_TEXT}; with --check-invariants this is an error"]
+
+
+def test_messages_in_flight_at_the_end_of_the_scripts_are_counted(tmp_path: Path) -> None:
+    """Sent by the last step of the last kernel; all scripts have ended before they arrive."""
+    kernels = "def last(ptr, tl):\n    tl.send('E', tl.load(ptr + tl.program_id(1) * 8, 4))\n"
+    error = run_script(tmp_path, kernels, "last").document["error"]
+    assert error["message"] == (
+        "2 messages were sent and never received: 1 from rank 0 cube 0 PE 0 (E) to rank 0 cube 1 PE 0 (W), "
+        "1 from rank 0 cube 1 PE 0 (E) to rank 0 cube 0 PE 0 (W)"
+    )
+
+
+def test_a_message_for_the_next_kernel_is_no_error(tmp_path: Path) -> None:
+    kernels = """
+def first(ptr, tl):
+    tl.send("E", tl.load(ptr + tl.program_id(1) * 8, 4))
+
+def second(ptr, tl):
+    tl.recv("W", 4, "f16")
+"""
+    assert run_script(tmp_path, kernels, "first", "second").outcome.error is None
 
 
 @pytest.mark.parametrize("receive", ["tl.recv('back', n // 2, 'f32')", "tl.recv('back', (2, n // 2), 'f16')"])
@@ -275,7 +361,7 @@ def test_f2_raises_under_strict_validation_only(tmp_path: Path, receive: str) ->
     """Another type or shape of the same size."""
     kernels = f"{SENDER}    for turn in range(10): {receive}"
     assert run_kernels(tmp_path, kernels).outcome.error is None
-    error = told(run_kernels(tmp_path, kernels, "--set", "defaults.strict_validation=true"))
+    error = error_of(run_kernels(tmp_path, kernels, "--set", "defaults.strict_validation=true"))
     assert (error["kind"], error["rank"], error["direction"]) == ("IpcqTypeMismatch", 1, "back")
 
 

@@ -92,9 +92,10 @@ def test_data_waits_behind_a_credit() -> None:
 
     def receiver(tl: TL) -> None:
         bench.pause(1, 0, START_PS)
-        tl.recv_async("W", 16, "i32")
+        future = tl.recv_async("W", 16, "i32")
         bench.pause(1, 0, 100)
         tl.send("W", src_addr=tcm(1, 0), shape=16, dtype="i32")
+        tl.wait(future)
 
     bench.kernel(0, 0, sender)
     bench.kernel(1, 0, receiver)

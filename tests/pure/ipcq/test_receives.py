@@ -136,7 +136,12 @@ def test_invalid_waits_raise() -> None:
     assert fails(lambda tl: tl.wait(None), KernelError) == "tl.wait takes the result of tl.recv_async, not None"  # type: ignore[arg-type]
     assert fails(lambda tl: tl.wait([]), KernelError) == "tl.wait takes the result of tl.recv_async, not []"  # type: ignore[arg-type]
     bench, theirs = pair_bench(), list[RecvFuture]()
-    bench.kernel(0, 0, lambda tl: theirs.append(tl.recv_async("E", 16, "i32")))
+
+    def owner(tl: TL) -> None:
+        theirs.append(tl.recv_async("E", 16, "i32"))
+        tl.wait(theirs[0])
+
+    bench.kernel(0, 0, owner)
 
     def thief(tl: TL) -> None:
         bench.pause(1, 0, 1_000)
@@ -276,8 +281,9 @@ def test_recv_without_a_direction_skips_a_direction_that_copies(mode: str) -> No
 
     def middle(tl: TL) -> None:
         bench.pause(0, 0, 50_000)
-        tl.recv_async("a", 16, "i32", dst_addr=hbm(0, 0), dst_space="hbm")
+        future = tl.recv_async("a", 16, "i32", dst_addr=hbm(0, 0), dst_space="hbm")
         take(tl, 1, seen)
+        tl.wait(future)
 
     bench = hub(credit_return_mode=mode)
 
@@ -300,8 +306,9 @@ def test_recv_without_a_direction_resumes_at_the_end_of_a_copy() -> None:
 
     def middle(tl: TL) -> None:
         bench.pause(0, 0, 50_000)
-        tl.recv_async("a", 16, "i32", dst_addr=hbm(0, 0), dst_space="hbm")
+        future = tl.recv_async("a", 16, "i32", dst_addr=hbm(0, 0), dst_space="hbm")
         take(tl, 1, seen)
+        tl.wait(future)
 
     run_hub(bench := hub(), (2, 0, 0), middle)
     assert seen == ["a"]
@@ -388,6 +395,7 @@ def test_futures_copy_in_order() -> None:
         futures = [tl.recv_async("W", 16, "i32", dst_addr=address) for _ in range(2)]
         tl.wait(futures[1])
         assert bench.sip.memory.read(address, 4) == (1).to_bytes(4, "little")
+        tl.wait(futures[0])
 
     run_pair(bench := bench_of(), 2, receiver)
 

@@ -13,6 +13,7 @@ from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
+from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
 
 RUN = record(iters=1, start_ps=0, end_ps=1000)
@@ -104,6 +105,39 @@ class TestWrongNumbers:
         assert seen.error.kind == "exception"
 
 
+class TestUnreadMessages:
+    def seen(self, *counts: int) -> Outcome:
+        rings = [Unread((0, 0, pe), "E", (1, 0, pe), "W", count) for pe, count in enumerate(counts)]
+        return outcome(result(0, RUN), RankResult(1, to_bytes(rank_outcome(1, unread=tuple(rings))), False))
+
+    def test_none(self) -> None:
+        seen = self.seen()
+        seen.note_unread(is_error=True)
+        assert (seen.error, seen.notices) == (None, [])
+
+    def test_one(self) -> None:
+        seen = self.seen(1)
+        seen.note_unread(is_error=False)
+        text = "1 message was sent and never received: 1 from rank 0 cube 0 PE 0 (E) to rank 1 cube 0 PE 0 (W)"
+        assert (seen.error, seen.notices) == (None, [f"{text}; with --check-invariants this is an error"])
+
+    def test_many_directions_are_summed_up(self) -> None:
+        seen = self.seen(*range(1, 12))
+        seen.note_unread(is_error=True)
+        assert (seen.error.kind, seen.error.rank, seen.exit_code) == ("IpcqUnreadMessages", 1, 3)
+        assert seen.error.message.startswith("66 messages were sent and never received: 1 from rank 0 cube 0 PE 0 (E)")
+        last = "8 from rank 0 cube 0 PE 7 (E) to rank 1 cube 0 PE 7 (W), 30 in 3 other directions"
+        assert seen.error.message.endswith(last)
+        assert len(seen.error.facts["unread"]) == 11
+
+    def test_they_do_not_hide_an_earlier_failure(self) -> None:
+        seen = self.seen(1)
+        seen.fail(RunError("exception", 0, "first"))
+        seen.note_unread(is_error=True)
+        seen.note_unread(is_error=False)
+        assert (seen.error.kind, seen.also, seen.notices) == ("exception", [], [])
+
+
 class TestKinds:
     def test_exit_codes_are_those_that_are_documented(self) -> None:
         assert {
@@ -117,6 +151,7 @@ class TestKinds:
                 "IpcqInvalidDirection",
                 "IpcqMessageTooLarge",
                 "IpcqTypeMismatch",
+                "IpcqUnreadMessages",
                 "KernelError",
                 "MemoryAccessError",
             ],
