@@ -25,12 +25,12 @@ from sipsim.node.sip_node import SipNode
 
 
 class Undisturbed:
-    """Attention that nothing ever asks for: no signal, no timeout."""
+    """Signals that never arrive: no signal, no timeout."""
 
     def reason(self) -> None:
         return None
 
-    def asked(self) -> bool:
+    def status_requested(self) -> bool:
         return False
 
 
