@@ -315,7 +315,8 @@ def targets() -> dict[str, Target]:
     frames = tuple(map(wire.encode, MESSAGES))
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
     states = ["process_states", {"sip-0": ["running", 0.05]}]
-    agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], states, ["finish", 1.5], ["order", '["killall"]']]
+    agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], states, ["finish", 1.5]]
+    agents += [["order", '["killall"]']]
     agents.append(["news", '["started", "sip-0", 0, 5]'])
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
