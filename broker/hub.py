@@ -1,9 +1,8 @@
-"""The broker's decisions: who joins, who may run, when the run ends and what a failure does. Pure.
+"""The broker's decisions: joining, grants, the end of the run, and what a failure causes. Pure.
 
-``Hub.handle(sender, message)`` answers with the messages to send. The shells around it carry bytes
-(``broker.process`` over some mail, the ``inproc`` engine by function calls); both use this one code path. A SIP is
-sent to, and heard, under the address of its present incarnation; what an earlier one has said and comes late is
-passed over.
+``Hub.handle(sender, message)`` returns the messages to send. The shells around it carry bytes (``broker.process`` over
+mail, the ``inproc`` engine by function calls); both use this one code path. A SIP is addressed by the address of its
+present incarnation; messages of stale incarnations are dropped.
 """
 
 from collections.abc import Iterable
@@ -49,7 +48,7 @@ Out = list[tuple[int, Message]]
 
 
 class Phase(Enum):
-    """Where a run stands; it only moves down this list, but for a SIP that is started again: then it runs once more."""
+    """The phase of a run. It only moves down this list, except that the restart of a SIP makes it ``RUNNING`` again."""
 
     JOINING = "joining"
     RUNNING = "running"
@@ -60,7 +59,7 @@ class Phase(Enum):
 
 
 class Hub:
-    """One run of ``size`` SIPs. The only writer of its phase, membership and time synchronisation."""
+    """One run of ``size`` SIPs; the only writer of its phase, membership and time synchronisation."""
 
     def __init__(self, size: int, channels: list[Channel], reactions_ps: list[int] | None = None) -> None:
         self._size = size
@@ -71,18 +70,19 @@ class Hub:
         self._now_ns = 0
         self._began_ns = 0
         self._dumps: dict[int, bytes] = {}
-        self._owing: set[int] = set()
+        self._unanswered: set[int] = set()
         self._asked: set[int] = set()
+        # Joins of incarnations that the launcher has not announced yet, by address.
         self._early: dict[int, Join] = {}
 
     def handle(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
-        """Take one fact and answer with what must be sent: :meth:`take`, then :meth:`decide`."""
+        """Take one fact and return what must be sent: :meth:`take`, then :meth:`decide`."""
         return self.take(sender, message, now_ns) + self.decide()
 
     def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
-        """Take one fact; what it demands at once, as (destination, message). ``now_ns`` is host time.
+        """Take one fact; returns what must be sent at once, as (destination, message). ``now_ns`` is host time.
 
-        A fact that cannot be true ends the run as an internal failure that names the sender; it never raises.
+        Never raises: a fact that cannot be true ends the run as an internal failure that names the sender.
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
@@ -95,9 +95,9 @@ class Hub:
             return self._fail(rank, Failed("internal", str(error), "", 0))
 
     def _stale_sender(self, sender: int, is_early: bool, message: ToBroker) -> Out:
-        """From a process that another one has replaced, or that will be told of: the launcher's word may come later."""
+        """From a stale incarnation, or from one that the launcher's ``Restart`` has not announced yet."""
         if not is_early:
-            # It may be well and only cut off from the launcher: it must not go on, nor write on in its log.
+            # It may only have lost its connection to the launcher; it must neither continue nor write its log.
             return [(sender, Refused(f"rank {split_address(sender)[0]} is simulated by another process now"))]
         if isinstance(message, Join):
             self._early[sender] = message
@@ -118,13 +118,13 @@ class Hub:
             case Failed():
                 return self._fail(sender, message)
             case ConnectionLost():
-                return self._cut_off(sender, message)
+                return self._connection_lost(sender, message)
             case _ if sender != LAUNCHER:
-                raise ProtocolError(f"SIP {sender} said {type(message).__name__}, which is for the launcher to say")
+                raise ProtocolError(f"SIP {sender} sent {type(message).__name__}, which only the launcher may send")
             case _:
-                return self._told_by_launcher(message)
+                return self._from_launcher(message)
 
-    def _told_by_launcher(self, message: Message) -> Out:
+    def _from_launcher(self, message: Message) -> Out:
         match message:
             case Lost():
                 return self._lost(message)
@@ -139,9 +139,9 @@ class Hub:
 
     def _join(self, sender: int, join: Join) -> Out:
         if sender < 0:
-            raise ProtocolError(f"rank {join.rank} joined under the name of {sender}, who is no SIP")
+            raise ProtocolError(f"rank {join.rank} joined from address {sender}, which is no SIP's")
         if sender != join.rank:
-            return [(sender, Refused(f"rank {join.rank} joined under the name of rank {sender}"))]
+            return [(sender, Refused(f"rank {join.rank} joined from the address of rank {sender}"))]
         reason = self._membership.join(join)
         if reason is not None:
             return [
@@ -151,7 +151,7 @@ class Hub:
             ]
         if self.phase is Phase.DONE:
             return [(self._at(sender), Refused("the run is over"))]
-        self._owing.add(join.rank)
+        self._unanswered.add(join.rank)
         if self.phase is Phase.ABORTING:
             return [(self._at(sender), Abort("the run is already ending"))]
         self.timesync.waits.since_ns[join.rank] = self._now_ns
@@ -181,39 +181,40 @@ class Hub:
         self._undecided = True
         return []
 
-    def _cut_off(self, sender: int, news: ConnectionLost) -> Out:
+    def _connection_lost(self, sender: int, news: ConnectionLost) -> Out:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
             raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
         if news.endpoint != self._membership.endpoints()[news.peer]:
-            # Of a predecessor: who computes for long tells of it late.
+            # Of an earlier incarnation: a SIP in a long window reports it late.
             return []
-        now = self._membership.incarnation
-        return [(LAUNCHER, PeerLost(sender, news.peer, news.why, now(sender), now(news.peer)))]
+        incarnation = self._membership.incarnation
+        return [(LAUNCHER, PeerLost(sender, news.peer, news.why, incarnation(sender), incarnation(news.peer)))]
 
     def live_addresses(self) -> list[tuple[int, int]]:
-        """(rank, address) of all that have joined and must still be there."""
+        """(rank, address) of all SIPs that have joined and must still be connected."""
         if self.phase is Phase.DONE:
             return []
         return [(rank, self._membership.addresses[rank]) for rank in sorted(self._membership.joined)]
 
     def cannot_reach(self, rank: int) -> Out:
-        """The process of a rank is not connected to the broker any more; whether it lives is the launcher's to know."""
-        now = self._membership.incarnation(rank)
-        return [(LAUNCHER, PeerLost(rank, rank, "its connection to the broker is lost", now, now))]
+        """The process of a rank is no longer connected; the launcher knows whether it still runs."""
+        incarnation = self._membership.incarnation(rank)
+        why = "its connection to the broker is lost"
+        return [(LAUNCHER, PeerLost(rank, rank, why, incarnation, incarnation))]
 
     def _progress(self, sender: int) -> Out:
         if not 0 <= sender < self._size:
-            raise ProtocolError(f"SIP {sender} has got on; SIPs are 0 to {self._size - 1}")
+            raise ProtocolError(f"progress of SIP {sender}; SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
         return []
 
     @property
     def expects_reports(self) -> bool:
-        """Whether a SIP runs, whose report may be here already and had better be taken before :meth:`decide`."""
+        """Whether a SIP runs; its report may have arrived, and should be taken before :meth:`decide`."""
         return self.timesync.running > 0
 
     def decide(self) -> Out:
-        """What the reports since the last decision lead to, as (destination, message)."""
+        """What must be sent after the reports since the last decision, as (destination, message)."""
         if not self._undecided or self.phase is not Phase.RUNNING:
             return []
         self._undecided = False
@@ -221,19 +222,19 @@ class Hub:
         if not isinstance(decision, Quiescent):
             at = self._membership.addresses
             return [(at[rank], grant) for rank, grant in decision]
-        last_words: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
+        last_sync: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         if any(decision.waiting):
             self.phase = Phase.DUMPING
-            return last_words + self._to(range(self._size), DumpRequest())
+            return last_sync + self._to(range(self._size), DumpRequest())
         self.phase = Phase.ENDING
-        self._asked |= self._owing
-        return last_words + self._to(self._owing, End())
+        self._asked |= self._unanswered
+        return last_sync + self._to(self._unanswered, End())
 
     def _dump(self, sender: int, dump: Dump) -> Out:
         if self.phase is not Phase.DUMPING:
             return []
-        if sender not in self._owing:
-            raise ProtocolError(f"a dump by {sender}, who takes no part")
+        if sender not in self._unanswered:
+            raise ProtocolError(f"a dump by {sender}, which has not joined")
         self._dumps[sender] = dump.blob
         if len(self._dumps) < self._size:
             return []
@@ -241,33 +242,33 @@ class Hub:
         return [(LAUNCHER, Deadlock(dumps)), *self._abort("deadlock")]
 
     def _result(self, sender: int, result: Result) -> Out:
-        if sender not in self._owing:
+        if sender not in self._unanswered:
             return []
-        self._owing.discard(sender)
+        self._unanswered.discard(sender)
         if sender not in self._asked and self.phase is not Phase.ABORTING:
-            raise ProtocolError(f"SIP {sender} gave its result before it was asked to")
+            raise ProtocolError(f"SIP {sender} sent its result before End")
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
     def _fail(self, sender: int, failed: Failed) -> Out:
-        told = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps, failed.where)
-        return [(LAUNCHER, told), *self._abort(f"SIP {sender} failed: {failed.message}")]
+        failure = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps, failed.where)
+        return [(LAUNCHER, failure), *self._abort(f"SIP {sender} failed: {failed.message}")]
 
     def _lost(self, lost: Lost) -> Out:
-        if lost.rank not in self._owing and self.phase is not Phase.JOINING:
+        if lost.rank not in self._unanswered and self.phase is not Phase.JOINING:
             return []
-        self._owing.discard(lost.rank)
+        self._unanswered.discard(lost.rank)
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
     def _restart(self, restart: Restart) -> Out:
-        """Its predecessor's answers count no more. Whoever has answered stays, to feed it from its log."""
+        """The answers of the earlier incarnation are void. SIPs that have answered stay, to send from their logs."""
         self._membership.forget(restart.rank, restart.incarnation)
-        self._owing.discard(restart.rank)
+        self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
-        out = self._bring_back(restart.rank)
+        out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
 
-    def _bring_back(self, rank: int) -> Out:
+    def _resume_with(self, rank: int) -> Out:
         if self.phase in (Phase.ABORTING, Phase.DONE):
             return self._finish_if_all_answered()
         running = self.timesync.restart(rank)
@@ -280,16 +281,16 @@ class Hub:
     def _abort(self, reason: str) -> Out:
         if self.phase in (Phase.ABORTING, Phase.DONE):
             return []
-        told_last = self.phase in (Phase.DUMPING, Phase.ENDING)
-        last_words: Out = [] if told_last else [(LAUNCHER, self.sync(self._now_ns, last=True))]
+        sent_last = self.phase in (Phase.DUMPING, Phase.ENDING)
+        last_sync: Out = [] if sent_last else [(LAUNCHER, self.sync(self._now_ns, last=True))]
         asked = self.phase is Phase.ENDING
         self.phase = Phase.ABORTING
-        aborts = [] if asked else self._to(self._owing, Abort(reason))
-        return last_words + (aborts or self._finish_if_all_answered())
+        aborts = [] if asked else self._to(self._unanswered, Abort(reason))
+        return last_sync + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
         complete = self._membership.complete or self.phase is Phase.ABORTING
-        if self._owing or self.phase not in (Phase.ENDING, Phase.ABORTING) or not complete:
+        if self._unanswered or self.phase not in (Phase.ENDING, Phase.ABORTING) or not complete:
             return []
         self.phase = Phase.DONE
         sync = self.timesync
@@ -297,13 +298,13 @@ class Hub:
         return [(LAUNCHER, totals), *self._to(self._membership.joined, Leave())]
 
     def status(self) -> Status:
-        """How far the run is."""
+        """The progress of the run."""
         sync = self.timesync
         now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
         return Status(len(self._membership.joined), now_ps, sync.grants)
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
-        """Who waits for whom at ``now_ns``."""
+        """Which SIP waits for which at ``now_ns``."""
         return explain(self.timesync, self._membership, self.phase.value, self._began_ns, now_ns, last)
 
     def _at(self, rank: int) -> int:

@@ -1,6 +1,6 @@
-"""Who and what messages speak of: addresses, bounds, simulated times, channels. Plain data; decides nothing.
+"""Addresses, bounds, simulated times and channels, as messages use them. Plain data.
 
-Times are integer picoseconds; ``None`` stands for "never".
+Times are integer picoseconds; ``None`` means "never".
 """
 
 from typing import Annotated, NamedTuple
@@ -29,12 +29,12 @@ Many = Meta(max_length=MAX_ITEMS)
 
 
 def address_of(rank: int, incarnation: int) -> int:
-    """Under which number the mail knows one incarnation of a rank; that of the first is the rank itself."""
+    """The mail address of one incarnation of a rank; that of the first is the rank itself."""
     return rank + incarnation * (MAX_RANK + 1)
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """The rank and the incarnation behind an address of a SIP."""
+    """The rank and the incarnation of a SIP's address."""
     incarnation, rank = divmod(address, MAX_RANK + 1)
     return rank, incarnation
 
@@ -43,7 +43,7 @@ MAX_ADDRESS = address_of(MAX_RANK, MAX_INCARNATION)
 
 
 class Channel(NamedTuple):
-    """A directed channel between two SIPs. ``delay_ps`` is its lookahead: sent at t, arrived at t + delay or later."""
+    """A directed channel between two SIPs. ``delay_ps``, its lookahead: the least time from sending to arrival."""
 
     src: int
     dst: int

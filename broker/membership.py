@@ -1,7 +1,7 @@
-"""Who takes part: joining by rank, and refusal by name. Pure.
+"""Which SIPs have joined, and why a ``Join`` is refused. Pure.
 
-Every SIP derives the whole plan from the same config by itself; its ``Join`` carries a digest of it.
-SIPs that would simulate different systems are refused before anything runs.
+Every SIP derives the whole plan from the same config; its ``Join`` carries a digest of it. SIPs that would simulate
+different systems are refused before the run starts.
 """
 
 from broker.ids import PROTOCOL, address_of, split_address
@@ -9,9 +9,9 @@ from broker.wire import Join
 
 
 class Membership:
-    """The SIPs that have joined, of ``size``; the first one to join sets the digest that the others must match.
+    """The SIPs that have joined, of ``size``; the first one sets the digest that the others must match.
 
-    ``addresses``: by rank, that of the process that simulates it now.
+    ``addresses``: by rank, the address of the present incarnation.
     """
 
     def __init__(self, size: int) -> None:
@@ -20,16 +20,16 @@ class Membership:
         self.addresses = list(range(size))
 
     def forget(self, rank: int, incarnation: int) -> None:
-        """The process of a rank is gone; the next one is this ``incarnation``."""
+        """The process of a rank has exited; the next one is this ``incarnation``."""
         self.joined.pop(rank, None)
         self.addresses[rank] = address_of(rank, incarnation)
 
     def incarnation(self, rank: int) -> int:
-        """Which process of a rank may speak; 0 for ranks that are none."""
+        """The present incarnation of a rank; 0 for invalid ranks."""
         return split_address(self.addresses[rank])[1] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
-        """Accept a SIP, or say in one line why it cannot take part."""
+        """Accept a SIP, or return one line that gives the reason of its refusal."""
         reason = self._objection(join)
         if reason is None:
             self.joined[join.rank] = join
@@ -51,7 +51,7 @@ class Membership:
 
     def _objection(self, join: Join) -> str | None:
         if join.protocol != PROTOCOL:
-            return f"SIP {join.rank} speaks protocol {join.protocol}, the broker {PROTOCOL}; install one version"
+            return f"SIP {join.rank} uses protocol {join.protocol}, the broker {PROTOCOL}; install one version"
         if join.world_size != self._size or join.rank >= self._size:
             return f"SIP {join.rank} of {join.world_size} wants to join a run of {self._size} SIPs"
         if join.rank in self.joined:

@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
 
+from broker.cpu_affinity import CpuAffinity
 from broker.hub import Hub, Out, Phase
 from broker.ids import LAUNCHER, Channel
-from broker.mail.base import SILENCE_S, BrokerMail
+from broker.mail.base import SILENCE_S, BrokerMail, MailOptions
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
 from broker.security.keys import BrokerKeys
-from broker.sync.colocation import CpuAffinity
 from broker.wire import BadFrame, Failed, Message, Ping, decode_for_broker, encode
 
-Envelope = tuple[int | None, bytes]
-
 THE_BROKER = "broker"
-"""Begins the lines of its log that are for whoever watches the run."""
+"""Starts the lines of the broker's log that the launcher shows."""
 
 
 def run_broker(
@@ -28,41 +26,43 @@ def run_broker(
     silence_s: float | None = SILENCE_S,
     listens: Callable[[str], None] = lambda _endpoint: None,
 ) -> int:
-    """Serve one run of ``size`` SIPs; returns the exit code once every SIP has answered and the launcher knows.
+    """Serve one run of ``size`` SIPs; returns the exit code after every SIP has answered and the launcher was sent all.
 
-    ``listens`` is told where, once others can connect: a port may have been the system's choice.
+    ``listens`` is called with the endpoint, its port included, once processes can connect.
     """
     hub = Hub(size, channels, reactions_ps)
-    post = _Outbox(mail_for(endpoint).broker(endpoint, keys, silence_s))
-    listens(post.mail.endpoint)
-    affinity = CpuAffinity(shared_cpu_seed, at_once=True)
+    mail = mail_for(endpoint).broker(endpoint, keys, MailOptions(silence_s))
+    outbox = _Outbox(mail)
+    listens(mail.endpoint)
+    affinity = CpuAffinity(shared_cpu_seed, preempts=True)
     warnings = ConnectionWarnings(THE_BROKER)
-    while hub.phase is not Phase.DONE or post.owes_the_launcher:
-        letter: Envelope | None = post.mail.receive()
-        while letter is not None:
-            post.send_all(_take(hub, post, *letter))
-            letter = post.mail.receive_now() if hub.expects_reports else None
-        post.send_all(hub.decide())
-        notices = post.mail.notices()
-        warnings.tell(notices)
+    while hub.phase is not Phase.DONE or outbox.is_waiting:
+        received: tuple[int | None, bytes] | None = mail.receive()
+        while received is not None:
+            outbox.send_all(_take(hub, outbox, *received))
+            received = mail.receive_now() if hub.expects_reports else None
+        outbox.send_all(hub.decide())
+        notices = mail.notices()
+        warnings.write(notices)
         if any(notice.kind == "lost" for notice in notices):
-            # Whose connection it was, it does not tell.
-            post.send_all(answer for rank in _gone(hub, post.mail) for answer in hub.cannot_reach(rank))
+            # The notice does not name the process.
+            outbox.send_all(answer for rank in _lost(hub, mail) for answer in hub.cannot_reach(rank))
         affinity.colocate(hub.timesync.colocate)
-    post.mail.close()
+    mail.close()
     return 0
 
 
-def _gone(hub: Hub, mail: BrokerMail) -> list[int]:
-    knock = encode(Ping())
-    return [rank for rank, address in hub.live_addresses() if not mail.send(address, knock)]
+def _lost(hub: Hub, mail: BrokerMail) -> list[int]:
+    """The ranks that are not connected."""
+    ping = encode(Ping())
+    return [rank for rank, address in hub.live_addresses() if not mail.send(address, ping)]
 
 
-def _take(hub: Hub, post: "_Outbox", sender: int | None, frame: bytes) -> Out:
+def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
     if sender is None:
         return []
     if sender == LAUNCHER:
-        post.meet_launcher()
+        outbox.launcher_connected = True
     try:
         message = decode_for_broker(frame)
     except BadFrame as error:
@@ -71,25 +71,22 @@ def _take(hub: Hub, post: "_Outbox", sender: int | None, frame: bytes) -> Out:
 
 
 class _Outbox:
-    """Sends answers. The launcher's wait until its first message: mail cannot be sent to whom it has not met."""
+    """Sends answers. Those to the launcher are queued until its first message: before, it may not be connected."""
 
     def __init__(self, mail: BrokerMail) -> None:
-        self.mail = mail
+        self._mail = mail
         self._for_launcher: list[bytes] = []
-        self._launcher_is_here = False
+        self.launcher_connected = False
 
     @property
-    def owes_the_launcher(self) -> bool:
+    def is_waiting(self) -> bool:
         return bool(self._for_launcher)
-
-    def meet_launcher(self) -> None:
-        self._launcher_is_here = True
 
     def send_all(self, answers: Iterable[tuple[int, Message]]) -> None:
         for to, answer in answers:
             if to == LAUNCHER:
                 self._for_launcher.append(encode(answer))
             else:
-                self.mail.send(to, encode(answer))
-        while self._launcher_is_here and self._for_launcher:
-            self.mail.send(LAUNCHER, self._for_launcher.pop(0))
+                self._mail.send(to, encode(answer))
+        while self.launcher_connected and self._for_launcher:
+            self._mail.send(LAUNCHER, self._for_launcher.pop(0))

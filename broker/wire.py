@@ -1,9 +1,9 @@
 """The messages between SIPs, broker and launcher, and their encoding. Nothing here decides anything.
 
-A message is a MessagePack array that starts with its kind. It is decoded against its schema, field by field, so
-every length is bounded before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``)
-go up to the broker, commands (``Grant``, ``Abort``, ``End``) come down. Host times (``_ns``) are for people and for
-placement; nothing that is simulated may depend on them. Times are integer picoseconds; None stands for "never".
+A message is a MessagePack array that starts with its kind. It is decoded against its schema, so every length is bounded
+before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``) go to the broker, commands
+(``Grant``, ``Abort``, ``End``) to SIPs. Host times (``_ns``) are for people and for placement; the simulation never
+depends on them. Simulated times are integer picoseconds; None means "never".
 """
 
 from collections.abc import Callable
@@ -12,23 +12,11 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from broker.ids import (
-    MAX_FRAME_BYTES,
-    PROTOCOL,
-    Blob,
-    Channels,
-    Count,
-    Few,
-    Incarnation,
-    Many,
-    Ps,
-    Rank,
-    Text,
-)
+from broker.ids import MAX_FRAME_BYTES, PROTOCOL, Blob, Channels, Count, Few, Incarnation, Many, Ps, Rank, Text
 
 
 class BadFrame(ValueError):
-    """Bytes that are not a message of this protocol; says what is wrong with them."""
+    """Bytes that are not a message of this protocol; the text gives the reason."""
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +26,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 class Join(Message, tag="join", frozen=True):
     """A SIP is ready. ``plan_digest`` covers config, plan, algorithm source and program version.
 
-    ``incarnation`` counts the processes that simulated this rank before. ``logged``: (destination, packets, least
-    arrival) of what the logs of those hold; everything that the rank sends before ``logged_ps`` is in them.
+    ``incarnation``: the number of earlier processes of this rank. ``logged``: (destination, packets, least arrival) of
+    the packets in their logs, which hold all that the rank sends before ``logged_ps``.
     """
 
     protocol: int
@@ -56,9 +44,9 @@ class Join(Message, tag="join", frozen=True):
 
 
 class Start(Message, tag="start", frozen=True):
-    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being started again.
+    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being restarted.
 
-    ``taken``: by rank, how many packets of yours it has from processes that simulated your rank before.
+    ``taken``: by rank, how many packets it has taken from earlier incarnations of the receiver of this message.
     """
 
     endpoints: Annotated[tuple[Text, ...], Few]
@@ -66,7 +54,7 @@ class Start(Message, tag="start", frozen=True):
 
 
 class Rejoined(Message, tag="rejoined", frozen=True):
-    """A peer was started again and listens elsewhere now: send it everything from the first packet on."""
+    """A peer was restarted and listens at another endpoint: send it all packets again from the first one."""
 
     rank: Rank
     endpoint: Text
@@ -74,13 +62,13 @@ class Rejoined(Message, tag="rejoined", frozen=True):
 
 
 class Report(Message, tag="report", frozen=True):
-    """What a SIP knows after running to its horizon (DESIGN section 4).
+    """The state of a SIP after running to its horizon (DESIGN section 4).
 
     ``next_ps``: earliest of its local queue; ``held_ps``: least arrival taken from a channel and not
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
-    ``taken``: (source, packets taken so far, injected or not). ``waiting``: kernels and scripts that
-    wait. ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None
-    promises nothing. ``run_ns``, ``send_ns``: host time of this window spent on simulating, and on sending parcels.
+    ``taken``: (source, packets taken so far, injected or not). ``waiting``: blocked kernels and scripts.
+    ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None promises
+    nothing. ``run_ns``, ``send_ns``: host time of this window spent on simulating, and on sending packets.
     """
 
     now_ps: Ps
@@ -97,7 +85,7 @@ class Report(Message, tag="report", frozen=True):
 class Grant(Message, tag="grant", frozen=True):
     """Run every event before ``horizon_ps`` once ``need`` = (source, count) packets have been taken.
 
-    ``colocate`` is advice on placement: share a processor with the broker, for nobody would run beside you anyway.
+    ``colocate``: share a processor with the broker, since no other SIP would run in parallel (``ColocationPolicy``).
     """
 
     horizon_ps: Ps | None
@@ -106,23 +94,23 @@ class Grant(Message, tag="grant", frozen=True):
 
 
 class RevokeGrant(Message, tag="revoke_grant", frozen=True):
-    """Packets that a grant counts on may never come: report where you stand, unless its window has begun."""
+    """Packets that a grant requires may never arrive: report again, unless its window has begun."""
 
 
 class End(Message, tag="end", frozen=True):
-    """The run is over and nobody waits: send your ``Result``."""
+    """The run is over and no kernel waits: send the ``Result``."""
 
 
 class Leave(Message, tag="leave", frozen=True):
-    """Every SIP has answered, nobody needs you any more: leave."""
+    """Every SIP has answered: exit."""
 
 
 class Ping(Message, tag="ping", frozen=True):
-    """Nothing: whether it can be sent tells whether you are still connected."""
+    """No-op; sending it fails if the SIP is no longer connected."""
 
 
 class DumpRequest(Message, tag="dump_request", frozen=True):
-    """The run is over and somebody waits: say who, where and for what."""
+    """The run is over and kernels wait: send a ``Dump`` of them."""
 
 
 class Dump(Message, tag="dump", frozen=True):
@@ -132,19 +120,19 @@ class Dump(Message, tag="dump", frozen=True):
 
 
 class Abort(Message, tag="abort", frozen=True):
-    """Stop now; send what you have as a partial ``Result``."""
+    """Stop now; send a partial ``Result``."""
 
     reason: Text
 
 
 class Refused(Message, tag="refused", frozen=True):
-    """A ``Join`` that cannot be accepted, and why."""
+    """A ``Join`` was not accepted, and why."""
 
     reason: Text
 
 
 class FailureSite(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The place of a failure within its SIP, opaque to the broker: -1 and "" where it has none."""
+    """The place of a failure within its SIP, opaque to the broker; -1 and "" for none."""
 
     cube: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
     pe: Annotated[int, Meta(ge=-1, lt=2**31)] = -1
@@ -172,14 +160,14 @@ class Result(Message, tag="result", frozen=True):
 
 
 class Progress(Message, tag="progress", frozen=True):
-    """A SIP that is long in a window or in host code has got on: simulated time, and events and host calls so far."""
+    """A SIP in a long window or in host code is alive: simulated time, and events and host calls so far."""
 
     now_ps: Ps
     steps: Count
 
 
 class ConnectionLost(Message, tag="connection_lost", frozen=True):
-    """A SIP has lost its connection to a peer, who listened at ``endpoint`` then."""
+    """A SIP has lost its connection to a peer, which listened at ``endpoint``."""
 
     peer: Rank
     endpoint: Text
@@ -187,35 +175,35 @@ class ConnectionLost(Message, tag="connection_lost", frozen=True):
 
 
 class Lost(Message, tag="lost", frozen=True):
-    """The launcher saw the process of ``rank`` end too early, and it is not started again."""
+    """The process of ``rank`` has exited too early, and is not restarted."""
 
     rank: Rank
     why: Text
 
 
 class Restart(Message, tag="restart", frozen=True):
-    """The launcher saw the process of ``rank`` end too early, and starts it again as ``incarnation``."""
+    """The process of ``rank`` has exited too early, and is restarted as ``incarnation``."""
 
     rank: Rank
     incarnation: Incarnation
 
 
 class Stop(Message, tag="stop", frozen=True):
-    """The launcher wants the run to end now."""
+    """The launcher ends the run."""
 
     reason: Text
 
 
 class StatusRequest(Message, tag="status_request", frozen=True):
-    """The launcher asks how far the run is."""
+    """The launcher requests a ``Status``."""
 
 
 class SyncRequest(Message, tag="sync_request", frozen=True):
-    """The launcher asks who waits for whom."""
+    """The launcher requests a ``Sync``."""
 
 
 class Status(Message, tag="status", frozen=True):
-    """``joined`` SIPs, and the least simulated time that any SIP stands at."""
+    """The number of SIPs that have joined, and the least simulated time of any SIP."""
 
     joined: Count
     now_ps: Ps
@@ -223,11 +211,11 @@ class Status(Message, tag="status", frozen=True):
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """How one SIP stands with time. ``state``: joining, joined, starting, running, waiting or idle.
+    """The synchronisation state of one SIP. ``state``: joining, joined, starting, running, waiting or idle.
 
-    ``by`` keeps it (``state`` waiting) or would stop it next, sending at ``by_ps`` over ``chain``, which takes
-    ``delay_ps``; None when nobody can. ``lacks``: packets of others on their way to it when it was granted.
-    ``quiet_ns``: host time since its last sign of getting on, a report or a ``Progress``.
+    ``by`` blocks it (``state`` waiting) or bounds its horizon, sending at ``by_ps`` over ``chain``, which takes
+    ``delay_ps``; None when no SIP does. ``lacks``: packets in flight to it when it was granted.
+    ``quiet_ns``: host time since its last report or ``Progress``.
     """
 
     rank: Rank
@@ -250,9 +238,9 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
 
 class Sync(Message, tag="sync", frozen=True):
-    """To the launcher: how every SIP stands, and the channels whose waits cost most host time.
+    """To the launcher: the state of every SIP, and the channels whose waits cost most host time.
 
-    ``last``: not an answer, but how it was when the run stopped running, for whatever reason.
+    ``last``: not an answer, but the state when the phase ``running`` ended.
     """
 
     last: bool
@@ -264,7 +252,7 @@ class Sync(Message, tag="sync", frozen=True):
 
 
 class PeerLost(Message, tag="peer_lost", frozen=True):
-    """To the launcher: ``rank`` has lost its connection to ``peer``; with itself for a peer, the broker has lost it."""
+    """To the launcher: ``rank`` has lost its connection to ``peer``, or if both are equal, to the broker."""
 
     rank: Rank
     peer: Rank
@@ -274,11 +262,11 @@ class PeerLost(Message, tag="peer_lost", frozen=True):
 
 
 class RunStarted(Message, tag="run_started", frozen=True):
-    """To the launcher: all SIPs have joined and run."""
+    """To the launcher: all SIPs have joined."""
 
 
 class RankFailed(Message, tag="rank_failed", frozen=True):
-    """To the launcher: what ``Failed`` said, and by whom; the first of these is the cause."""
+    """To the launcher: the ``Failed`` of one SIP; the first of these is the cause."""
 
     rank: Rank
     kind: Text
@@ -297,7 +285,7 @@ class RankResult(Message, tag="rank_result", frozen=True):
 
 
 class Deadlock(Message, tag="deadlock", frozen=True):
-    """To the launcher: nothing can happen any more; the dump of every SIP, by rank."""
+    """To the launcher: no SIP can go on; the dump of every SIP, by rank."""
 
     dumps: Annotated[tuple[Blob, ...], Few]
 
@@ -312,9 +300,9 @@ class Finished(Message, tag="finished", frozen=True):
 
 
 class PacketBatch(Message, tag="packet_batch", frozen=True):
-    """Packets from SIP to SIP, in one frame: (channel, arrival, body) each, the bodies opaque.
+    """Packets from SIP to SIP: (channel, arrival, body) each, the bodies opaque.
 
-    ``first`` is the number of the first one in the stream of the ordered pair; the others follow without a gap.
+    ``first`` is the number of the first one in the stream of the ordered pair; the others follow without gaps.
     """
 
     src: Rank
@@ -344,7 +332,7 @@ _UINTS = {0xCC: 1, 0xCD: 2}
 
 
 def source_of(frame: bytes) -> int | None:
-    """The ``src`` of a parcel as this program writes it, read without the rest; None for all other bytes."""
+    """The ``src`` of a ``PacketBatch`` as :func:`encode` writes it, without decoding the rest; None for other bytes."""
     if not frame.startswith(_BATCH) or len(frame) <= len(_BATCH):
         return None
     at = len(_BATCH) + 1
@@ -386,27 +374,15 @@ def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a messa
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
-    """Bytes to a fact for the broker.
-
-    Raises:
-        BadFrame: when they are anything else.
-    """
+    """Bytes to a fact for the broker, or ``BadFrame``."""
     return checked(_FOR_BROKER.decode, frame)
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
-    """Bytes to a command or a parcel for a SIP.
-
-    Raises:
-        BadFrame: when they are anything else.
-    """
+    """Bytes to a command or a packet batch for a SIP, or ``BadFrame``."""
     return checked(_FOR_SIP.decode, frame)
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
-    """Bytes to a fact for the launcher.
-
-    Raises:
-        BadFrame: when they are anything else.
-    """
+    """Bytes to a fact for the launcher, or ``BadFrame``."""
     return checked(_FOR_LAUNCHER.decode, frame)

@@ -19,12 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sipsim.config.load import load
 from sipsim.config.override import Override
 from sipsim.engine import Engine
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route, SipGraph
 from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
+from sipsim.plan.load import load
+from sipsim.plan.plan import Plan
 from sipsim.system.system import System
 
 CYCLE_PS = 1000
@@ -50,7 +51,7 @@ SHARES: list[tuple[str, Arbitration | None, list[Flow]]] = [
 
 def system(settings: dict[str, Any]) -> System:
     """The default system with some keys set."""
-    return System(load(overrides=[Override(path, value, path) for path, value in settings.items()]))
+    return Plan(load(overrides=[Override(path, value, path) for path, value in settings.items()])).system
 
 
 class Mesh:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import simpy
 
-from sipsim.config.load import load
 from sipsim.config.override import Override
 from sipsim.dtypes import DTYPES
+from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 
 PAIR = """
 def neighbors(rank, world_size, neighbor_map):

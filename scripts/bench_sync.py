@@ -83,7 +83,7 @@ class Trivial(SyncClient):
         self._task = task
         self._endpoint = endpoint
         self.engine = Engine()
-        self.session = Session(rank, self.engine, channels, self.post_parcel)
+        self.session = Session(rank, self.engine, channels, self.send_batch)
         self.session.model = self
         self._to = {c.dst: index for index, c in enumerate(channels) if c.src == rank}
         self._others = sorted(self._to)
@@ -214,7 +214,7 @@ def run_ahbm(task: Task, kind: MailKind) -> Cost:
         while not any(isinstance(message, Finished) for message in told) and time.monotonic() < ends_s:
             poller.poll(1 if end.unsent else 100)
             told += map(decode_for_launcher, end.receive_waiting())
-        end.close_now()
+        end.close()
         if not any(isinstance(message, Finished) for message in told):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)

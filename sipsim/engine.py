@@ -1,8 +1,8 @@
 """The event queue of one SIP: SimPy stepped up to a horizon, with callback events at absolute times.
 
-Not a second kernel: SimPy keeps the queue and its order. Hot paths use one :class:`Callback` an event
-instead of a SimPy process (DESIGN section 3). Canonical order: what arrives over a link at t comes before
-every local event of t, in the order in which it was scheduled.
+SimPy keeps the queue and its order. Hot paths use one :class:`Callback` an event instead of a SimPy process
+(DESIGN section 3). Canonical order: a packet that arrives over a link at t is handled before every local event of t,
+and packets in the order in which they were scheduled.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ Ps = int
 
 
 class Callback(Event):
-    """An event that calls one function when its time comes. Cheaper than a ``Timeout`` in a process.
+    """An event that calls one function. Cheaper than a ``Timeout`` in a process.
 
-    Only :meth:`Timeline.run_before` knows it: SimPy's events have a list of callbacks until they are processed.
+    Only :meth:`Timeline.run_before` handles it: SimPy's events have a list of callbacks until they are processed.
     """
 
     callbacks = None  # type: ignore[assignment]
@@ -32,7 +32,7 @@ class Callback(Event):
 
 
 class Timeline(simpy.Environment):
-    """SimPy's queue, run up to a time in one loop: what ``schedule`` and ``step`` do, with fewer calls an event."""
+    """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls an event."""
 
     def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority) -> None:
         """Call ``action`` at ``time_ps``, which must not be in the past."""
@@ -41,10 +41,10 @@ class Timeline(simpy.Environment):
         heappush(self._queue, (time_ps, priority, next(self._eid), Callback(action)))
 
     def run_before(self, limit_ps: float, most_events: int) -> int:
-        """Run events before ``limit_ps``, at most so many; how many there were.
+        """Run events before ``limit_ps``, at most ``most_events``; returns their number.
 
         ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and
-        ``peek`` then answers that time for ever (DESIGN section 3; ``test_engine`` keeps the trap visible).
+        ``peek`` then returns that time (DESIGN section 3).
         """
         queue = self._queue
         for done in range(most_events):
@@ -80,12 +80,12 @@ class Engine:
         self.env.at(time_ps, action, priority)
 
     def next_ps(self) -> Ps | None:
-        """When the next local event happens, or None when there is none."""
+        """The time of the next local event, or None."""
         queue = self.env._queue
         return queue[0][0] if queue else None  # type: ignore[return-value]
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """Run what is before ``horizon_ps`` (None: for ever); whether ``most_events`` were enough."""
+        """Run the events before ``horizon_ps`` (None: all); whether ``most_events`` were enough."""
         limit = Infinity if horizon_ps is None else horizon_ps
         done = self.env.run_before(limit, most_events)
         self.events += done

@@ -1,16 +1,16 @@
-"""Named failures of a simulated system, each with the exit code that a user sees (DESIGN section 8).
+"""Named failures of a simulated system, each with its exit code (DESIGN section 8).
 
-A failure is a result: it has a kind from a closed list, one line that says what to do, and a place
-(rank, cube, PE, direction, simulated time) where it has one.
+A failure has a kind from a closed list, one line with a remedy, and a place (rank, cube, PE, direction, simulated time)
+if there is one.
 """
 
 from typing import ClassVar
 
 
 class AhbmError(Exception):
-    """Base of every failure that we name. ``kind`` is what the JSON's ``error.kind`` holds.
+    """Base of every named failure. ``kind`` is the value of ``error.kind`` in the result file.
 
-    ``cube``, ``pe`` and ``direction`` say where on its SIP it was, as far as the one who raised it knows.
+    ``cube``, ``pe`` and ``direction`` are its place on the SIP, as far as it is known where the error is raised.
     """
 
     kind: ClassVar[str] = "internal"
@@ -56,19 +56,19 @@ class IpcqTypeMismatch(SimulationError):
 
 
 class IpcqDeadlock(SimulationError):
-    """F3 and F5 of ADR-0023: nothing can happen any more and kernels or scripts still wait."""
+    """F3 and F5 of ADR-0023: no event is left, and kernels or scripts still wait."""
 
     kind = "IpcqDeadlock"
 
 
 class InvariantViolation(SimulationError):
-    """An invariant of ADR-0023 D14 or of the fabric does not hold: a bug in the simulator, not in the program."""
+    """An invariant of ADR-0023 D14 or of the fabric is violated: a bug in the simulator, not in the program."""
 
     kind = "InvariantViolation"
 
 
 class KernelError(SimulationError):
-    """A kernel word was used wrongly: a shape, type, axis or address that cannot be."""
+    """A kernel operation was called with an invalid argument."""
 
     kind = "KernelError"
 
@@ -80,13 +80,13 @@ class MemoryAccessError(SimulationError):
 
 
 class NondeterministicReplay(AhbmError):
-    """A process that was started again did not do what its predecessor had done; no result could be trusted."""
+    """A restarted process did not repeat the packets of its predecessor, so no result can be trusted."""
 
     kind = "nondeterministic"
 
 
 class OutputError(AhbmError):
-    """What was asked for cannot be written while a run goes on: packets for a restart, a trace, data to be checked."""
+    """An output of a running simulation cannot be written: packets for a restart, a trace, data for the check."""
 
     kind = "not_kept"
 
@@ -123,4 +123,4 @@ ERROR_KINDS: dict[str, int] = {
     "interrupted": 130,
     "terminated": 143,
 }
-"""Every value that ``error.kind`` may have, and the exit code that goes with it."""
+"""Every value that ``error.kind`` may have, and its exit code."""

@@ -1,7 +1,7 @@
-"""One way to add a kind of thing: define it in one file of the right package, and it is found by name.
+"""Registries of definitions: a definition in one module of the right package is found by name.
 
-A registry imports the modules of its package on first use and remembers what they registered. There
-is no list of kinds anywhere else: the command line, the config check and the help text ask here.
+A registry imports the modules of its package on first use. There is no other list of names: the command line, the
+config check and the help text use the registry.
 """
 
 import difflib
@@ -14,11 +14,11 @@ Thing = TypeVar("Thing")
 
 
 class UnknownName(LookupError):
-    """A name that nobody registered; says which names exist and which is nearest."""
+    """A name that is not registered; the message has the nearest name and all that exist."""
 
 
 class Registry(Generic[Thing]):
-    """Names to definitions of one sort (``what`` in messages), found in the modules of ``package``."""
+    """Definitions of one sort (``what`` in messages) by name, found in the modules of ``package``."""
 
     def __init__(self, what: str, package: str) -> None:
         self._what = what
@@ -46,7 +46,7 @@ class Registry(Generic[Thing]):
         """The definition called ``name``.
 
         Raises:
-            UnknownName: one line with the nearest name and all that exist.
+            UnknownName: when the name is not registered.
         """
         self._load()
         if name in self._things:

@@ -1,4 +1,4 @@
-"""Code that looks blocking, on simulated time: a greenlet that gives up the thread while it waits.
+"""Code that blocks in simulated time: a greenlet that gives up the thread while it waits.
 
 Kernels and host scripts run as tasks. The simulation loop is every task's parent, so an exception in a task
 surfaces there. A task is resumed by the part that it waits for, inside that part's event: no event is spent on
@@ -12,9 +12,9 @@ import greenlet
 
 
 class TaskFailed(RuntimeError):
-    """An exception in a task's code. ``place`` says where in words; ``__cause__`` is the exception.
+    """An exception in a task's code, which is ``__cause__``. ``place`` names the task.
 
-    ``on_pe``: (cube, PE) where the task is a kernel's, else (-1, -1).
+    ``on_pe``: (cube, PE) of a kernel, else (-1, -1).
     """
 
     def __init__(self, place: str, on_pe: tuple[int, int] = (-1, -1)) -> None:
@@ -24,7 +24,7 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body``. ``waits_for`` says in words what it is blocked on, None while it runs or after its end."""
+    """One run of ``body``. ``waits_for`` describes what it is blocked on, None while it runs or after its end."""
 
     def __init__(
         self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = (-1, -1)
@@ -39,16 +39,16 @@ class Task:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is this task's code that runs now."""
+        """Whether this task's code is running."""
         return greenlet.getcurrent() is self._greenlet
 
     def resume(self, value: Any = None) -> None:
-        """Let the task run until it waits again; from the simulation loop only."""
+        """Run the task until it waits again; from the simulation loop only."""
         self.waits_for = None
         self._greenlet.switch(value)
 
     def wait(self, what: object) -> Any:
-        """Called by the task itself: give up the thread until :meth:`resume`, whose value this returns."""
+        """Give up the thread until :meth:`resume`, and return its value; from the task itself only."""
         self.waits_for = what
         return self._loop.switch()
 

@@ -20,7 +20,7 @@ LONGEST_TIME_S = 10**6
 
 
 def _scaled(value: int | float, factor: int) -> int:
-    """``value * factor`` rounded half to even, on the decimal that the user wrote, not on its binary shadow."""
+    """``value * factor`` rounded half to even, on the decimal that the user wrote, not on its binary value."""
     return int((Decimal(repr(value)) * factor).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
@@ -43,7 +43,7 @@ def parse_size_bytes(text: str) -> int:
     """``"64K"``, ``"1M"``, ``"4096"`` to bytes; K, M and G are powers of 1024, as in nccl-tests.
 
     Raises:
-        ValueError: with what is allowed, when the text is not a size.
+        ValueError: when the text is not a size, with what is allowed.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -84,7 +84,7 @@ def format_exact_time_ps(ps: int) -> str:
 
 
 def format_time_ps(ps: int) -> str:
-    """A time for people: three or more significant digits in the largest fitting unit."""
+    """A time with three or more significant digits in the largest fitting unit."""
     for unit, scale in (("s", PS_PER_S), ("ms", 10**9), ("us", 10**6), ("ns", PS_PER_NS)):
         if ps >= scale:
             return f"{ps / scale:.3f} {unit}"

@@ -1,12 +1,14 @@
 """House-keeping for every test: what a test starts or opens, it has ended and closed when it is over.
 
-After each test: no new child process, no new open file descriptor, no socket file in the temporary
-directory. After a test that is marked ``processes`` or ``cluster``, and after the session: no process that a test
-started, however far down and whoever its parent is now. A session in which no test ran fails.
+After each test: no new child process, no new open file descriptor, no socket file in the temporary directory. After a
+test that is marked ``processes`` or ``cluster``, and after the session: no process that a test started, at any depth
+and with any parent. A session in which no test ran fails. Each worker of pytest-xdist is a session of its own here; the
+first session also fails for what a worker has left.
 
-The temporary directory (``tempfile`` and ``TMPDIR``) is one of the session's own, so that other programs on
-the machine are not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only
-the socket files are looked at.
+The temporary directory (``tempfile`` and ``TMPDIR``) belongs to the session, so that other programs on the machine are
+not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only the socket files are checked.
+
+Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
 """
 
 import contextlib
@@ -18,8 +20,9 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,9 +31,9 @@ HAS_FDS = os.path.isdir("/proc/self/fd")
 HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 MARK = "AHBM_TEST_SESSION"
 CHECK = "AHBM_CHECK_INVARIANTS"
-"""Every run of a test has the checker on, also in processes that it starts."""
+"""Checks invariants in every run of a test, also in processes that it starts."""
 END_GRACE_MS = 2000
-"""What a process that has been told to end may still take."""
+"""How long a process may still take that was asked to end."""
 
 
 # --- what can be left -----------------------------------------------------------------------------------------
@@ -41,7 +44,7 @@ def open_fds() -> set[int]:
     if not HAS_FDS:
         return set()
     found = {int(name) for name in os.listdir("/proc/self/fd")}
-    # The one that read the list is among them. It had the lowest free number, which is free again.
+    # The descriptor that read the list is among them. It had the lowest free number, which is free again.
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
     return found - {lowest_free}
@@ -82,7 +85,7 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 
 def _of_multiprocessing(*names: str) -> set[int]:
-    """Its two helpers live as long as this process: their pids, or their descriptors."""
+    """Pids or descriptors of its two helper processes, which live as long as this process."""
     modules = ("multiprocessing.resource_tracker", "_resource_tracker"), ("multiprocessing.forkserver", "_forkserver")
     helpers = [getattr(sys.modules.get(module), helper, None) for module, helper in modules]
     found = {getattr(helper, name, None) for helper in helpers for name in names}
@@ -100,8 +103,7 @@ def new_fds(before: set[int]) -> list[str]:
     """Each descriptor that was not open ``before``, as ``number -> what it is``."""
     if open_fds() <= before:
         return []
-    # Rubbish that holds a descriptor is the collector's to close, and the thread that pyzmq keeps for
-    # messages sent without a copy is pyzmq's.
+    # Unreachable objects may hold descriptors; pyzmq keeps a thread for messages sent without a copy.
     gc.collect()
     if zmq_garbage := sys.modules.get("zmq.utils.garbage"):
         zmq_garbage.gc.stop()
@@ -114,7 +116,7 @@ def new_fds(before: set[int]) -> list[str]:
 
 
 def still_running(pids: set[int]) -> list[str]:
-    """Those of ``pids`` that do not end within a moment, as ``pid: command``; they are killed."""
+    """Those of ``pids`` that do not end within :data:`END_GRACE_MS`, as ``pid: command``; each is killed."""
     found = []
     for pid in sorted(pids):
         try:
@@ -165,20 +167,45 @@ def _command(pid: int) -> str:
         return "ended"
 
 
-def _tell(**left: list[str]) -> str:
+def _list(**left: list[str]) -> str:
     lines = [f"  {what.replace('_', ' ')}: {item}" for what, items in left.items() for item in items]
     return "\n".join(["left behind:", *lines]) if lines else ""
 
 
-# --- pytest ---------------------------------------------------------------------------------------------------
+# --- slow tests -----------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--all``."""
+    parser.addoption("--all", action="store_true", help="also run the tests that are marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the slow tests of an ordinary run."""
+    if config.getoption("all") or config.option.markexpr or any("::" in arg for arg in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+# --- sessions -------------------------------------------------------------------------------------------------
 
 
 class _Session:
-    def __init__(self) -> None:
-        # Short: a socket's path has 108 bytes at most.
-        self.temp = Path(tempfile.mkdtemp(prefix="ahbm-"))
-        self.mark = self.temp.name
+    def __init__(self, worker: str) -> None:
+        self.is_worker = bool(worker)
+        # Short: a socket's path has 108 bytes at most. A worker's is inside that of the session that started it.
+        if worker:
+            self.temp = Path(os.environ["TMPDIR"], worker)
+            self.temp.mkdir()
+        else:
+            self.temp = Path(tempfile.mkdtemp(prefix="ahbm-"))
+        self.mark = str(self.temp)
         self.ran = 0
+        self.left = ""
+        """What this session and its workers have left."""
         names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
@@ -199,8 +226,8 @@ _SESSION = pytest.StashKey[_Session]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Move to a temporary directory of the session's own, and mark all that it will start."""
-    config.stash[_SESSION] = _Session()
+    """Move to a temporary directory that belongs to the session, and mark all that it will start."""
+    config.stash[_SESSION] = _Session(getattr(config, "workerinput", {}).get("workerid", ""))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -216,7 +243,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     roots = [session.temp, *(path for name, path in request.node.funcargs.items() if name == "tmp_path")]
     starts_some = any(map(request.node.get_closest_marker, ("processes", "cluster")))
-    left = _tell(
+    left = _list(
         child_process=left_children(pids),
         open_descriptor=new_fds(fds),
         socket_file=left_socket_files(*roots),
@@ -226,26 +253,41 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(left, pytrace=False)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Count the tests that ran: those whose body was entered or whose set-up failed."""
-    report = yield
-    if report.failed or (report.when == "call" and (report.passed or hasattr(report, "wasxfail"))):
-        item.config.stash[_SESSION].ran += 1
-    return report
+class _Reports:
+    """Follows the reports of a session, which with pytest-xdist come from its workers."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the tests that ran: those whose body was entered or whose set-up failed."""
+        if report.failed or (report.when == "call" and (report.passed or hasattr(report, "wasxfail"))):
+            self._session.ran += 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Keep what a worker has left; one that crashed reports none."""
+        self._session.left += getattr(node, "workeroutput", {}).get("left", "")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Follow the reports."""
+    session.config.pluginmanager.register(_Reports(session.config.stash[_SESSION]))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail a session that leaves something, or in which every test was skipped."""
     state = session.config.stash[_SESSION]
-    left = _tell(
+    state.left += _list(
         child_process=left_children(set()),
         socket_file=left_socket_files(state.temp),
         process=still_running(marked_processes(state.mark)),
     )
-    if left:
-        print(f"\nthe session has {left}", file=sys.stderr)
+    if state.is_worker:
+        session.config.workeroutput["left"] = state.left  # type: ignore[attr-defined]
+    elif state.left:
+        print(f"\nthe session has {state.left}", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     elif exitstatus == pytest.ExitCode.OK and not state.ran and not session.config.option.collectonly:
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED

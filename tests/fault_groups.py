@@ -1,7 +1,7 @@
-"""Every group of faults and bad inputs that a run must end well with, or name: and the tests that see to it.
+"""Each group of faults and bad inputs that a run must survive or report by name, and the tests that assert it.
 
-``tests/pure/rules/test_fault_table.py`` checks that these tests exist. A group needs a test for each of the cases in
-its title; what a test asserts is its line, or survival with the digest of an undisturbed run.
+``tests/pure/rules/test_fault_table.py`` checks that these tests exist. A group has a test for each of the cases in its
+title. A test asserts the message, or a run that survives with the digest of an undisturbed run.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ FAILURES = "tests/processes/faults/test_failures.py"
 FUZZ = "tests/pure/rules/test_fuzz.py"
 GROUPS_RUNS = "tests/processes/faults/test_fault_groups_runs.py"
 GROUPS_HERE = "tests/processes/faults/test_fault_groups.py"
-GUARDED = "tests/pure/mail/test_secure_zmq.py"
+SECURE_MAIL = "tests/pure/mail/test_secure_zmq.py"
 KILLS = "tests/processes/faults/test_kill_matrix.py"
 LAUNCH = "tests/processes/test_launch.py"
 AGENTS = "tests/processes/test_agents.py"
@@ -76,7 +76,7 @@ FAULT_GROUPS: dict[int, Group] = {
             f"{CLUSTER_GROUPS}::TestLinks::test_one_that_is_down_for_longer_than_the_heartbeats_wait",
             f"{CLUSTER}::test_a_host_that_is_lost_is_named_in_time",
             f"{CLUSTER}::test_with_restarts_the_digest_is_the_same",
-            f"{GUARDED}::test_a_cut_without_an_end_is_told_of",
+            f"{SECURE_MAIL}::test_a_connection_that_falls_silent_is_lost",
         ),
     ),
     7: Group(
@@ -98,8 +98,8 @@ FAULT_GROUPS: dict[int, Group] = {
         "a host that comes back: its incarnation is fenced",
         (
             f"{CLUSTER}::test_a_host_that_comes_back_is_too_late",
-            "tests/pure/sip/test_bad_packets.py::test_who_was_replaced_is_heard_no_more",
-            f"{GUARDED}::test_who_was_cut_off_stays_so_though_it_could_connect_again",
+            "tests/pure/sip/test_bad_packets.py::test_a_stale_incarnation_is_refused",
+            f"{SECURE_MAIL}::test_a_lost_broker_stays_lost_though_it_could_be_reached_again",
         ),
     ),
     10: Group(
@@ -107,17 +107,17 @@ FAULT_GROUPS: dict[int, Group] = {
         (
             f"{LAUNCH}::test_two_launches_at_once_do_not_know_each_other",
             f"{REPORTS}::TestResuming::test_not_while_it_runs",
-            f"{GUARDED}::test_a_second_launcher_is_told",
+            f"{SECURE_MAIL}::test_a_second_launcher_is_refused",
         ),
     ),
     11: Group(
         "a port that is taken, a socket's path too long or stale, a folder that cannot be written, a full disk",
         (
-            f"{GUARDED}::test_a_port_that_is_taken_is_an_error_that_leaves_nothing",
+            f"{SECURE_MAIL}::test_a_port_in_use_is_an_error_that_leaves_nothing",
             f"{LAUNCH}::TestTemporaryFolder::test_one_whose_name_is_too_long_for_sockets",
             f"{LAUNCH}::TestTemporaryFolder::test_none_that_can_be_written",
-            "tests/pure/mail/test_unix_mail.py::test_a_new_broker_takes_the_place_of_a_dead_ones_file",
-            "tests/pure/sip/test_bad_packets.py::test_a_stale_file_keeps_no_broker_from_listening",
+            "tests/pure/mail/test_unix_mail.py::test_a_new_broker_replaces_the_file_of_a_dead_one",
+            "tests/pure/sip/test_bad_packets.py::test_a_broker_replaces_a_stale_socket_file",
             f"{REPORTS}::TestRefusals::test_one_line_before_anything_starts",
             f"{REPORTS}::TestShowing::test_a_log_that_could_not_be_kept",
             f"{GROUPS_HERE}::TestFullDisk::test_packets_that_cannot_be_kept",
@@ -144,18 +144,18 @@ FAULT_GROUPS: dict[int, Group] = {
         "HTTP, garbage and 300 silent connections at the port",
         (
             f"{GROUPS_RUNS}::test_garbage_and_silence_at_the_port_of_a_run",
-            f"{GUARDED}::test_garbage_on_the_port_is_nobodys_business",
-            f"{GUARDED}::test_three_hundred_silent_connections_keep_nobody_out",
+            f"{SECURE_MAIL}::test_garbage_at_the_port_disturbs_no_other_connection",
+            f"{SECURE_MAIL}::test_three_hundred_silent_connections_block_no_sip",
         ),
     ),
     14: Group(
         "frames: too large, cut short, empty, deep; numbers that cannot be; gaps, duplicates, the past, nobody's",
         (
             FUZZ,
-            f"{GUARDED}::test_a_claim_of_two_gigabytes_costs_its_sender_the_connection",
-            f"{GUARDED}::test_what_is_not_in_one_part_is_dropped",
-            "tests/pure/sip/test_bad_packets.py::test_each_is_one_line",
-            "tests/pure/sip/test_bad_packets.py::test_a_duplicate_is_nothing",
+            f"{SECURE_MAIL}::test_a_claim_of_two_gigabytes_costs_its_sender_the_connection",
+            f"{SECURE_MAIL}::test_a_message_that_is_not_one_frame_is_dropped",
+            "tests/pure/sip/test_bad_packets.py::test_an_invalid_batch_is_reported_once",
+            "tests/pure/sip/test_bad_packets.py::test_a_duplicate_is_dropped",
             "tests/pure/broker/test_hub.py::test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception",
         ),
     ),
@@ -173,7 +173,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "a program that is not deterministic",
         (
             f"{GROUPS_RUNS}::test_a_program_that_does_something_else_the_second_time",
-            "tests/inproc/sync/test_fault_simulation.py::test_a_program_that_does_something_else_is_named",
+            "tests/inproc/sync/test_fault_simulation.py::test_a_nondeterministic_program_is_named",
         ),
     ),
     17: Group(
@@ -217,7 +217,7 @@ FAULT_GROUPS: dict[int, Group] = {
         "a clock that jumps",
         (
             "tests/pure/rules/test_layout.py::test_this_checkout_keeps",
-            "tests/pure/rules/test_layout.py::test_a_planted_violation_is_found",
+            "tests/pure/rules/test_layout.py::test_a_violation_is_found",
             "tests/pure/supervise/test_supervise.py::test_a_suspended_launcher_has_missed_nothing",
         ),
     ),

@@ -1,216 +1,180 @@
-"""How messages travel: the ``Mail`` that a SIP or the broker holds, and the in-process post office.
+"""The interfaces of mail: what a SIP, the broker and the launcher send and receive frames with.
 
-Everything is bytes, in one process too, so that one process and many run the same code. The post
-office keeps each ordered pair in order and nothing else; :class:`ShuffledInprocMail` uses that freedom.
-
-A kind of mail between processes has three ends: a SIP's, the broker's and the launcher's. ``broker.mail.kinds`` finds
-them by the scheme of an endpoint.
+A frame is one encoded message (``broker.wire``). Each kind of mail between processes implements ``SipMail``,
+``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds them by the scheme of an endpoint.
 """
 
-import random
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Protocol
 
+from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
+
 Address = int
-"""``BROKER``, ``LAUNCHER``, or ``terms.address_of`` a rank and an incarnation of it."""
-
-
-NoticeKind = Literal["refused", "lost", "not_joined", "stranger"]
+"""``BROKER``, ``LAUNCHER``, or ``ids.address_of`` a rank and its incarnation."""
+NoticeKind = Literal["refused", "lost", "not_joined", "rejected"]
+JOIN_TIMEOUT_S = 30.0
+SILENCE_S = 2.0
+"""The io threads of a live host answer heartbeats every 0.25 s, whatever its processes compute. TCP retransmits after
+0.2 s, 0.4 s and 0.8 s, later on a busy host: a network cut of 0.5 s may silence a connection for over a second."""
 
 
 class Notice(NamedTuple):
-    """Something that happened to a connection. ``who`` is at its other end: a rank, ``BROKER``, ``LAUNCHER``, or None.
+    """An event of a connection. ``peer``: the rank at its other end, ``BROKER``, ``LAUNCHER``, or None if unknown.
 
-    ``refused``: the other end did not let us in; ``lost``: it was there and is no more; ``not_joined``: it never
-    answered; ``stranger``: somebody came to us who may not, and was turned away. ``text`` is one line for people.
+    ``refused``: the other end does not accept this process; ``lost``: an established connection ended;
+    ``not_joined``: the other end did not answer in time; ``rejected``: this end rejected a connection or a frame.
+    ``text`` is one line for people.
     """
 
     kind: NoticeKind
-    who: int | None
+    peer: int | None
     endpoint: str
     text: str
 
 
 class Disconnected(ConnectionError):
-    """The connection without which this process cannot go on is gone, or never came; it must end now."""
+    """The connection to the broker is lost or was never established; the process must exit."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__(notice.text)
         self.notice = notice
 
 
-OnPeerLost = Callable[[int, Notice], None]
-"""Called with the rank of a peer that cannot be reached any more, and what happened to the connection."""
-JOIN_TIMEOUT_S = 30.0
-SILENCE_S = 2.0
-"""A living host's io threads answer every quarter of a second, whatever its processes compute. But what TCP sends again
-it sends after 0.2 s, then 0.4 s and 0.8 s, more on a busy host: a cut of half a second may silence it for over one."""
+class MailOptions(NamedTuple):
+    """Timeouts of connections over TCP.
+
+    ``silence_s``: a connection without heartbeats for so long is lost; None for no limit, on ``join_timeout_s`` either.
+    ``join_timeout_s``: how long the other end may take to answer at all.
+    ``on_peer_lost``: called with the rank of a lost peer; frames to it are dropped until ``reconnect_peer``.
+    """
+
+    silence_s: float | None = SILENCE_S
+    join_timeout_s: float = JOIN_TIMEOUT_S
+    on_peer_lost: Callable[[int, Notice], None] = lambda _rank, _notice: None
 
 
-class Envelope:
-    """Bytes, and who sent them."""
-
-    __slots__ = ("frame", "sender")
-
-    def __init__(self, sender: Address, frame: bytes) -> None:
-        self.sender = sender
-        self.frame = frame
+DEFAULTS = MailOptions()
 
 
 class Mail(Protocol):
     """What a SIP sends with."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        """Learn where every SIP listens, by rank; before that only the broker can be sent to."""
+        """Set the endpoint of every SIP, by rank; before that only the broker can be sent to."""
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
+        """A peer was restarted at another endpoint: close the old socket and discard its queue."""
 
     def send(self, to: Address, frame: bytes) -> None:
-        """Hand over a frame for a rank (whatever its incarnation) or the broker; never blocks and never loses it."""
+        """Send to the present incarnation of a rank, or to the broker; never blocks, never loses a frame."""
 
 
-class SipMail(Mail, Protocol):
-    """A SIP's end between processes. What the broker sends and what peers send are waited for apart.
-
-    A SIP that has nothing granted waits for the broker alone: a peer's parcel is of no use before the grant that
-    counts on it, and to be woken for it would cost more than to take it. Both waits raise ``Disconnected`` once the
-    broker is lost and what it sent before has been taken.
-    """
-
-    def recv_control(self) -> bytes:
-        """Wait for a frame of the broker."""
-
-    def recv_data(self) -> bytes:
-        """Wait for a frame of a peer, or one of the broker if that comes first."""
-
-    def poll_control(self) -> list[bytes]:
-        """Frames of the broker that are here already; what could not be sent before is tried again."""
+class MailEnd(ABC):
+    """An end of mail between processes."""
 
     def notices(self) -> list[Notice]:
-        """What happened to connections since this was last asked; never waits."""
+        """Events of connections since the last call; never waits."""
+        return []
+
+    @abstractmethod
+    def close(self) -> None:
+        """Send what is queued and release everything. The launcher drops it: the broker may have exited."""
+
+
+class SipMail(MailEnd, Mail):
+    """A SIP's end. Frames of the broker (control) and of peers (data) are received separately.
+
+    A SIP without a grant waits for the broker alone: it could not use a peer's packets before the grant that counts
+    them, and waking up for them would cost more than receiving them. Both waits raise ``Disconnected`` once the broker
+    is lost and its last frames have been received.
+    """
+
+    broker_lost: Notice | None = None
+    """Why the connection to the broker is lost, as of the last call that looked; the next wait raises it."""
+    _endpoints: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __init__(
+        self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
+    ) -> None:
+        """Connect to the endpoint ``broker`` and listen for peers at ``endpoint``; no ``keys`` if both are private."""
+
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
+        self._endpoints = endpoints
+
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
+        self._drop_peer(rank)
+        self._endpoints = (*self._endpoints[:rank], endpoint, *self._endpoints[rank + 1 :])
+
+    @abstractmethod
+    def _drop_peer(self, rank: int) -> None:
+        """Close the socket to a peer and discard its queue."""
 
     @property
-    def cut_off(self) -> Notice | None:
-        """Why the broker is lost, as far as the last look for frames told; the next wait raises it."""
-
-    @property
+    @abstractmethod
     def endpoint(self) -> str:
         """Where peers reach this SIP, a port that the system chose included."""
 
-    def close(self) -> None:
-        """Send what is queued and release everything."""
+    @abstractmethod
+    def recv_control(self) -> bytes:
+        """Wait for a frame of the broker."""
+
+    @abstractmethod
+    def recv_data(self) -> bytes:
+        """Wait for a frame of a peer, or for one of the broker if that arrives first."""
+
+    @abstractmethod
+    def poll_control(self) -> list[bytes]:
+        """Frames of the broker that have arrived; queued frames are sent as far as there is room."""
 
 
-class BrokerMail(Protocol):
-    """The broker's end between processes."""
+class BrokerMail(MailEnd):
+    """The broker's end."""
 
-    def receive(self) -> tuple[Address | None, bytes]:
-        """Wait for one (sender, frame); the sender is None for a stranger."""
-
-    def receive_now(self) -> tuple[Address | None, bytes] | None:
-        """One (sender, frame) that is here already."""
-
-    def send(self, to: Address, frame: bytes) -> bool:
-        """Send without blocking; whether the destination is there (a dead one is the launcher's to notice)."""
-
-    def notices(self) -> list[Notice]:
-        """What happened to connections since this was last asked; never waits."""
+    @abstractmethod
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
+        """Listen at ``endpoint``."""
 
     @property
+    @abstractmethod
     def endpoint(self) -> str:
-        """Where everybody reaches the broker, a port that the system chose included."""
+        """Where the broker is reached, a port that the system chose included."""
 
-    def close(self) -> None:
-        """Send what is queued and release everything."""
+    @abstractmethod
+    def receive(self) -> tuple[Address | None, bytes]:
+        """Wait for one (sender, frame); the sender is None for a frame that was rejected."""
+
+    @abstractmethod
+    def receive_now(self) -> tuple[Address | None, bytes] | None:
+        """One (sender, frame) that has arrived."""
+
+    @abstractmethod
+    def send(self, to: Address, frame: bytes) -> bool:
+        """Send without blocking; False if the destination is not connected."""
 
 
-class LauncherMail(Protocol):
-    """The launcher's end between processes: the broker is its only peer."""
+class LauncherMail(MailEnd):
+    """The launcher's end: the broker is its only peer, and may start later."""
+
+    @abstractmethod
+    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
+        """Connect to the endpoint ``broker``."""
 
     @property
+    @abstractmethod
     def pollable(self) -> Any:
-        """For a ``zmq.Poller``: readable when a frame may be here."""
+        """For a ``zmq.Poller``: readable when a frame may have arrived."""
 
     @property
     def unsent(self) -> bool:
-        """Whether something could not be sent yet and should be tried again soon."""
+        """Whether a frame is queued here, so that sending should be tried again soon."""
+        return False
 
+    @abstractmethod
     def send(self, to: Address, frame: bytes) -> None:
         """Send to the broker without blocking."""
 
+    @abstractmethod
     def receive_waiting(self) -> Iterator[bytes]:
-        """Frames that are here already."""
-
-    def notices(self) -> list[Notice]:
-        """What happened to the connection since this was last asked; never waits."""
-
-    def close_now(self) -> None:
-        """Release everything; what is queued for a broker that may be gone is dropped."""
-
-
-class NoConnectionEvents:
-    """An end whose connections nobody watches: within one host, who is there is the launcher's to know."""
-
-    def notices(self) -> list[Notice]:
-        """None, ever."""
-        return []
-
-    @property
-    def cut_off(self) -> Notice | None:
-        """Never."""
-        return None
-
-
-class InprocMail:
-    """All mailboxes of one process: letters are delivered in the order in which they were posted."""
-
-    def __init__(self) -> None:
-        self._letters: deque[tuple[Address, Envelope]] = deque()
-
-    def post(self, sender: Address, to: Address, frame: bytes) -> None:
-        """Take a letter."""
-        self._letters.append((to, Envelope(sender, frame)))
-
-    def next(self) -> tuple[Address, Envelope] | None:
-        """The next (destination, letter), or None when no letter is left."""
-        return self._letters.popleft() if self._letters else None
-
-    def mail_of(self, sender: Address) -> Mail:
-        """The sending end for one participant."""
-        return InprocEndpoint(self, sender)
-
-
-class InprocEndpoint:
-    def __init__(self, office: InprocMail, sender: Address) -> None:
-        self._office = office
-        self._sender = sender
-
-    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        pass
-
-    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        raise NotImplementedError("nobody is started again in one process")
-
-    def send(self, to: Address, frame: bytes) -> None:
-        self._office.post(self._sender, to, frame)
-
-
-class ShuffledInprocMail(InprocMail):
-    """Delivers in a seeded random order that keeps only each ordered pair's own order: the worst legal mail."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._random = random.Random(seed)
-        self._pairs: dict[tuple[Address, Address], deque[Envelope]] = {}
-
-    def post(self, sender: Address, to: Address, frame: bytes) -> None:
-        self._pairs.setdefault((sender, to), deque()).append(Envelope(sender, frame))
-
-    def next(self) -> tuple[Address, Envelope] | None:
-        waiting = [pair for pair, letters in self._pairs.items() if letters]
-        if not waiting:
-            return None
-        pair = self._random.choice(waiting)
-        return pair[1], self._pairs[pair].popleft()
+        """Frames that have arrived."""

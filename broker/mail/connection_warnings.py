@@ -1,4 +1,4 @@
-"""What people are told of strangers at a port: a line each, in the broker's log or in the launcher's words."""
+"""Warnings about rejected connections and frames, one line each, for the broker's log or the launcher's output."""
 
 import sys
 from collections.abc import Iterable
@@ -10,20 +10,17 @@ MOST = 100
 
 
 class ConnectionWarnings:
-    """One end's. ``who``: whose port it is. Connections that end are nothing to tell: runs end that way.
+    """The warnings of one process, each line starting with ``prefix``. Rate limit: ``MOST`` lines and a last one."""
 
-    Whoever comes again and again fills no disk: after ``MOST`` lines there is one more.
-    """
-
-    def __init__(self, who: str, out: TextIO | None = None) -> None:
-        self._who = who
+    def __init__(self, prefix: str, out: TextIO | None = None) -> None:
+        self._prefix = prefix
         self._out = out
-        self._told = 0
+        self._written = 0
 
-    def tell(self, notices: Iterable[Notice]) -> None:
-        """Those of them that are worth a line."""
+    def write(self, notices: Iterable[Notice]) -> None:
+        """Print those that report a rejection; lost connections are the normal end of a run."""
         for notice in notices:
-            if notice.kind == "stranger" and self._told <= MOST:
-                self._told += 1
-                text = notice.text if self._told <= MOST else f"{MOST} were turned away; no more of them are told"
-                print(f"{self._who}: {text}", file=self._out or sys.stderr, flush=True)
+            if notice.kind == "rejected" and self._written <= MOST:
+                self._written += 1
+                text = notice.text if self._written <= MOST else f"{MOST} were rejected; further ones are not reported"
+                print(f"{self._prefix}: {text}", file=self._out or sys.stderr, flush=True)

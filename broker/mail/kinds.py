@@ -1,83 +1,29 @@
 """The kinds of mail between processes, by the scheme of an endpoint. A kind is one row here."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, BrokerMail, LauncherMail, OnPeerLost, SipMail
-from broker.mail.secure_zmq import open_broker, open_launcher, open_sip
+from broker.mail.base import BrokerMail, LauncherMail, SipMail
 from broker.mail.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
-from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
-
-
-class OpenSip(Protocol):
-    """Opens the end of one incarnation of a rank, which listens for its peers at ``endpoint``.
-
-    ``keys``: its part of the run's keys; None where the place itself is private. ``silence_s``: after how long a
-    silent connection over TCP is lost, and None for never; then there is no end to ``join_timeout_s`` either, which is
-    how long the broker and peers may take to answer at all.
-    ``on_peer_lost``: who wants to know of a peer that cannot be reached any more; nothing is sent to it then until
-    ``reconnect_peer``.
-    """
-
-    def __call__(
-        self,
-        address: int,
-        broker_endpoint: str,
-        endpoint: str,
-        keys: SipKeys | None = None,
-        silence_s: float | None = SILENCE_S,
-        join_timeout_s: float = JOIN_TIMEOUT_S,
-        on_peer_lost: OnPeerLost | None = None,
-    ) -> SipMail:
-        """Connect to the broker and listen."""
-
-
-class OpenBroker(Protocol):
-    """Opens the broker's end, which listens at ``endpoint``; ``keys`` and ``silence_s`` as at :class:`OpenSip`."""
-
-    def __call__(
-        self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
-    ) -> BrokerMail:
-        """Listen."""
-
-
-class OpenLauncher(Protocol):
-    """Opens the launcher's end; ``keys`` and ``silence_s`` as at :class:`OpenSip`."""
-
-    def __call__(
-        self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
-    ) -> LauncherMail:
-        """Connect to the broker, which need not listen yet."""
+from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher, ZmqSipMail
 
 
 class MailKind(NamedTuple):
-    """``local`` makes an endpoint from a path on this host; the three others open the three ends."""
+    """The classes of the three ends. The first of ``schemes`` is the one for a path on this host."""
 
     about: str
     schemes: tuple[str, ...]
-    local: Callable[[str], str]
-    sip: OpenSip
-    broker: OpenBroker
-    launcher: OpenLauncher
+    sip: type[SipMail]
+    broker: type[BrokerMail]
+    launcher: type[LauncherMail]
+
+    def local(self, path: str) -> str:
+        """The endpoint of a path on this host."""
+        return f"{self.schemes[0]}://{path}"
 
 
 MAIL_KINDS = {
-    "zmq": MailKind(
-        "ZeroMQ, on one host or many",
-        ("ipc", "tcp"),
-        lambda path: f"ipc://{path}",
-        open_sip,
-        open_broker,
-        open_launcher,
-    ),
-    "unix": MailKind(
-        "Unix datagrams, on one host",
-        ("unix",),
-        lambda path: f"unix://{path}",
-        UnixSipMail,
-        UnixBroker,
-        UnixLauncher,
-    ),
+    "zmq": MailKind("ZeroMQ, on one host or many", ("ipc", "tcp"), ZmqSipMail, ZmqBroker, ZmqLauncher),
+    "unix": MailKind("Unix datagrams, on one host", ("unix",), UnixSipMail, UnixBroker, UnixLauncher),
 }
 
 

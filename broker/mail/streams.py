@@ -1,18 +1,17 @@
-"""One FIFO stream of numbered packets per ordered pair of SIPs. Pure.
+"""One FIFO stream of numbered packets per ordered pair of SIPs, shared by all channels of the pair. Pure.
 
-All channels of a pair share the stream. A gap is an error with a name, a duplicate is dropped, and
-nothing is silently lost.
+A gap raises, a duplicate is dropped: no packet is lost silently.
 """
 
 
 class LostPacket(RuntimeError):
-    """A stream skipped a number: a packet on its way to us is gone."""
+    """A stream skipped a number: a packet in flight is lost."""
 
 
 class OutStreams:
-    """Numbers what one SIP sends and remembers what its next report must say.
+    """Numbers the packets that one SIP sends, and keeps the counts for its next report.
 
-    ``logged``: by destination, how many packets the broker has been told of before the first one was made.
+    ``logged``: by destination, how many packets the broker has counted from the log of an earlier incarnation.
     """
 
     def __init__(self, logged: dict[int, int] | None = None) -> None:
@@ -31,7 +30,7 @@ class OutStreams:
         return seq
 
     def news(self) -> tuple[tuple[int, int, int], ...]:
-        """Since the last call: (destination, packets sent so far, least arrival among those not told of yet)."""
+        """Since the last call: (destination, packets sent so far, least arrival among the new ones)."""
         if not self._news:
             return ()
         counts = self.counts
@@ -41,17 +40,17 @@ class OutStreams:
 
 
 class InStreams:
-    """Counts what one SIP has taken from each source."""
+    """Counts the packets that one SIP has taken from each source."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
         self._changed: set[int] = set()
 
     def accept(self, src: int, first: int, packets: int = 1) -> int:
-        """How many of ``packets`` that start with number ``first`` of ``src`` are known already; the others are new.
+        """How many of ``packets`` packets from number ``first`` of ``src`` are duplicates; they are the first ones.
 
         Raises:
-            LostPacket: when packets before them have not come.
+            LostPacket: when packets before them have not arrived.
         """
         expected = self.counts.get(src, 0)
         if first > expected:

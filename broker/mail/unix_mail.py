@@ -1,10 +1,10 @@
 """Mail between processes of one host: datagrams over Unix sockets in a private folder, no threads, one wake a message.
 
-Every participant has a socket that the broker writes to (and the broker one that everybody writes to); a SIP has a
-second one for its peers. A datagram is kept by the kernel until it is read; when a receiver's queue is full the
-frame stays here, in order, and goes out while this side waits or sends again. A frame longer than a datagram travels
-in pieces. An endpoint is ``unix://PATH``; what the broker writes to lies beside the broker's own path. Keys are taken
-and not used: that nobody else can enter the folder is checked, and nothing leaves the host.
+The broker has one socket that all processes send to; each process has one that the broker sends to, beside the broker's
+path, and a SIP a second one for its peers. The kernel keeps a datagram until it is read; while a receiver's queue is
+full, frames are queued here, in order, and leave while this side waits or sends. A frame longer than a datagram travels
+in pieces. An endpoint is ``unix://PATH``. Keys are accepted and not used: no other user can enter the folder, which is
+checked, and nothing leaves the host.
 """
 
 import contextlib
@@ -16,21 +16,23 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
-from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, NoConnectionEvents, OnPeerLost
-from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys, check_bind
+from broker.mail.base import DEFAULTS, BrokerMail, LauncherMail, MailOptions, SipMail
+from broker.security.binding import check_bind
+from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
 
 SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024
 """Below what an unprivileged Linux socket may queue by default (net.core.wmem_default, 208 KiB, headers counted)."""
 LINGER_S = 5.0
-FOR_GOOD_S = 1e6
-"""For what the broker has for a launcher that is suspended: a launcher that is gone ends the broker too."""
+BROKER_LINGER_S = 1e6
+"""The launcher may be suspended; if it has exited, the broker is ended too."""
 LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
-_NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE)
+_NO_RECEIVER = (errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE)
 _HEADER = struct.Struct(">?i")
 """Whether more pieces of the frame follow, and the sender."""
 _HEADER_BYTES = _HEADER.size
@@ -40,12 +42,13 @@ def _path(endpoint: str) -> str:
     return endpoint.removeprefix(SCHEME)
 
 
-def _name(address: int) -> str:
-    return "launcher" if address == LAUNCHER else f"sip-{address}"
+def _control_path(broker_path: str, address: int) -> str:
+    """Where the broker sends frames for ``address``."""
+    return f"{broker_path}.{'launcher' if address == LAUNCHER else f'sip-{address}'}"
 
 
 class _Sender:
-    """The way to one receiver. Frames that the receiver has no room for wait here, in order."""
+    """A socket to one receiver, and the queue of frames for which the receiver has no room."""
 
     def __init__(self, sender: int, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -62,7 +65,7 @@ class _Sender:
         return self._socket.fileno()
 
     def send(self, frame: bytes) -> bool:
-        """Whether all of it is gone."""
+        """Send or queue; whether nothing is queued."""
         if not self._queue and len(frame) <= PIECE_BYTES:
             try:
                 self._socket.send(self._last + frame)
@@ -77,7 +80,7 @@ class _Sender:
         return self.flush()
 
     def flush(self) -> bool:
-        """Try again; whether nothing is left. A receiver that is gone needs nothing any more."""
+        """Send what is queued; whether nothing is left. The queue of a receiver that has exited is discarded."""
         try:
             while self._queue:
                 self._socket.send(self._queue[0])
@@ -92,105 +95,8 @@ class _Sender:
         self._socket.close()
 
 
-class _Senders:
-    """All receivers of one participant."""
-
-    def __init__(self, sender: int) -> None:
-        self._sender = sender
-        self._outlets: dict[str, _Sender] = {}
-        self._blocked: dict[str, _Sender] = {}
-
-    def send(self, path: str, frame: bytes) -> bool:
-        """Send or queue; False when nobody is there."""
-        outlet = self._outlets.get(path)
-        try:
-            if outlet is None:
-                outlet = self._outlets[path] = _Sender(self._sender, path)
-            if not outlet.send(frame):
-                self._blocked[path] = outlet
-        except OSError as error:
-            if error.errno not in _NOBODY:
-                raise
-            return False
-        return True
-
-    def drop(self, path: str) -> None:
-        """Nobody is there any more."""
-        self._blocked.pop(path, None)
-        outlet = self._outlets.pop(path, None)
-        if outlet is not None:
-            outlet.close()
-
-    def await_listener(self, path: str) -> None:
-        """Wait until somebody listens at ``path``.
-
-        Raises:
-            ConnectionError: when nobody does for a minute.
-        """
-        until_s = time.monotonic() + LISTENER_S
-        while path not in self._outlets:
-            try:
-                self._outlets[path] = _Sender(self._sender, path)
-            except (FileNotFoundError, ConnectionRefusedError):
-                if time.monotonic() >= until_s:
-                    raise ConnectionError(f"nobody listens at {path}; start the broker first") from None
-                time.sleep(RETRY_S)
-
-    def flush(self) -> None:
-        """Try what is queued again."""
-        for path in [path for path, outlet in self._blocked.items() if outlet.flush()]:
-            del self._blocked[path]
-
-    def receive(self, inlet: "_Receiver") -> tuple[int, bytes]:
-        """Wait for one (sender, frame).
-
-        While something is queued here, never sleep on the inlet alone, in the middle of a frame either: its sender
-        may be waiting for room at the receiver of ours.
-        """
-        while self._blocked:
-            self.flush()
-            found = inlet.receive_now()
-            if found is not None:
-                return found
-            self.wait(inlet)
-        return inlet.receive()
-
-    def wait(self, *inlets: "_Receiver") -> None:
-        """Sleep until one of ``inlets`` has something; what is queued goes out as room comes."""
-        poll = select.poll()
-        for inlet in inlets:
-            poll.register(inlet, select.POLLIN)
-        while True:
-            for outlet in self._blocked.values():
-                poll.register(outlet, select.POLLOUT)
-            ready = {fd for fd, _ in poll.poll()}
-            for path, outlet in list(self._blocked.items()):
-                if outlet.fileno() in ready and outlet.flush():
-                    poll.unregister(outlet)
-                    del self._blocked[path]
-            if any(inlet.fileno() in ready for inlet in inlets):
-                return
-
-    @property
-    def blocked(self) -> bool:
-        """Whether something is queued here."""
-        return bool(self._blocked)
-
-    def close(self, linger_s: float) -> None:
-        """Give what is queued some time, and release everything."""
-        until_s = time.monotonic() + linger_s
-        while self._blocked and (left_s := until_s - time.monotonic()) > 0:
-            poll = select.poll()
-            for outlet in self._blocked.values():
-                poll.register(outlet, select.POLLOUT)
-            poll.poll(1000 * min(left_s, LINGER_S))
-            self.flush()
-        for outlet in self._outlets.values():
-            outlet.close()
-
-
 class _Receiver:
-    """One socket that frames come in by, whole again."""
+    """A socket that listens, and the pieces of incomplete frames."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -212,27 +118,27 @@ class _Receiver:
     def receive(self) -> tuple[int, bytes]:
         """Wait for one (sender, frame)."""
         while True:
-            found = self._piece(0)
-            if found is not None:
-                return found
+            received = self._piece(0)
+            if received is not None:
+                return received
 
     def receive_now(self) -> tuple[int, bytes] | None:
-        """One (sender, frame) if a whole one is here."""
+        """One (sender, frame), if a complete frame has arrived."""
         try:
             while True:
-                found = self._piece(socket.MSG_DONTWAIT)
-                if found is not None:
-                    return found
+                received = self._piece(socket.MSG_DONTWAIT)
+                if received is not None:
+                    return received
         except BlockingIOError:
             return None
 
     def _piece(self, flags: int) -> tuple[int, bytes] | None:
         length = self._socket.recv_into(self._buffer, 0, flags)
         if not _HEADER_BYTES <= length <= PIECE_BYTES + _HEADER_BYTES:
-            return None  # nobody of this run sends such a datagram
+            return None  # no process of this run sends such a datagram
         more, sender = _HEADER.unpack_from(self._buffer)
         if not LAUNCHER <= sender <= MAX_ADDRESS:
-            return None  # nor one of a sender who cannot be; so the frames that are not whole yet are bounded
+            return None  # nor one from such an address; this bounds the number of incomplete frames
         piece = bytes(self._view[_HEADER_BYTES:length])
         if not more and sender not in self._parts:
             return sender, piece
@@ -249,150 +155,200 @@ class _Receiver:
             os.unlink(self.path)
 
 
-class UnixSipMail(NoConnectionEvents):
-    """One SIP's end: an inlet for the broker's commands, one for its peers' parcels."""
+class _End:
+    """The senders of one process, by address, and a receiver for the frames of the broker, or of all to the broker."""
+
+    def __init__(self, address: int, broker_path: str, receives_at: str) -> None:
+        self._address = address
+        self._broker_path = broker_path
+        self._senders: dict[int, _Sender] = {}
+        self._blocked: dict[int, _Sender] = {}
+        self._receiver = _Receiver(receives_at)
+
+    def _path_of(self, to: int) -> str:
+        """Where the receiver for ``to`` listens."""
+        return self._broker_path if to == BROKER else _control_path(self._broker_path, to)
+
+    def send(self, to: int, frame: bytes) -> Any:
+        """Send or queue; False without a receiver."""
+        sender = self._senders.get(to)
+        try:
+            if sender is None:
+                sender = self._senders[to] = _Sender(self._address, self._path_of(to))
+            if not sender.send(frame):
+                self._blocked[to] = sender
+        except OSError as error:
+            if error.errno not in _NO_RECEIVER:
+                raise
+            return False
+        return True
+
+    def _drop_peer(self, to: int) -> None:
+        self._blocked.pop(to, None)
+        sender = self._senders.pop(to, None)
+        if sender is not None:
+            sender.close()
+
+    def _flush(self) -> None:
+        """Send what is queued, as far as there is room."""
+        for to in [to for to, sender in self._blocked.items() if sender.flush()]:
+            del self._blocked[to]
+
+    def receive(self) -> tuple[int, bytes]:
+        """Wait for one (sender, frame).
+
+        While frames are queued here, never wait for the receiver alone, not even for the rest of a frame: its sender
+        may be waiting for room at the receiver of ours.
+        """
+        while self._blocked:
+            self._flush()
+            received = self._receiver.receive_now()
+            if received is not None:
+                return received
+            self._wait(self._receiver)
+        return self._receiver.receive()
+
+    def receive_now(self) -> tuple[int, bytes] | None:
+        """One (sender, frame) that has arrived."""
+        return self._receiver.receive_now()
+
+    def _wait(self, *receivers: _Receiver) -> None:
+        """Wait until one of ``receivers`` is readable; send what is queued meanwhile."""
+        poll = select.poll()
+        for receiver in receivers:
+            poll.register(receiver, select.POLLIN)
+        while True:
+            for sender in self._blocked.values():
+                poll.register(sender, select.POLLOUT)
+            ready = {fd for fd, _ in poll.poll()}
+            for to, sender in list(self._blocked.items()):
+                if sender.fileno() in ready and sender.flush():
+                    poll.unregister(sender)
+                    del self._blocked[to]
+            if any(receiver.fileno() in ready for receiver in receivers):
+                return
+
+    def _close_senders(self, linger_s: float) -> None:
+        """Send what is queued for at most ``linger_s``, and close."""
+        until_s = time.monotonic() + linger_s
+        while self._blocked and (left_s := until_s - time.monotonic()) > 0:
+            poll = select.poll()
+            for sender in self._blocked.values():
+                poll.register(sender, select.POLLOUT)
+            poll.poll(1000 * min(left_s, LINGER_S))
+            self._flush()
+        for sender in self._senders.values():
+            sender.close()
+
+
+class UnixSipMail(_End, SipMail):
+    """One SIP's end, with a second receiver for peers."""
 
     def __init__(
-        self,
-        address: int,
-        broker_endpoint: str,
-        endpoint: str,
-        keys: SipKeys | None = None,
-        silence_s: float | None = SILENCE_S,
-        join_timeout_s: float = JOIN_TIMEOUT_S,
-        on_peer_lost: OnPeerLost | None = None,
+        self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
         check_bind(endpoint, None)
-        self._broker = _path(broker_endpoint)
-        self._outlets = _Senders(address)
-        self._peers: tuple[str, ...] = ()
+        broker_path = _path(broker)
+        super().__init__(address, broker_path, _control_path(broker_path, address))
         with contextlib.ExitStack() as undo:
-            self._control = undo.enter_context(contextlib.closing(_Receiver(f"{self._broker}.{_name(address)}")))
-            self._parcels = undo.enter_context(contextlib.closing(_Receiver(_path(endpoint))))
-            self._outlets.await_listener(self._broker)
+            undo.callback(self._receiver.close)
+            self._data = undo.enter_context(contextlib.closing(_Receiver(_path(endpoint))))
+            self._await_broker()
             undo.pop_all()
 
-    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        """Learn where every SIP listens, by rank."""
-        self._peers = tuple(map(_path, endpoints))
+    def _await_broker(self) -> None:
+        """Connect to the broker.
 
-    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """A peer was started again and listens elsewhere: drop the way to its predecessor and what is queued there."""
-        self._outlets.drop(self._peers[rank])
-        self._peers = (*self._peers[:rank], _path(endpoint), *self._peers[rank + 1 :])
+        Raises:
+            ConnectionError: when none listens for ``LISTENER_S``.
+        """
+        until_s = time.monotonic() + LISTENER_S
+        while BROKER not in self._senders:
+            try:
+                self._senders[BROKER] = _Sender(self._address, self._broker_path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                if time.monotonic() >= until_s:
+                    raise ConnectionError(f"no broker listens at {self._broker_path}; start it first") from None
+                time.sleep(RETRY_S)
+
+    def _path_of(self, to: int) -> str:
+        return self._broker_path if to == BROKER else _path(self._endpoints[to])
 
     @property
     def endpoint(self) -> str:
-        """Where peers reach this SIP."""
-        return f"{SCHEME}{self._parcels.path}"
-
-    def send(self, to: int, frame: bytes) -> None:
-        """Send to the broker or to a SIP; never blocks."""
-        self._outlets.send(self._broker if to == BROKER else self._peers[to], frame)
+        return f"{SCHEME}{self._data.path}"
 
     def recv_control(self) -> bytes:
-        """Wait for a frame of the broker."""
-        return self._outlets.receive(self._control)[1]
+        return self.receive()[1]
 
     def recv_data(self) -> bytes:
-        """Wait for a frame of a peer, or one of the broker if that comes first."""
         while True:
-            found = self._parcels.receive_now() or self._control.receive_now()
-            if found is not None:
-                return found[1]
-            self._outlets.wait(self._parcels, self._control)
+            received = self._data.receive_now() or self._receiver.receive_now()
+            if received is not None:
+                return received[1]
+            self._wait(self._data, self._receiver)
 
     def poll_control(self) -> list[bytes]:
-        """Frames of the broker that are here already; what could not be sent before is tried again."""
-        self._outlets.flush()
+        self._flush()
         frames = []
-        while (found := self._control.receive_now()) is not None:
-            frames.append(found[1])
+        while (received := self._receiver.receive_now()) is not None:
+            frames.append(received[1])
         return frames
 
     def close(self) -> None:
-        """Send what is queued and release everything. Peers that close too need nothing of us any more."""
-        self._control.close()
-        self._parcels.close()
-        self._outlets.close(LINGER_S)
+        # Receivers first: a peer that closes too must not wait for room here.
+        self._receiver.close()
+        self._data.close()
+        self._close_senders(LINGER_S)
 
 
-class UnixBroker(NoConnectionEvents):
-    """The broker's end: one inlet for everybody."""
+class UnixBroker(_End, BrokerMail):
+    """The broker's end."""
 
-    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S) -> None:
+    def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         check_bind(endpoint, None)
-        self._path = _path(endpoint)
-        self._inlet = _Receiver(self._path)
-        self._paths: dict[int, str] = {}
-        self._outlets = _Senders(BROKER)
+        super().__init__(BROKER, _path(endpoint), _path(endpoint))
 
     @property
     def endpoint(self) -> str:
-        """Where everybody reaches the broker."""
-        return f"{SCHEME}{self._path}"
-
-    def receive(self) -> tuple[int | None, bytes]:
-        """Wait for one (sender, frame); strangers are passed over."""
-        return self._outlets.receive(self._inlet)
-
-    def receive_now(self) -> tuple[int | None, bytes] | None:
-        """One (sender, frame) that is here already."""
-        return self._inlet.receive_now()
-
-    def send(self, to: int, frame: bytes) -> bool:
-        """Send without blocking; whether the destination is there."""
-        path = self._paths.get(to)
-        if path is None:
-            path = self._paths[to] = f"{self._path}.{_name(to)}"
-        return self._outlets.send(path, frame)
+        return f"{SCHEME}{self._broker_path}"
 
     def close(self) -> None:
-        """Send what is queued and release everything."""
-        self._outlets.close(FOR_GOOD_S)
-        self._inlet.close()
+        self._close_senders(BROKER_LINGER_S)
+        self._receiver.close()
 
 
-class UnixLauncher(NoConnectionEvents):
-    """The launcher's end. The broker may not listen yet: what is sent before it does goes out later."""
+class UnixLauncher(_End, LauncherMail):
+    """The launcher's end. Frames sent before the broker listens are queued."""
 
-    def __init__(
-        self, broker_endpoint: str, keys: LauncherKeys | None = None, silence_s: float | None = SILENCE_S
-    ) -> None:
-        check_bind(broker_endpoint, None)
-        self._broker = _path(broker_endpoint)
-        self._inlet = _Receiver(f"{self._broker}.{_name(LAUNCHER)}")
-        self._outlets = _Senders(LAUNCHER)
+    def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
+        check_bind(broker, None)
+        super().__init__(LAUNCHER, _path(broker), _control_path(_path(broker), LAUNCHER))
         self._early: deque[bytes] = deque()
 
     @property
     def pollable(self) -> int:
-        """Readable when a frame is here."""
-        return self._inlet.fileno()
+        return self._receiver.fileno()
 
     @property
     def unsent(self) -> bool:
-        """Whether something waits for the broker to listen, or to make room."""
-        return bool(self._early) or self._outlets.blocked
+        return bool(self._early or self._blocked)
 
     def send(self, to: int, frame: bytes) -> None:
-        """Send to the broker without blocking."""
         assert to == BROKER
         self._early.append(frame)
         self._flush()
 
     def receive_waiting(self) -> Iterator[bytes]:
-        """Frames that are here already."""
         self._flush()
-        while (found := self._inlet.receive_now()) is not None:
-            yield found[1]
+        while (received := self._receiver.receive_now()) is not None:
+            yield received[1]
 
-    def close_now(self) -> None:
-        """Release everything."""
-        self._outlets.close(0.0)
-        self._inlet.close()
+    def close(self) -> None:
+        self._close_senders(0.0)
+        self._receiver.close()
 
     def _flush(self) -> None:
-        self._outlets.flush()
-        while self._early and self._outlets.send(self._broker, self._early[0]):
+        super()._flush()
+        while self._early and super().send(BROKER, self._early[0]):
             self._early.popleft()

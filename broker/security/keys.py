@@ -1,16 +1,12 @@
-"""Who may talk to whom: the keys of one run, what each member gets of them, and where may be listened.
+"""The keys of one run, and the part of them that each member receives. Plain data.
 
-Plain data and rules; the sockets that keep them are ``guarded_mail``'s. A run has a fresh pair of CURVE keys for each
-member. A member is told its own pair and the public keys of those it deals with, never another's secret: whoever has
-the ticket of a SIP can be that SIP and nobody else. Only where one bootstrap goes to all hosts (Slurm, mpiexec,
-Kubernetes) does it hold the pairs of all agents; agents' keys are of no use to a SIP or to the broker.
+A run has a fresh CURVE key pair for each member. A member receives its own pair and the public keys of its peers, never
+another's secret: the ticket of a SIP authenticates as that SIP only. One bootstrap for all hosts (Slurm, mpiexec,
+Kubernetes) holds the pairs of all agents; an agent's key is not accepted by SIPs or the broker.
 
 Keys are Z85 text, so that they travel inside tickets as JSON. No secret is ever in a ``repr``.
 """
 
-import ipaddress
-import os
-import stat
 from typing import Annotated, Any
 
 import msgspec
@@ -32,16 +28,16 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def fresh() -> "KeyPair":
-        """A pair that nobody has had before."""
+        """A new pair."""
         public, secret = zmq.curve_keypair()
         return KeyPair(public.decode(), secret.decode())
 
     def __post_init__(self) -> None:
         try:
-            belongs = zmq.curve_public(self.secret.encode()).decode() == self.public
+            matches = zmq.curve_public(self.secret.encode()).decode() == self.public
         except (zmq.ZMQError, ValueError):
-            belongs = False
-        if not belongs:
+            matches = False
+        if not matches:
             raise ValueError("the secret key is not that of the public one; the ticket is damaged")
 
     def __repr__(self) -> str:
@@ -52,7 +48,7 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SipKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one SIP is told: its own pair, and the public keys of the broker and of all SIPs, by rank."""
+    """The keys of one SIP: its own pair, and the public keys of the broker and of all SIPs, by rank."""
 
     own: KeyPair
     broker: Z85
@@ -60,7 +56,7 @@ class SipKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the broker is told: its own pair, and the public keys of the launcher and of all SIPs, by rank."""
+    """The keys of the broker: its own pair, and the public keys of the launcher and of all SIPs, by rank."""
 
     own: KeyPair
     launcher: Z85
@@ -68,7 +64,7 @@ class BrokerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LauncherKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the launcher's end of the mail needs: its own pair, and the public keys of the broker and of all agents."""
+    """The keys of the launcher's end of the mail: its own pair, and the public keys of the broker and of all agents."""
 
     own: KeyPair
     broker: Z85
@@ -76,14 +72,14 @@ class LauncherKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the agent of one host is told: its own pair, and the launcher's public key."""
+    """The keys of the agent of one host: its own pair, and the launcher's public key."""
 
     own: KeyPair
     launcher: Z85
 
 
 class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All pairs of one run. Only the launcher has them; it gives each member its part."""
+    """All pairs of one run. Only the launcher has them; it sends each member its part."""
 
     broker: KeyPair
     launcher: KeyPair
@@ -118,62 +114,3 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 MemberKeys = SipKeys | BrokerKeys | LauncherKeys | AgentKeys
-
-
-# --- where may be listened ------------------------------------------------------------------------------------
-
-
-def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = False) -> None:
-    """Nobody but the run's own members can connect to where this run listens.
-
-    Files in a folder of our own that nobody else can enter; TCP with keys; ``plain_loopback`` (the user has asked for
-    it): TCP on this host without keys.
-
-    Raises:
-        ValueError: one line that says what to do.
-    """
-    scheme, found, place = endpoint.partition("://")
-    if not found:
-        raise ValueError(f"{endpoint}: no endpoint; write ipc://PATH, unix://PATH or tcp://ADDRESS:PORT")
-    if scheme in ("ipc", "unix"):
-        _check_folder(endpoint, place)
-    elif keys is None and not is_loopback(endpoint):
-        raise ValueError(
-            f"{endpoint}: other hosts could connect without keys; "
-            "let ahbm-launch or ahbm-broker make keys for the run, or listen on 127.0.0.1"
-        )
-    elif keys is None and not plain_loopback:
-        raise ValueError(f"{endpoint}: every user of this host could connect without keys; give keys, or use ipc://")
-
-
-def is_tcp(endpoint: str) -> bool:
-    """Whether an endpoint may lead to another host."""
-    return endpoint.startswith("tcp://")
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether a TCP endpoint can be reached from this host only. A name that is not ``localhost`` cannot be told."""
-    host = endpoint.partition("://")[2].rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _check_folder(endpoint: str, path: str) -> None:
-    if not path or path.startswith("@"):
-        raise ValueError(f"{endpoint}: every user of this host could connect; name a file in a private folder")
-    folder = os.path.dirname(path) or "."
-    try:
-        found = os.stat(folder)
-    except OSError as error:
-        raise ValueError(f"{endpoint}: {folder} cannot be looked at: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise ValueError(f"{endpoint}: {folder} is no folder")
-    if found.st_uid != os.geteuid():
-        raise ValueError(f"{endpoint}: {folder} belongs to user {found.st_uid}; use a folder of your own, mode 0700")
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
-        raise ValueError(f"{endpoint}: other users can enter {folder} (mode {mode:04o}); chmod it to 0700")

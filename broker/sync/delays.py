@@ -1,6 +1,6 @@
 """The least delay of any chain of channels between two SIPs: ``D`` of DESIGN section 4, and the chain itself.
 
-A SIP on the way of a chain adds its *reaction*: the least time from an arrival there to a sending that it causes.
+An intermediate SIP of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
 """
 
 import heapq
@@ -9,11 +9,11 @@ from broker.ids import Channel
 
 Ps = int
 NEVER_PS: Ps = 2**64
-"""Never, as a number: later than any time that can be told, however many delays are added to those."""
+"""Never, as a number: later than any representable time plus any number of delays."""
 
 
 class ZeroDelay(ValueError):
-    """A channel without lookahead: no SIP could ever run ahead of another."""
+    """A channel without lookahead: no SIP could run ahead of another."""
 
 
 class DelayMatrix:
@@ -42,11 +42,11 @@ class DelayMatrix:
     def chain(self, src: int, dst: int) -> list[str]:
         """Names of the channels of a least chain from ``src`` to ``dst``; empty when there is none."""
         names: list[str] = []
-        here = dst
-        while (channel := self._last[src][here]) is not None:
+        node = dst
+        while (channel := self._last[src][node]) is not None:
             names.append(channel.name)
-            here = channel.src
-            if here == src:
+            node = channel.src
+            if node == src:
                 break
         return names[::-1]
 
@@ -68,7 +68,7 @@ class DelayMatrix:
             if node == source:
                 continue
             leaves_ps = delay + self._reactions[node]
-            for onward in self._out[node].values():
-                if least[onward.dst] is None:
-                    heapq.heappush(heap, (leaves_ps + onward.delay_ps, onward.dst, onward))
+            for following in self._out[node].values():
+                if least[following.dst] is None:
+                    heapq.heappush(heap, (leaves_ps + following.delay_ps, following.dst, following))
         return least, last

@@ -1,4 +1,4 @@
-"""Why nothing, or not everything, runs: what ``TimeSync`` knows of every SIP, as one message. Pure; decides nothing."""
+"""The synchronisation state of every SIP, as one message: which SIP waits for which, and why. Pure; decides nothing."""
 
 from broker.membership import Membership
 from broker.sync.timesync import TimeSync
@@ -8,7 +8,7 @@ COSTLIEST_CHANNELS = 3
 
 
 def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, now_ns: int, last: bool) -> Sync:
-    """How every SIP stands at host time ``now_ns`` of a run that began at ``began_ns``."""
+    """The state of every SIP at host time ``now_ns`` of a run that began at ``began_ns``."""
     missing = set(membership.missing())
     sips = tuple(
         _sip(sync, rank, membership.incarnation(rank), rank not in missing, not missing, began_ns, now_ns)

@@ -1,6 +1,6 @@
-"""What the broker knows of one SIP, and the bounds that follow: ``N`` of what it does next, ``X`` of what it sends.
+"""The synchronisation state of one SIP, and its bounds: ``N`` of its next event, ``X`` of its next sending.
 
-Their proof is in ``broker.sync.timesync``, which is the only one to write here.
+Their proof is in ``broker.sync.timesync``.
 """
 
 from collections import deque
@@ -12,9 +12,10 @@ Ps = int
 
 
 class SipSyncState:
-    """What the broker knows of one SIP. Only ``TimeSync`` writes it. Times here are ``NEVER_PS`` for never."""
+    """The broker's state of one SIP, written by ``TimeSync`` alone. Times are ``NEVER_PS`` for never."""
 
     __slots__ = (
+        "announced",
         "blocker",
         "earliest",
         "flight",
@@ -30,7 +31,6 @@ class SipSyncState:
         "running",
         "sent",
         "taken",
-        "told",
         "waiting",
     )
 
@@ -45,14 +45,14 @@ class SipSyncState:
         self.promise_ps: Ps | None = None
         self.waiting = 0
         self.blocker = -1
-        # Everything that this SIP sends before it is in its log, counted here as sent.
+        # All packets that this SIP sends before this time are in its log, and counted in ``sent``.
         self.logged_ps: Ps = 0
         self.sent: dict[int, int] = {}
         # Per destination, the least arrival of all packets counted in ``sent``.
         self.earliest: dict[int, Ps] = {}
         self.taken: dict[int, int] = {}
-        # Per source, packets that a sender has told of: what a grant must ask for where it exceeds ``taken``.
-        self.told: dict[int, int] = {}
+        # Per source, packets that the sender has reported: a grant must require them where they exceed ``taken``.
+        self.announced: dict[int, int] = {}
         # Per source, (cumulative count, least arrival) of every report not yet covered by ``taken``.
         self.flight: dict[int, deque[tuple[int, Ps]]] = {}
         self.history: deque[Report | Grant] = deque(maxlen=8)
@@ -66,22 +66,22 @@ class SipSyncState:
         return earliest
 
     def next_event_bound_ps(self) -> Ps:
-        """``N``: held packets were counted into ``next_ps`` when the report came."""
+        """``N``: held packets are included in ``next_ps``."""
         if not self.flight:
             return self.next_ps
         return min(self.next_ps, self.flight_ps())
 
     def next_send_bound_ps(self) -> Ps:
-        """``X``: what it told of by itself, or a reaction to what has arrived or will arrive; never before ``N``."""
-        acts, promise = self.next_event_bound_ps(), self.promise_ps
-        if promise is None or acts == NEVER_PS:
-            return acts if acts > self.logged_ps else self.logged_ps
-        arrives = min(self.held_ps, self.flight_ps()) if self.flight else self.held_ps
-        caused = arrives + self.reaction_ps
-        sends = promise if promise < caused else caused
-        if sends < self.logged_ps:
-            sends = self.logged_ps
-        return sends if sends > acts else acts
+        """``X``: the promise, or a reaction to an arrival that is held or in flight; never before ``N``."""
+        event, promise = self.next_event_bound_ps(), self.promise_ps
+        if promise is None or event == NEVER_PS:
+            return event if event > self.logged_ps else self.logged_ps
+        arrival = min(self.held_ps, self.flight_ps()) if self.flight else self.held_ps
+        reaction = arrival + self.reaction_ps
+        bound = promise if promise < reaction else reaction
+        if bound < self.logged_ps:
+            bound = self.logged_ps
+        return bound if bound > event else event
 
     def forget_covered(self, source: int) -> None:
         records = self.flight.get(source)

@@ -1,7 +1,7 @@
-"""Who waited for whom, and for how long in host time: the books behind ``--explain-sync``. Pure; decides nothing.
+"""Which SIP waited for which, and for how long in host time, for ``--explain-sync``. Pure; decides nothing.
 
-A SIP *waits* while it has something to do that another SIP's bound forbids; that SIP is its blocker, one of them
-where several forbid it. A SIP with nothing to do, and one that runs, waits for nobody.
+A SIP *waits* while another SIP's bound forbids its next event; that SIP is its blocker, one of them where several do.
+A SIP without events, and one that runs, does not wait.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ Ns = int
 
 
 class WaitStats:
-    """Since when each SIP is as it is (``since_ns``) and has not got on (``moved_ns``), and what waiting has cost."""
+    """By rank: when its state changed last (``since_ns``), when it progressed last (``moved_ns``), and its costs."""
 
     def __init__(self, size: int) -> None:
         self.since_ns: list[Ns] = [0] * size
@@ -24,28 +24,28 @@ class WaitStats:
         self._blocked_ns: list[Ns] = [0] * size
 
     def reported(self, rank: int, run_ns: Ns, send_ns: Ns, now_ns: Ns) -> None:
-        """It has reached its horizon."""
+        """``rank`` has reached its horizon."""
         self.run_ns[rank] += run_ns
         self.send_ns[rank] += send_ns
         self.since_ns[rank] = self.moved_ns[rank] = now_ns
 
     def restarted(self, rank: int, now_ns: Ns) -> None:
-        """Its process was replaced; what it had cost stays in the books."""
+        """The process of ``rank`` was replaced; its costs are kept."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def blocked(self, rank: int, by: int, now_ns: Ns) -> None:
-        """From now on it is ``by`` that keeps it."""
+        """From now on ``by`` blocks ``rank``."""
         self._charge(rank, now_ns)
         self._by[rank], self._blocked_ns[rank] = by, now_ns
 
     def granted(self, rank: int, now_ns: Ns) -> None:
-        """Nobody keeps it any more: it runs."""
+        """``rank`` runs."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def costliest_channels(self, delays: DelayMatrix, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
-        """The channels that cost most, by name: a wait is charged to each channel of the chain that bound it."""
+        """The channels that cost most, by name: a wait is charged to each channel of the chain that bounds it."""
         for rank in range(len(self._by)):
             self._charge(rank, now_ns)
         by_channel: defaultdict[str, Ns] = defaultdict(int)

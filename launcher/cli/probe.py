@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.run import options
@@ -16,10 +16,10 @@ from launcher.run.prepare import resolve
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
-from sipsim.ccl.install import PePlace
 from sipsim.errors import AhbmError, ConfigError, SimulationError
 from sipsim.plan.job import Job
 from sipsim.plan.probe import Probe, ProbePlan, Term
+from sipsim.topology.address import PePlace
 
 SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
 ELEMENT_BYTES = 2
@@ -77,7 +77,7 @@ def probe(chosen: argparse.Namespace) -> dict[str, Any]:
 def _run(plan: ProbePlan, nbytes: int) -> InProcess:
     """One message, all SIPs in this process."""
     sender = plan.rank_of[plan.src]
-    arguments = (str(nbytes), str(sender), plan.way, plan.back)
+    arguments = (str(nbytes), str(sender), plan.direction, plan.reverse)
     job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
     with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
         request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
@@ -103,7 +103,7 @@ def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:
     if plan.src.sip != plan.dst.sip:
         return None
     sip, ended = ran.members[plan.src.sip].sip, []
-    ring = sip.pe(plan.dst.cube, plan.dst.pe).ipcq.queues[plan.back]
+    ring = sip.pe(plan.dst.cube, plan.dst.pe).ipcq.queues[plan.reverse]
     began_ps = sip.engine.now_ps
     dma = sip.pe(plan.src.cube, plan.src.pe).dma
     dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))

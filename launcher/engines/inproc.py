@@ -5,7 +5,7 @@ import time
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES
 from launcher.report.explain import explanation
@@ -28,7 +28,7 @@ class InProcess:
         self.outcome = Outcome(plan.system.n_sips)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
-            SipNode(_spec(rank), plan, request.job, mail.mail_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog)
+            SipNode(_spec(rank), plan, request.job, mail.end_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog)
             for rank in range(plan.system.n_sips)
         ]
 
@@ -61,7 +61,7 @@ class InProcess:
 
     def _to_broker(self, sender: int, frame: bytes) -> None:
         for to, answer in self._hub.handle(sender, decode_for_broker(frame), time.monotonic_ns()):
-            self._mail.post(BROKER, to, encode(answer))
+            self._mail.send(BROKER, to, encode(answer))
 
     def _note(self, message: ToLauncher) -> None:
         if isinstance(message, Sync) and message.last and self._request.settings.explain_sync:
@@ -84,7 +84,7 @@ class InProcess:
         if reason is not None and not self._stopping:
             self._stopping = True
             self.outcome.fail(RunError(reason, None, self._signals.describe(reason)))
-            self._mail.post(LAUNCHER, BROKER, encode(Stop(reason)))
+            self._mail.send(LAUNCHER, BROKER, encode(Stop(reason)))
 
     def _must_end(self) -> bool:
         self._answer_status_request()

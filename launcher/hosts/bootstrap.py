@@ -8,7 +8,8 @@ import struct
 import msgspec
 
 from broker.mail.base import SILENCE_S
-from broker.security.keys import AgentKeys, is_loopback
+from broker.security.binding import is_loopback
+from broker.security.keys import AgentKeys
 from launcher.processes.ticket import of_this_version
 from sipsim import VERSION
 from sipsim.errors import ConfigError

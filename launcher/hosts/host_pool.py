@@ -140,7 +140,7 @@ class AgentHosts:
         now_s = time.monotonic()
         found = self._receive_all(now_s)
         notices = self._listening.look()
-        self._warnings.tell([*notices, *self._sockets.notices()])
+        self._warnings.write([*notices, *self._sockets.notices()])
         if any(notice.kind == "lost" for notice in notices):
             # The monitor does not report which connection it was.
             found += self._probe(now_s)

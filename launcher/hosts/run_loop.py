@@ -11,7 +11,7 @@ from typing import Any
 import zmq
 
 from broker.ids import BROKER
-from broker.mail.base import LauncherMail
+from broker.mail.base import LauncherMail, MailOptions
 from broker.mail.kinds import mail_for
 from broker.wire import (
     BadFrame,
@@ -102,7 +102,7 @@ class _Loop:
         finally:
             with contextlib.ExitStack() as at_last:
                 if self._mail is not None:
-                    at_last.callback(self._mail.close_now)
+                    at_last.callback(self._mail.close)
                 at_last.callback(self._fault_injector.close)
                 at_last.callback(self._server.close)
                 self._pool.close(well=self.outcome.finished and self.outcome.error is None)
@@ -130,7 +130,7 @@ class _Loop:
         """Connect to the broker: by a path at once, by TCP when it has reported its port."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
-        self._mail = mail_for(endpoint).launcher(endpoint, keys, self._settings.silence_s)
+        self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._settings.silence_s))
         self._poller.register(self._mail.pollable, zmq.POLLIN)
         self._send(StatusRequest())
         self._handle(BrokerListens())

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from launcher.run.listing import COLLECTIVES
 from launcher.run.options import DEFAULT_SIZE, Options
-from sipsim.config.load import load
+from sipsim.ccl.settings import effective_rank_per
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
-from sipsim.config.rules import effective_rank_per
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.script import check_script, find_script
 from sipsim.host.seeded import check_contributions
 from sipsim.host.tensor import aligned
 from sipsim.plan.job import Job
+from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.registry import unknown_name
 from sipsim.units import format_size

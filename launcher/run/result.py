@@ -78,7 +78,7 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
     """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
     if not outcome.complete or outcome.cut_short:
         return None
-    parts = [prepared.plan.system.canonical_text()]
+    parts = [prepared.plan.canonical_text()]
     for rank in sorted(outcome.ranks):
         result = outcome.ranks[rank]
         parts.append(f"{rank} {result.tensor_sha256} {result.oplog_sha256} {result.sim_end_ps}")

@@ -1,1 +1,1 @@
-"""Collectives: neighbour tables, their installation into every PE_IPCQ, algorithm modules, diagnostics."""
+"""Collectives: neighbour tables, installation into every PE_IPCQ, algorithm modules, diagnostics."""

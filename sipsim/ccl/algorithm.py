@@ -1,7 +1,7 @@
-"""Algorithm modules: loading one, checking its contract (ADR-0023 D11, ADR-0032 D7), and calling its hooks.
+"""Loads an algorithm module, checks its contract (ADR-0023 D11, ADR-0032 D7) and calls its hooks.
 
-A module is named by its import path or by the path of a ``.py`` file, and exports ``kernel``, ``kernel_args`` and,
-where it needs them, ``neighbors``, ``reference`` and ``TOPO_NAME_TO_KIND``, which changes what the kernel gets.
+A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
+optionally, ``neighbors``, ``reference`` and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments.
 """
 
 import copy
@@ -32,17 +32,17 @@ class Algorithm:
         self.name = name
         self.entry = entry
         self._where = f"algorithms.{name}.module = {entry.module}"
-        self._adopt(self._load())
+        self._use_module(self._load())
 
     def fresh_instance(self, rank: int) -> "Algorithm":
         """The same algorithm from a fresh run of its module, so that SIPs in one process share none of its state."""
-        twin = copy.copy(self)
+        copied = copy.copy(self)
         path = self._module.__file__
         if path is not None:
-            twin._adopt(load_file(Path(path), f"{self._module.__name__}__rank{rank}"))
-        return twin
+            copied._use_module(load_file(Path(path), f"{self._module.__name__}__rank{rank}"))
+        return copied
 
-    def _adopt(self, module: ModuleType) -> None:
+    def _use_module(self, module: ModuleType) -> None:
         self._module = module
         self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
         if makes_generator(self.kernel):
@@ -55,7 +55,7 @@ class Algorithm:
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
 
     def topology_kind(self, topology: str) -> int | None:
-        """The code that the kernel branches on for a SIP topology; None when its contract knows of none.
+        """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
 
         Raises:
             ConfigError: when this algorithm cannot run on it.
@@ -70,25 +70,25 @@ class Algorithm:
         return self._topologies[topology]
 
     def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
-        """What the kernel on ``sip`` gets between the tensor's address and ``tl``.
+        """The kernel's arguments on ``sip`` between the tensor's address and ``tl``.
 
-        The hook's answer alone, for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the
-        hook gets the number of SIPs, and the SIP, topology code, width and height follow (ADR-0032 D5, D7). The hook
-        may take the system as a third parameter.
+        What the hook returns for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the hook
+        gets the number of SIPs instead, and the SIP, topology code, width and height are appended (ADR-0032 D5, D7).
+        The hook may take the system as a third parameter.
 
         Raises:
             ConfigError: when the hook fails.
         """
         kind = self.topology_kind(system.topology)
         ranks = world_size if kind is None else system.n_sips
-        own = self._own_args(ranks, n_elem, system)
-        return own if kind is None else (*own, sip, kind, *system.shape)
+        args = self._hook_args(ranks, n_elem, system)
+        return args if kind is None else (*args, sip, kind, *system.shape)
 
     def check_takes(self, args: tuple[Any, ...]) -> None:
-        """Whether the kernel can be called with what :meth:`kernel_args` answered.
+        """Check that the kernel can be called with what :meth:`kernel_args` returned.
 
         Raises:
-            ConfigError: with what the kernel takes and what it gets.
+            ConfigError: with the kernel's signature and the values that it gets.
         """
         refusal = why_not_called(self.kernel, len(args) + 2)
         if refusal:
@@ -97,7 +97,7 @@ class Algorithm:
                 own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
             raise ConfigError(f"{self._where}: {refusal}: the tensor's address, {own}{grid}, and tl")
 
-    def _own_args(self, ranks: int, n_elem: int, system: System) -> tuple[Any, ...]:
+    def _hook_args(self, ranks: int, n_elem: int, system: System) -> tuple[Any, ...]:
         try:
             return tuple(_call_with_optional(self._kernel_args, (ranks, n_elem), system))
         except (Exception, SystemExit) as error:
@@ -108,7 +108,7 @@ class Algorithm:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
 
         Raises:
-            ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or names what cannot be.
+            ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or returns an impossible neighbour.
         """
         table = TABLES.get(self.entry.topology)
         if table.self_wired and self._neighbors is None:
@@ -123,25 +123,25 @@ class Algorithm:
         }
 
     def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
-        """The hook works on a copy: what it does to that counts only if it returns it (ADR-0023 D11)."""
+        """The hook gets a copy; its changes count only if it returns them (ADR-0023 D11)."""
         if self._neighbors is None:
             return built_in
         try:
-            answer = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
-            ours = built_in if answer is None else dict(answer)
+            returned = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
+            neighbours = built_in if returned is None else dict(returned)
         except (Exception, SystemExit) as error:
             raise self._wiring_error(rank, f"raised {type(error).__name__}: {error}") from None
-        for direction, peer in ours.items():
+        for direction, peer in neighbours.items():
             wrong = _wrong_neighbour(direction, peer, rank, world_size)
             if wrong:
                 raise self._wiring_error(rank, f"direction {direction!r} {wrong}")
-        return ours
+        return neighbours
 
     def _wiring_error(self, rank: int, what: str) -> ConfigError:
         return ConfigError(one_line(f"{self._where}: neighbors(rank={rank}) {what}"))
 
     def source_sha256(self) -> str:
-        """Hash of the module's source; every SIP must run the same."""
+        """Hash of the module's source, which must be the same on every SIP."""
         path = self._module.__file__
         return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
 
@@ -166,15 +166,15 @@ class Algorithm:
 
 
 def makes_generator(kernel: Callable[..., Any]) -> bool:
-    """Whether a call would only make a generator or coroutine, which nobody runs."""
+    """Whether a call would only make a generator or coroutine, without running it."""
     return any(
-        is_one(kernel)
-        for is_one in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        makes(kernel)
+        for makes in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     )
 
 
 def why_not_called(kernel: Callable[..., Any], count: int) -> str:
-    """Why a kernel cannot be called with so many values, ``tl`` the last; empty when it can."""
+    """Why a kernel cannot be called with ``count`` values, ``tl`` the last; empty when it can."""
     try:
         signature = inspect.signature(kernel)
     except (TypeError, ValueError):
@@ -187,7 +187,7 @@ def why_not_called(kernel: Callable[..., Any], count: int) -> str:
 
 
 def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:
-    """What is wrong with one item of a neighbour map; empty when nothing is."""
+    """The problem with one item of a neighbour map; empty when there is none."""
     if not isinstance(direction, str):
         return "is no name; directions are text"
     if not isinstance(peer, int) or isinstance(peer, bool):
@@ -198,7 +198,7 @@ def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int
 
 
 def _on_path(file: str) -> Path:
-    """A relative ``.py`` file may lie here or in any folder that modules are imported from."""
+    """A ``.py`` file, looked up in the working directory and then in the folders of ``sys.path``."""
     candidates = [Path(folder, file) for folder in ("", *sys.path)]
     return next((path for path in candidates if path.is_file()), Path(file))
 
@@ -219,7 +219,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 
 def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
-    """Call a hook with ``extra`` too when it has room for one more positional parameter."""
+    """Call a hook, with ``extra`` too if it takes one more positional parameter."""
     takes = [
         p for p in inspect.signature(hook).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]

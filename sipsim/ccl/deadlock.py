@@ -1,6 +1,6 @@
-"""What a deadlock is told as, from the dumps of all SIPs: a circle of PEs, or somebody who did not come.
+"""Explains a deadlock from the dumps of all SIPs: a cycle of waiting PEs, or a missing send or recv.
 
-Runs in the launcher; the broker between it and the SIPs sees bytes. Pure.
+Runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ _DUMP = msgspec.json.Decoder(SipDump)
 
 
 class Wait(NamedTuple):
-    """A PE that waits on a queue, and the other end of that queue, None where nothing is known of it."""
+    """A PE that waits on a queue, and the far end of that queue, None if no dump has it."""
 
     task: TaskState
-    mine: QueueState
-    theirs: QueueState | None
+    local: QueueState
+    far: QueueState | None
 
 
 class Explanation(NamedTuple):
@@ -34,26 +34,26 @@ class Explanation(NamedTuple):
 
 
 def explain_deadlock(blobs: list[bytes]) -> Explanation:
-    """What all dumps together show.
+    """Merge the dumps of all SIPs into one explanation.
 
     Raises:
-        BadFrame: for a dump that is none, or that tells of a wait at a queue which no dump has.
+        BadFrame: for bytes that are no dump, or a wait on a queue that no dump has.
     """
     dumps = [checked(_DUMP.decode, blob, "the dump of a SIP") for blob in blobs]
     waits = list(_all_waits(dumps))
     cycle = find_cycle(waits)
     roots = cycle or find_roots(waits)
-    reason = _say_cycle(cycle) if cycle else _say_missing(roots)
+    reason = _cycle_text(cycle) if cycle else _missing_text(roots)
     count = len({wait.task.place for wait in waits})
     now_ps = max((d.now_ps for d in dumps), default=0)
-    who = "1 PE waits" if count == 1 else f"{count} PEs wait"
-    headline = f"{who} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
+    waiting = "1 PE waits" if count == 1 else f"{count} PEs wait"
+    headline = f"{waiting} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
     ordered = [*roots, *(wait for wait in waits if wait not in roots)]
     unread = _unread_by_place(dumps)
-    lines = grouped([(wait.task.place, _say_wait(wait, unread)) for wait in ordered], "wait")
+    lines = grouped([(wait.task.place, _wait_text(wait, unread)) for wait in ordered], "wait")
     if waits:
-        edges = [(wait.task.place, f"    {_say_edge(wait)}") for wait in ordered]
-        lines += ["  who waits for whom:", *grouped(edges, "wait")]
+        edges = [(wait.task.place, f"    {_edge_text(wait)}") for wait in ordered]
+        lines += ["  waits-for graph:", *grouped(edges, "wait")]
     others = [(t.place[0], f"{t.name} waits for {t.waits_for}") for d in dumps for t in d.tasks if not t.op]
     lines += grouped_ranks(others)
     lines += grouped_ranks([(d.rank, "its script has ended") for d in dumps if not d.tasks])
@@ -63,31 +63,31 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
 
 
 def find_cycle(waits: list[Wait]) -> list[Wait]:
-    """PEs that wait for each other in a circle, starting at the least place; empty when there is none.
+    """PEs that wait for each other in a cycle, starting at the least place; empty when there is none.
 
-    Whom one of several directions could help is in no circle, nor who waits for that PE.
+    A PE that waits for any of several directions is blocked only if all of their peers are.
     """
     by_place: dict[Place, list[Wait]] = {}
     for wait in waits:
         by_place.setdefault(wait.task.place, []).append(wait)
-    while helped := [place for place, mine in by_place.items() if any(w.mine.peer not in by_place for w in mine)]:
-        for place in helped:
+    while free := [place for place, its in by_place.items() if any(w.local.peer not in by_place for w in its)]:
+        for place in free:
             del by_place[place]
     if not by_place:
         return []
-    # Whoever is left waits for somebody who is left, so any way from here closes.
+    # Each PE left waits for a PE that is left, so every path closes.
     path = [by_place[min(by_place)][0]]
     places = [path[0].task.place]
-    while path[-1].mine.peer not in places:
-        places.append(path[-1].mine.peer)
+    while path[-1].local.peer not in places:
+        places.append(path[-1].local.peer)
         path.append(by_place[places[-1]][0])
-    return path[places.index(path[-1].mine.peer) :]
+    return path[places.index(path[-1].local.peer) :]
 
 
 def find_roots(waits: list[Wait]) -> list[Wait]:
-    """The waits that others only follow from: those for a PE that does not wait itself."""
+    """The waits for a PE that does not wait itself; the others follow from them."""
     places = {wait.task.place for wait in waits}
-    return [wait for wait in waits if wait.mine.peer not in places]
+    return [wait for wait in waits if wait.local.peer not in places]
 
 
 def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
@@ -96,13 +96,13 @@ def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
     senders = {q.tx_base_pa: q for q in queues.values() if q.tx_base_pa}
     for task in (task for d in dumps for task in d.tasks if task.op):
         for direction in task.directions:
-            mine = queues.get((task.place, direction))
-            if mine is None:
+            local = queues.get((task.place, direction))
+            if local is None:
                 raise BadFrame(
                     f"not the dump of a SIP: {place_name(task.place)} waits in {direction}, which is nowhere"
                 )
-            far = receivers.get(mine.tx_base_pa) or senders.get(mine.rx_base_pa)
-            yield Wait(task, mine, far)
+            far = receivers.get(local.tx_base_pa) or senders.get(local.rx_base_pa)
+            yield Wait(task, local, far)
 
 
 def _unread_by_place(dumps: list[SipDump]) -> dict[Place, list[QueueState]]:
@@ -112,44 +112,44 @@ def _unread_by_place(dumps: list[SipDump]) -> dict[Place, list[QueueState]]:
     return unread
 
 
-def _say_wait(wait: Wait, unread: dict[Place, list[QueueState]]) -> str:
-    task, mine, theirs = wait
-    state = _say_ring(task.op, mine)
-    lines = [f"  {place_name(task.place)} waits in {task.op} {mine.direction}, peer {place_name(mine.peer)}: {state}"]
-    lines.append(f"    here:  {pointers(mine)}")
-    if theirs is not None:
-        lines.append(f"    there: {pointers(theirs)} (its {theirs.direction})")
+def _wait_text(wait: Wait, unread: dict[Place, list[QueueState]]) -> str:
+    task, local, far = wait
+    state = _ring_text(task.op, local)
+    lines = [f"  {place_name(task.place)} waits in {task.op} {local.direction}, peer {place_name(local.peer)}: {state}"]
+    lines.append(f"    here:  {pointers(local)}")
+    if far is not None:
+        lines.append(f"    there: {pointers(far)} (its {far.direction})")
     others = [
         f"{q.unread} from {q.direction}" for q in unread.get(task.place, []) if q.direction not in task.directions
     ]
     if others and task.op == "recv":
-        lines.append(f"    it has messages that it does not ask for: {', '.join(others)}")
+        lines.append(f"    it has unread messages in other directions: {', '.join(others)}")
     return "\n".join(lines)
 
 
-def _say_ring(op: str, mine: QueueState) -> str:
+def _ring_text(op: str, local: QueueState) -> str:
     if op == "send":
-        return f"{mine.my_head - mine.peer_tail_cache} of its ring's {mine.n_slots} slots are full"
-    return f"message {mine.my_tail} has not come"
+        return f"{local.my_head - local.peer_tail_cache} of its ring's {local.n_slots} slots are full"
+    return f"message {local.my_tail} has not arrived"
 
 
-def _say_edge(wait: Wait) -> str:
-    return f"{place_name(wait.task.place)} -> {place_name(wait.mine.peer)} ({wait.task.op} {wait.mine.direction})"
+def _edge_text(wait: Wait) -> str:
+    return f"{place_name(wait.task.place)} -> {place_name(wait.local.peer)} ({wait.task.op} {wait.local.direction})"
 
 
-def _say_cycle(cycle: list[Wait]) -> str:
-    steps = [f"{place_name(w.task.place)} ({w.task.op} {w.mine.direction})" for w in cycle]
-    return "a circle: " + shortened([*steps, place_name(cycle[0].task.place)])
+def _cycle_text(cycle: list[Wait]) -> str:
+    steps = [f"{place_name(w.task.place)} ({w.task.op} {w.local.direction})" for w in cycle]
+    return "a cycle: " + shortened([*steps, place_name(cycle[0].task.place)])
 
 
-def _say_missing(roots: list[Wait]) -> str:
+def _missing_text(roots: list[Wait]) -> str:
     if not roots:
         return "the host scripts wait for something that no kernel will do"
-    task, mine, _ = roots[0]
-    runs = f"{place_name(mine.peer)}, which waits for nothing,"
+    task, local, _ = roots[0]
+    runs = f"{place_name(local.peer)}, which waits for nothing,"
     if task.op == "recv":
         return f"missing: a send by {runs} to {place_name(task.place)} (its recv {' or '.join(task.directions)})"
-    return f"missing: a recv by {runs} of what {place_name(task.place)} sends {mine.direction}"
+    return f"missing: a recv by {runs} of what {place_name(task.place)} sends {local.direction}"
 
 
 def _facts(wait: Wait) -> dict[str, Any]:
@@ -158,5 +158,5 @@ def _facts(wait: Wait) -> dict[str, Any]:
         names = ("direction", "my_head", "my_tail", "peer_head_cache", "peer_tail_cache", "rx_base_pa", "rx_bytes")
         return {"rank": sip, "cube": cube, "pe": pe, **{name: getattr(queue, name) for name in names}}
 
-    theirs = None if wait.theirs is None else end(wait.theirs)
-    return {"op": wait.task.op, "here": end(wait.mine), "peer": list(wait.mine.peer), "there": theirs}
+    far = None if wait.far is None else end(wait.far)
+    return {"op": wait.task.op, "here": end(wait.local), "peer": list(wait.local.peer), "there": far}

@@ -1,16 +1,39 @@
-"""What a SIP can say of its queues: a dump for the deadlock report, and the same as text for people (ADR-0023 D14)."""
+"""The queue state of a SIP: a dump for the deadlock report, and the same as text (ADR-0023 D14)."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
+from sipsim.engine import Engine
 from sipsim.ipcq.messages import Place, Waiting
+from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.task import Task
 from sipsim.units import format_time_ps
 
-if TYPE_CHECKING:
-    from sipsim.sip.sip import Sip
+
+class PeView(Protocol):
+    """A PE: its PE_IPCQ, and the kernel that runs on it."""
+
+    @property
+    def ipcq(self) -> PeIpcq: ...
+    @property
+    def task(self) -> Task | None: ...
+
+
+class SipView(Protocol):
+    """What a dump reads of a SIP."""
+
+    @property
+    def sip(self) -> int: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def tasks(self) -> Sequence[Task]: ...
+    def pes_in_use(self) -> Sequence[PeView]:
+        """In order of cube and PE."""
+        ...
 
 
 class QueueState(msgspec.Struct, frozen=True):
@@ -38,7 +61,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended: what it waits for; ``op`` and ``directions`` (any would do) when that are queues."""
+    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``."""
 
     place: Place
     name: str
@@ -48,7 +71,7 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """All that one SIP knows of its queues."""
+    """The queues and tasks of one SIP."""
 
     rank: int
     now_ps: int
@@ -56,7 +79,7 @@ class SipDump(msgspec.Struct, frozen=True):
     tasks: tuple[TaskState, ...]
 
 
-def dump(sip: "Sip") -> bytes:
+def dump(sip: SipView) -> bytes:
     """A SIP's state for the deadlock report."""
     by_task = {id(pe.task): pe.ipcq.place for pe in sip.pes_in_use() if pe.task is not None}
     tasks = []
@@ -71,8 +94,8 @@ def dump(sip: "Sip") -> bytes:
     return msgspec.json.encode(SipDump(sip.sip, sip.engine.now_ps, tuple(queue_states(sip)), tuple(tasks)))
 
 
-def pointer_dump(sip: "Sip") -> str:
-    """Every queue pair of a SIP: its four pointers, and which addresses its direction receives in."""
+def pointer_dump(sip: SipView) -> str:
+    """Every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
     lines = [f"rank {sip.sip} at {format_time_ps(sip.engine.now_ps)}"]
     for queue in queue_states(sip):
         _, cube, pe = queue.place
@@ -82,15 +105,15 @@ def pointer_dump(sip: "Sip") -> str:
     return "\n".join(lines)
 
 
-def queue_states(sip: "Sip") -> Iterable[QueueState]:
-    """Of all PEs in use, in order of cube and PE."""
+def queue_states(sip: SipView) -> Iterable[QueueState]:
+    """The queue pairs of all PEs in use, in order of cube and PE."""
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.queues.values():
             yield _queue_state(pe.ipcq.place, queue)
 
 
 def place_name(place: Place) -> str:
-    """A PE in words."""
+    """A PE as text."""
     return f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 

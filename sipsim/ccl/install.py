@@ -1,7 +1,7 @@
-"""From a neighbour table to the queue pairs of every PE: which ring faces which, where it lies, what a credit costs.
+"""Makes the queue pairs of every PE from a neighbour table: paired rings, their addresses, their credit latencies.
 
-Derived from the config without communication, so that every process has the same plan. What cannot be
-installed is a ``ConfigError`` here, before anything runs (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
+Derived from the config without communication, so that every process has the same plan. A table that cannot be
+installed raises a ``ConfigError`` before the run (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
 """
 
 from collections.abc import Iterator
@@ -9,21 +9,13 @@ from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from sipsim.ccl.neighbours import RECEIVES_IN, NeighbourTable, reverse_direction
+from sipsim.ccl.rules import ring_overflow
 from sipsim.config.model import IpcqKnobs, RankPer
-from sipsim.config.rules import ring_overflow
 from sipsim.errors import ConfigError
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.system.system import System
-from sipsim.topology.address import PhysAddr
-
-
-class PePlace(NamedTuple):
-    """A PE of the system."""
-
-    sip: int
-    cube: int
-    pe: int
+from sipsim.topology.address import PePlace, PhysAddr
 
 
 class Ring(NamedTuple):
@@ -36,12 +28,12 @@ class Ring(NamedTuple):
 RingMap = dict[Ring, Ring]
 InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
-MOST_DIRECTIONS = 8
-"""Queue pairs that a PE has registers for (ADR-0023 D17); held to under ``hw_strict`` only."""
+MAX_DIRECTIONS = 8
+"""Queue pairs that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only."""
 
 
 def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[PePlace]:
-    """The places of ranks 0, 1, ...: the first of all PEs, of all cubes' PE 0, or of all SIPs' cube 0 and PE 0."""
+    """The PEs of ranks 0, 1, ...: the first of all PEs, of PE 0 of all cubes, or of cube 0 and PE 0 of all SIPs."""
     cubes = range(1 if rank_per == "sip" else system.n_cubes)
     pes = range(system.n_pes if rank_per == "pe" else 1)
     every = (PePlace(*place) for place in product(range(system.n_sips), cubes, pes))
@@ -49,10 +41,10 @@ def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[
 
 
 def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
-    """For every direction that sends, the ring that it writes to: ``{(rank, direction): (peer, its direction)}``.
+    """The ring that each direction writes to: ``{(rank, direction): (peer, its direction)}``.
 
-    Where the peer has no way back (a unidirectional ring) it gets a receive-only ring in the opposite direction.
-    With ``one_way`` that is so for every direction: of two ranks that only know E, neither E leads back.
+    A peer without a direction back (unidirectional ring) gets a receive-only ring in the opposite direction. With
+    ``one_way`` every peer does: of two ranks with E only, neither E leads back.
 
     Raises:
         ConfigError: when two senders would write to one ring.
@@ -65,14 +57,14 @@ def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
                 raise ConfigError(
                     f"rank {rank}, direction {direction}: there is no rank {peer}; ranks are 0 to {len(table) - 1}"
                 )
-            back = None if one_way else reverse_direction(table, rank, peer, direction)
-            back = back or RECEIVES_IN.get(direction, direction)
-            ring = Ring(peer, back)
+            reverse = None if one_way else reverse_direction(table, rank, peer, direction)
+            reverse = reverse or RECEIVES_IN.get(direction, direction)
+            ring = Ring(peer, reverse)
             if ring in writer:
                 other = writer[ring]
                 raise ConfigError(
                     f"two senders for one receive ring: rank {other.rank} {other.direction} and "
-                    f"rank {rank} {direction} both lead to rank {peer} {back}; "
+                    f"rank {rank} {direction} both lead to rank {peer} {reverse}; "
                     f"give each a direction of its own (ADR-0025 D6)"
                 )
             pairs[Ring(rank, direction)] = ring
@@ -82,12 +74,12 @@ def pair_rings(table: NeighbourTable, one_way: bool = False) -> RingMap:
 
 
 def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
-    """I3 of ADR-0023: a direction that both sends and receives does both with the same peer; credits rely on it."""
-    for ring, far in pairs.items():
+    """I3 of ADR-0023: a direction sends to and receives from the same peer; credits rely on it."""
+    for ring, peer in pairs.items():
         sender = writer.get(ring)
-        if sender is not None and sender.rank != far.rank:
+        if sender is not None and sender.rank != peer.rank:
             raise ConfigError(
-                f"I3: rank {ring.rank} sends {ring.direction} to rank {far.rank}, but receives there from rank "
+                f"I3: rank {ring.rank} sends {ring.direction} to rank {peer.rank}, but receives there from rank "
                 f"{sender.rank}; make neighbours mutual, or use another direction name"
             )
 
@@ -95,30 +87,30 @@ def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
 def install(
     system: System, knobs: IpcqKnobs, rank_to_pe: list[PePlace], table: NeighbourTable, one_way: bool = False
 ) -> InstallPlan:
-    """All entries of all PEs, per PE in the order of their rings in memory.
+    """The entries of every PE, in the order of its rings in memory.
 
     Raises:
         ConfigError: rings that do not fit their memory, more than a PE may have, or a table that cannot be paired.
     """
     pairs = pair_rings(table, one_way)
-    faces = {ring: sender for sender, ring in pairs.items()}
-    directions = _directions_by_rank(table, faces)
+    writer = {ring: sender for sender, ring in pairs.items()}
+    directions = _directions_by_rank(table, writer)
     _check_room(system, knobs, directions)
     bases = {
         Ring(rank, direction): _ring_base_pa(system, knobs, rank_to_pe[rank], index, len(directions[rank]))
         for rank in directions
         for index, direction in enumerate(directions[rank])
     }
-    builder = _EntryBuilder(system, knobs, rank_to_pe, pairs, faces, bases)
+    builder = _EntryBuilder(system, knobs, rank_to_pe, pairs, writer, bases)
     return {
         rank_to_pe[rank]: [builder.entry(Ring(rank, direction)) for direction in directions[rank]]
         for rank in directions
     }
 
 
-def _directions_by_rank(table: NeighbourTable, faces: RingMap) -> dict[int, list[str]]:
+def _directions_by_rank(table: NeighbourTable, writer: RingMap) -> dict[int, list[str]]:
     found: dict[int, set[str]] = {rank: set(table[rank]) for rank in sorted(table)}
-    for ring in faces:
+    for ring in writer:
         found[ring.rank].add(ring.direction)
     return {rank: sorted(names) for rank, names in found.items()}
 
@@ -126,10 +118,10 @@ def _directions_by_rank(table: NeighbourTable, faces: RingMap) -> dict[int, list
 def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
     rank = max(directions, key=lambda r: len(directions[r]), default=0)
     names = directions.get(rank, [])
-    if knobs.hw_strict and len(names) > MOST_DIRECTIONS:
+    if knobs.hw_strict and len(names) > MAX_DIRECTIONS:
         raise ConfigError(
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
-            f"{MOST_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
+            f"{MAX_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
         )
     problem = ring_overflow(system.resolved, knobs, len(names))
     if problem is not None:
@@ -137,7 +129,7 @@ def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str
 
 
 def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
-    """Rings lie one after the other: in the TCM's IPCQ region, at the top of the PE's HBM, or of the cube's SRAM."""
+    """Rings are contiguous: in the TCM's IPCQ region, at the top of the PE's HBM, or in the PE's share of SRAM."""
     ring_bytes = knobs.n_slots * knobs.slot_size
     kind = knobs.buffer_kind
     if kind == "tcm":
@@ -156,25 +148,25 @@ class _EntryBuilder:
         knobs: IpcqKnobs,
         rank_to_pe: list[PePlace],
         pairs: RingMap,
-        faces: RingMap,
+        writer: RingMap,
         bases: dict[Ring, int],
     ) -> None:
         self._system = system
         self._knobs = knobs
         self._places = rank_to_pe
         self._pairs = pairs
-        self._faces = faces
+        self._writer = writer
         self._bases = bases
         self._credit_ps: dict[tuple[Node, Node, str], int] = {}
 
     def entry(self, ring: Ring) -> IpcqInitEntry:
         """The queue pair of one direction. A receive-only ring's peer is the rank that writes to it."""
         can_send = ring in self._pairs
-        far = self._pairs[ring] if can_send else self._faces[ring]
-        knobs, here, there = self._knobs, self._places[ring.rank], self._places[far.rank]
-        base = self._bases.get(far, 0) if can_send else 0
-        peer = IpcqEndpoint(*there, knobs.buffer_kind, base, 0, knobs.n_slots, knobs.slot_size)
-        credit_ps = self._credit_latency_ps(here, there, ring.direction)
+        peer_ring = self._pairs[ring] if can_send else self._writer[ring]
+        knobs, place, peer_place = self._knobs, self._places[ring.rank], self._places[peer_ring.rank]
+        base = self._bases.get(peer_ring, 0) if can_send else 0
+        peer = IpcqEndpoint(*peer_place, knobs.buffer_kind, base, 0, knobs.n_slots, knobs.slot_size)
+        credit_ps = self._credit_latency_ps(place, peer_place, ring.direction)
         return IpcqInitEntry(
             ring.direction,
             peer,
@@ -183,31 +175,31 @@ class _EntryBuilder:
             knobs.slot_size,
             can_send,
             credit_ps,
-            ring in self._faces,
+            ring in self._writer,
         )
 
-    def _credit_latency_ps(self, here: PePlace, there: PePlace, direction: str) -> int:
+    def _credit_latency_ps(self, src: PePlace, dst: PePlace, direction: str) -> int:
         """The whole path's latency for a credit (ADR-0023 D9). SIPs are alike, so paths over one link are shared."""
         system = self._system
-        src, dst = Node("pe", here.cube, here.pe), Node("pe", there.cube, there.pe)
-        if here.sip == there.sip:
-            port, way = None, "local"
+        start, end = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
+        if src.sip == dst.sip:
+            port, path = None, "local"
         else:
-            port = system.port_towards(here.sip, there.sip, direction)
-            direct = system.far_ends[here.sip, port].sip == there.sip
-            way = f"{port}>{system.far_ends[here.sip, port].port}" if direct else f"{here.sip}:{there.sip}:{port}"
-        key = (src, dst, way)
+            port = system.port_towards(src.sip, dst.sip, direction)
+            far = system.far_ends[src.sip, port]
+            path = f"{port}>{far.port}" if far.sip == dst.sip else f"{src.sip}:{dst.sip}:{port}"
+        key = (start, end, path)
         if key not in self._credit_ps:
-            route = system.end_to_end(here.sip, src, there.sip, dst, port)
+            route = system.end_to_end(src.sip, start, dst.sip, end, port)
             self._credit_ps[key] = route.latency_ps(self._knobs.ipcq_credit_size_bytes)
         return self._credit_ps[key]
 
 
 def check_rings_disjoint(plan: InstallPlan) -> None:
-    """I3.1 of ADR-0025: receive rings never overlap. Sorted sweep, so n log n.
+    """I3.1 of ADR-0025: receive rings never overlap. Sorted sweep, O(n log n).
 
     Raises:
-        ConfigError: naming two rings that do.
+        ConfigError: with two rings that overlap.
     """
     rings = sorted(
         (e.my_rx_base_pa, e.my_rx_base_pa + e.n_slots * e.slot_size, place, e.direction)
@@ -222,12 +214,12 @@ def check_rings_disjoint(plan: InstallPlan) -> None:
 
 
 def check_endpoints(plan: InstallPlan, kind: str) -> None:
-    """I3 and I4 of ADR-0023, on what was installed: every end names its other end, and all rings are in ``kind``.
+    """I3 and I4 of ADR-0023 on an installed plan: ends name each other, and all rings are in ``kind``.
 
-    Each ring that is received from has exactly one sender, at the place that its entry names; they agree about size.
+    Each receive ring has exactly one sender, at the place that its entry names, with the same ring size.
 
     Raises:
-        ConfigError: naming the first end that does not.
+        ConfigError: with the first end that violates this.
     """
     rings = {e.my_rx_base_pa: (place, e) for place, entries in plan.items() for e in entries}
     written: dict[int, tuple[PePlace, str]] = {}
@@ -236,8 +228,8 @@ def check_endpoints(plan: InstallPlan, kind: str) -> None:
         _check_kind(entry, where, kind)
         if not entry.can_send:
             continue
-        there, facing = rings.get(entry.peer.rx_base_pa, (None, entry))
-        if there != entry.peer[:3] or facing.peer[:3] != place:
+        peer_place, facing = rings.get(entry.peer.rx_base_pa, (None, entry))
+        if peer_place != entry.peer[:3] or facing.peer[:3] != place:
             raise ConfigError(f"I3: {where} sends to {entry.peer[:3]}, where no ring faces it")
         if (facing.n_slots, facing.slot_size) != (entry.peer.n_slots, entry.peer.slot_size):
             raise ConfigError(f"I3: {where} takes the ring {facing.direction} of {entry.peer[:3]} for another size")
@@ -247,7 +239,7 @@ def check_endpoints(plan: InstallPlan, kind: str) -> None:
         written[entry.peer.rx_base_pa] = place, entry.direction
     for place, entry in _ends(plan):
         if not entry.can_send and entry.my_rx_base_pa not in written:
-            raise ConfigError(f"I3: nobody sends to the receive-only ring {entry.direction} of {tuple(place)}")
+            raise ConfigError(f"I3: no rank sends to the receive-only ring {entry.direction} of {tuple(place)}")
 
 
 def _ends(plan: InstallPlan) -> Iterator[tuple[PePlace, IpcqInitEntry]]:
@@ -256,6 +248,6 @@ def _ends(plan: InstallPlan) -> Iterator[tuple[PePlace, IpcqInitEntry]]:
 
 def _check_kind(entry: IpcqInitEntry, where: str, kind: str) -> None:
     kinds = entry.peer.buffer_kind, PhysAddr.decode(entry.my_rx_base_pa).space
-    strange = next((k for k in kinds if k != kind), None)
-    if strange is not None:
-        raise ConfigError(f"I4: {where} has a ring in {strange}, and its group's are in {kind}")
+    wrong = next((k for k in kinds if k != kind), None)
+    if wrong is not None:
+        raise ConfigError(f"I4: {where} has a ring in {wrong}, and its group's are in {kind}")

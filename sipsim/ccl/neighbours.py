@@ -1,13 +1,8 @@
-"""Who is whose neighbour, by direction name: tables from a rank to ``{direction: rank}``, and the way back.
+"""Neighbour tables, ``{rank: {direction: rank}}``, and the direction by which a peer answers.
 
-A rank here is a PE that takes part in IPCQ (``Plan.places``), not a rank of the process group. The built-in tables
-are in :mod:`sipsim.ccl.tables`.
+A rank is a PE with queue pairs (``Plan.pe_of_rank``), not a rank of the process group. The built-in tables are in
+:mod:`sipsim.ccl.tables`.
 """
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sipsim.system.system import System
 
 OPPOSITE = {
     "E": "W",
@@ -22,43 +17,22 @@ OPPOSITE = {
 """ADR-0025 D1, with the inter-SIP names of ADR-0032 D3."""
 
 RECEIVES_IN = {**OPPOSITE, "child_left": "parent", "child_right": "parent"}
-"""Where a rank that has no way back receives what comes by a direction; in a direction of the same name if none."""
+"""The direction in which a peer receives that has no direction back; the sender's own name where none is listed."""
 
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
 
 
-def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
-    """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
-
-    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
-    """
-    sip, cube = divmod(rank, system.n_cubes)
-    width, height = system.cube_mesh
-    x, y = cube % width, cube // width
-    steps = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
-    neighbours = {
-        direction: rank + dy * width + dx
-        for direction, (dx, dy) in steps.items()
-        if 0 <= x + dx < width and 0 <= y + dy < height
-    }
-    for port in ("N", "S", "E", "W"):
-        far = system.far_ends.get((sip, port))
-        if far is not None:
-            neighbours[f"global_{port}"] = far.sip * system.n_cubes + cube
-    return neighbours
-
-
 def reverse_direction(table: NeighbourTable, rank: int, peer: int, direction: str) -> str | None:
-    """The peer's direction that leads back to ``rank``: the opposite one when it does, else any that does.
+    """The peer's direction that leads back to ``rank``: the opposite if it does, else any that does, else None.
 
-    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for
-    the opposite tells them apart. A direction whose opposite leads from ``rank`` to the peer is that one's partner
-    and no other's: so a map from which a direction was dropped pairs like the whole one. None when nothing is left.
+    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for the
+    opposite distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for that
+    opposite, so that a map from which one direction was dropped pairs like the whole map.
     """
-    theirs = table[peer]
+    peer_map = table[peer]
     opposite = OPPOSITE.get(direction)
-    if opposite is not None and theirs.get(opposite) == rank:
+    if opposite is not None and peer_map.get(opposite) == rank:
         return opposite
     partners = {OPPOSITE[other] for other, target in table[rank].items() if target == peer and other in OPPOSITE}
-    return next((d for d, target in theirs.items() if target == rank and d not in partners), None)
+    return next((d for d, target in peer_map.items() if target == rank and d not in partners), None)

@@ -1,1 +1,1 @@
-"""Config files: their schema (``model``), reading them strictly (``load``) and saying what is wrong (``check``)."""
+"""Config files: their schema (``model``), strict reading (``load``) and checks against the schema (``check``)."""

@@ -1,7 +1,7 @@
-"""From raw values to the structs of ``model``, or exactly one line that says what is wrong and what is allowed.
+"""Converts raw values to the structs of ``model``, or raises one line with the wrong value and what is allowed.
 
-msgspec decides; when it refuses, a walk over the same types finds the first wrong value with its whole key
-path, which msgspec's own message does not have for the keys of a dictionary. Knows no rule between values.
+msgspec converts. When it fails, a walk over the same types finds the first wrong value with its whole key path,
+which msgspec's own message lacks for the keys of a dictionary. Rules between values are not checked here.
 """
 
 import math
@@ -36,7 +36,7 @@ def convert(document: Document) -> Resolved:
 
 
 def convert_part(value: Any, to: type[Checked], path: Path) -> Checked | Problem:
-    """One value as ``to``, or what is wrong with it; ``path`` is where it stands."""
+    """One value converted to ``to``, or its first problem; ``path`` is its key path."""
     try:
         return msgspec.convert(value, to)
     except (msgspec.ValidationError, UnicodeError) as error:

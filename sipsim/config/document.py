@@ -1,9 +1,10 @@
-"""All config values before they are checked, and who set each one: a default file, a user's file or a flag.
+"""All config values before they are checked, each with its origin: a default file, a user's file or a flag.
 
-Holds plain data under the top-level keys of all config files; which key lives in which file follows from
-the fields of :class:`~sipsim.config.model.Resolved`. Does not know what values are allowed.
+Plain data under the top-level keys of all config files; which key belongs to which file follows from the fields
+of :class:`~sipsim.config.model.Resolved`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
 from sipsim.config.model import Resolved, Section
@@ -14,18 +15,22 @@ from sipsim.registry import unknown_name
 Path = tuple[str | int, ...]
 
 SECTION_FILES: dict[str, type[Section]] = get_type_hints(Resolved)
-"""The config files by stem, and what each one holds: the fields of ``Resolved``."""
+"""The section of each config file, by the file's stem."""
 
 
 class Problem(NamedTuple):
-    """What is wrong, in words that name the key, and the values that are to blame."""
+    """A refusal: a text that names the key, and the paths of the values that caused it."""
 
     paths: tuple[Path, ...]
     text: str
 
 
+Rule = Callable[[Resolved], Problem | None]
+"""A rule between checked values: the first problem that it finds. A domain keeps its own in ``rules.py``."""
+
+
 class Document:
-    """Values under their keys, and the origin of each."""
+    """Values by key, and the origin of each."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -35,7 +40,7 @@ class Document:
         """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
 
         Raises:
-            ConfigError: when ``path`` leads through something that is no mapping.
+            ConfigError: when ``path`` leads through a value that is not a mapping.
         """
         if not path:
             for key, item in value.items():
@@ -54,17 +59,17 @@ class Document:
         self._origins[path] = origin
 
     def expect(self, key: str, origin: str) -> None:
-        """``origin`` answers for a top-level key, present or missing, until another sets it."""
+        """Set the origin of a top-level key, present or missing, until a merge sets the key."""
         self._origins[(key,)] = origin
 
     def origin(self, *paths: Path) -> str:
-        """Who set the latest of these values or of what is inside them; a part answers to whoever set the whole."""
+        """The origin that last set one of these values or a part of one; the origin of a whole holds for its parts."""
         owners = {owner for path in paths if (owner := self._owner(path)) is not None}
         latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
         return self._origins[latest[-1]] if latest else "config"
 
     def error(self, problem: Problem) -> ConfigError:
-        """The one line that a user reads."""
+        """The problem as one line that starts with its origin."""
         return ConfigError(one_line(f"{self.origin(*problem.paths)}: {problem.text}"))
 
     def _owner(self, path: Path) -> Path | None:
@@ -76,14 +81,14 @@ class Document:
             del self._origins[known]
 
     def _mapping_at(self, path: Path, origin: str) -> dict[Any, Any]:
-        here: dict[Any, Any] = self.values
+        mapping: dict[Any, Any] = self.values
         for depth, key in enumerate(path, start=1):
-            below = here.setdefault(key, {})
-            if not isinstance(below, dict):
-                what = f"{dotted(path[:depth])} = {shown(below)}: must be a mapping to be set inside"
+            child = mapping.setdefault(key, {})
+            if not isinstance(child, dict):
+                what = f"{dotted(path[:depth])} = {shown(child)}: must be a mapping to be set inside"
                 raise ConfigError(one_line(f"{origin}: {what}"))
-            here = below
-        return here
+            mapping = child
+        return mapping
 
 
 def _below(known: Path, path: Path) -> bool:
@@ -97,9 +102,9 @@ def dotted(path: Path) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: as in YAML where that is clear, and never long."""
-    words = {None: "null", True: "true", False: "false"}
-    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    """A value for a message: null and booleans as in YAML, at most 60 characters."""
+    constants = {None: "null", True: "true", False: "false"}
+    text = constants[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

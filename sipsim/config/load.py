@@ -1,6 +1,6 @@
-"""From config files and flags to one checked :class:`~sipsim.config.model.Resolved`, or one line that says why not.
+"""Reads config files and flags into one checked :class:`~sipsim.config.model.Resolved`, or raises one line.
 
-The defaults come first, then a user's files, which write only what differs, then the flags.
+The defaults come first, then a user's files, which hold only what differs, then the flags.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,18 +9,21 @@ from typing import Any
 
 import sipsim
 from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Rule, unknown_key
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
-from sipsim.config.rules import check_rules
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
 from sipsim.errors import ConfigError
 
 CCL = "ccl"
 
 
-def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()) -> Resolved:
+def load(
+    rules: Iterable[Rule], config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()
+) -> Resolved:
     """The config of a run: the defaults, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+
+    ``rules`` are applied in order to the checked values; each may rely on those before it.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
@@ -33,12 +36,14 @@ def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequenc
     for override in overrides:
         apply(document, override)
     resolved = convert(document)
-    check_rules(resolved, document)
+    problem = next(filter(None, (rule(resolved) for rule in rules)), None)
+    if problem:
+        raise document.error(problem)
     return resolved
 
 
 def default_dir() -> Path:
-    """Where the default files are: inside the package when installed, beside it in a checkout."""
+    """Folder of the default files: inside the package when installed, beside it in a checkout."""
     package = Path(sipsim.__file__).parent
     packaged = package / "_configs"
     return packaged if packaged.is_dir() else package.parent / "configs"

@@ -1,8 +1,8 @@
-"""The schema of the config files, one frozen struct a section. What is written here is what is allowed.
+"""The schema of the config files, one frozen struct a section.
 
 Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes a second,
-``_bytes`` bytes, ``_MiB`` 2**20 bytes. Values live in ``configs/*.yaml``, each with its source; the
-schema has no defaults of its own, except ``None`` and empty for what may be left out.
+``_bytes`` bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source; the
+schema has no defaults of its own, except ``None`` and empty for optional keys.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -33,7 +33,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in a config file whose keys are exactly the fields."""
 
 
-# --- topology.yaml: what exists -------------------------------------------------------------------
+# --- topology.yaml: the hardware -------------------------------------------------------------------
 
 
 class Mesh(Section, frozen=True):
@@ -53,7 +53,7 @@ class CustomLink(Section, frozen=True):
 
 
 class Sips(Section, frozen=True):
-    """``system.sips``: how many SIPs, how joined, by which link preset of ``links.yaml``."""
+    """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``."""
 
     count: Count
     topology: str
@@ -78,7 +78,7 @@ class SipPorts(Section, frozen=True):
 
 
 class SipSection(Section, frozen=True):
-    """``sip``: the cubes of one SIP, and where its ports are."""
+    """``sip``: the cubes of one SIP, and the places of its ports."""
 
     cube_mesh: Mesh
     cube_gap_mm: NonNegative
@@ -98,7 +98,7 @@ class CubeNoc(Section, frozen=True):
 
 
 class CubeSection(Section, frozen=True):
-    """``cube``: what one cube has; HBM is counted per PE, SRAM per cube."""
+    """``cube``: the contents of one cube; HBM is counted per PE, SRAM per cube."""
 
     pes: Annotated[int, Meta(ge=1, le=64)]
     noc: CubeNoc
@@ -114,7 +114,7 @@ class TopologyFile(Section, frozen=True):
     cube: CubeSection
 
 
-# --- components.yaml: what each part costs ----------------------------------------------------------
+# --- components.yaml: the cost of each part ----------------------------------------------------------
 
 
 class Wire(Section, frozen=True):
@@ -124,14 +124,14 @@ class Wire(Section, frozen=True):
 
 
 class Node(Section, frozen=True):
-    """A part that a transfer passes: a fixed cost for its head and the bandwidth of the edges into and out of it."""
+    """A part on a route: a fixed cost for a transfer's head and the bandwidth of the edges into and out of it."""
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
 
 
 class MemoryCost(Section, frozen=True):
-    """A memory behind a port: as a node, and its own access times."""
+    """A memory behind a port: a node with access times."""
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
@@ -140,7 +140,7 @@ class MemoryCost(Section, frozen=True):
 
 
 class TcmCost(Section, frozen=True):
-    """The PE's own memory: not reached through the fabric, so it has access times only."""
+    """The PE's own memory: access times only, since its PE reaches it without the fabric."""
 
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
@@ -155,7 +155,7 @@ class TcmLayout(Section, frozen=True):
 
 
 class PeDma(Section, frozen=True):
-    """``pe_dma``: as a node, and the sizes of its read commands and write acknowledgements."""
+    """``pe_dma``: a node with the sizes of its read commands and write acknowledgements."""
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
@@ -164,7 +164,7 @@ class PeDma(Section, frozen=True):
 
 
 class PeIpcq(Section, frozen=True):
-    """``pe_ipcq``: what it adds to a send and to a credit."""
+    """``pe_ipcq``: its overhead on a send and on a credit."""
 
     overhead_ns: NonNegative
 
@@ -223,7 +223,7 @@ class CclDefaults(IpcqKnobs, frozen=True):
 
 
 class AlgorithmOwn(Section, frozen=True):
-    """What an entry of ``algorithms`` says of itself: the module and its wiring.
+    """Keys that only an entry of ``algorithms`` has: the module and its wiring.
 
     ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``.
     """
@@ -276,7 +276,7 @@ class LinksFile(Section, frozen=True):
 
 
 class Resolved(Section, frozen=True):
-    """All four files after overrides: what every process reads and what the digest covers."""
+    """All four files after overrides. Every process reads it; the digest covers it."""
 
     topology: TopologyFile
     components: ComponentsFile

@@ -1,7 +1,7 @@
 """Settings from the command line: ``--set key.path=value`` and the flags that stand for one key.
 
-Applied to the raw values before they are checked. What a path may name follows from the types of ``model``;
-whether the value fits is decided later, with all others, and the message then names the flag.
+Applied to the raw values before the check. The types of ``model`` decide which paths exist; the check decides
+whether the value fits, and its message names the flag.
 """
 
 import copy
@@ -21,7 +21,7 @@ _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
 
 
 class Override(NamedTuple):
-    """One value for one key path; ``origin`` is how a mistake in it is named, such as ``--sips -1``."""
+    """One value for one key path; ``origin`` names the flag in messages, such as ``--sips -1``."""
 
     path: str
     value: Any
@@ -32,7 +32,7 @@ def parse_set(text: str) -> Override:
     """``key.path=value``, the value in YAML: ``system.sips.count=4``, ``system.sips.shape=[3,2]``.
 
     Raises:
-        ConfigError: without ``=``, or a value that is no YAML.
+        ConfigError: without ``=``, or a value that is not YAML.
     """
     origin = one_line(f"--set {text}")[:_LONGEST_ORIGIN]
     path, equals, value = text.partition("=")
@@ -57,13 +57,13 @@ def apply(document: Document, override: Override) -> None:
 
 def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> inspect.Type:
     kind: inspect.Type | None = None
-    here: Any = values
+    node: Any = values
     for depth, key in enumerate(keys):
-        allowed = _inside(kind, here, key if depth + 1 == len(keys) else None)
+        allowed = _inside(kind, node, key if depth + 1 == len(keys) else None)
         if key not in allowed:
             raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed))}"))
         kind = allowed[key]
-        here = here.get(key) if isinstance(here, dict) else None
+        node = node.get(key) if isinstance(node, dict) else None
     assert kind is not None
     return kind
 
@@ -75,7 +75,7 @@ def _refusal(where: Path, key: str, allowed: list[str]) -> str:
 
 
 class _AnyKey(dict[str, inspect.Type]):
-    """Where every key is allowed: the parameters of a link, which its kind checks."""
+    """Any key is allowed: the parameters of a link, which its kind checks."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -84,14 +84,14 @@ class _AnyKey(dict[str, inspect.Type]):
         return inspect.AnyType()
 
 
-def _inside(kind: inspect.Type | None, here: Any, new: str | None) -> dict[str, inspect.Type]:
+def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type]:
     """The keys below ``kind`` and their types; ``new`` may be added where names are free."""
     if kind is None:
         return _top_level()
     if isinstance(kind, inspect.StructType):
         return _fields(kind)
     if isinstance(kind, inspect.DictType) and not isinstance(kind.value_type, inspect.AnyType):
-        names = [*(here if isinstance(here, dict) else ()), *([] if new is None else [new])]
+        names = [*(node if isinstance(node, dict) else ()), *([] if new is None else [new])]
         return dict.fromkeys(names, kind.value_type)
     return _AnyKey() if isinstance(kind, inspect.DictType | inspect.AnyType) else {}
 

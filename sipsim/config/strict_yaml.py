@@ -1,8 +1,8 @@
-"""A small, strict YAML reader: mappings, lists and plain scalars, each written once and meant literally.
+"""A strict reader of a subset of YAML: mappings, lists and plain scalars.
 
-Not a general YAML library. It refuses what makes a config surprising: duplicate keys, anchors and aliases,
-tags, several documents, deep nesting, large files. Scalars follow YAML 1.2's core schema, so ``no`` is text
-and ``1e3`` a number. Works on parser events, so that limits bite before memory is taken.
+It refuses duplicate keys, anchors and aliases, tags, several documents, deep nesting and large files. Scalars
+follow YAML 1.2's core schema, so ``no`` is text and ``1e3`` a number. It works on parser events, so that limits
+apply before memory is taken.
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_DEPTH = 24
 MAX_DIGITS = 40
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_WORDS = {
+_CONSTANTS = {
     "": None,
     **dict.fromkeys(("~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -34,7 +34,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class YamlMistake(Exception):
-    """What is wrong with a text, and on which line of it (from 1)."""
+    """A refused text: the reason, and the line (from 1)."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -43,10 +43,10 @@ class YamlMistake(Exception):
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds; keys are always text.
+    """The mapping in a YAML file; keys are always text.
 
     Raises:
-        ConfigError: one line with ``file:line`` and what is wrong.
+        ConfigError: one line with ``file:line`` and the reason.
     """
     shown = shown_path(path)
     text = _decode(_read_limited(path, shown), shown)
@@ -80,7 +80,7 @@ def parse_text(text: str) -> Any:
 
 
 def shown_path(path: Path) -> str:
-    """A path as messages show it: from the working directory where it is below it."""
+    """A path for messages: relative to the working directory when it is below it."""
     try:
         return one_line(str(path.relative_to(Path.cwd()) if path.is_absolute() else path))
     except (ValueError, OSError):
@@ -112,7 +112,7 @@ def _decode(data: bytes, shown: str) -> str:
 
 
 class _Builder:
-    """Builds values from the parser's events and refuses what is not allowed as it meets it."""
+    """Builds values from the parser's events; raises at the first that is not allowed."""
 
     def __init__(self, text: str) -> None:
         self._parser = _LOADER(text)
@@ -186,8 +186,8 @@ def _refuse_references(event: Any) -> None:
 
 def _plain(event: Any) -> Any:
     text: str = event.value
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     number = int if _INT.fullmatch(text) else _hex if _HEX.fullmatch(text) else None
     if number is None:
         return float(text) if _FLOAT.fullmatch(text) else text

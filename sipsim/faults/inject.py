@@ -1,7 +1,7 @@
-"""Faults as they strike, inside a SIP's process at their simulated time. Which and when says ``sipsim.faults.plan``.
+"""Executes injected faults inside a SIP's process at their simulated time; ``sipsim.faults.plan`` parses them.
 
-No event is put into the queue, so that nothing that is simulated, counted or told to the broker depends on a fault
-that has not struck yet: the engine is run up to a fault's time first, and from there in another step.
+No event enters the queue: the engine runs up to the fault's time, and from there in another step. So neither the
+simulation nor its counts depend on a fault that has not been executed.
 """
 
 import itertools
@@ -19,9 +19,9 @@ Execute = Callable[[Fault], None]
 
 
 class FaultHook:
-    """The faults of one process, yet to strike. ``execute`` does what cannot be taken back.
+    """The pending faults of one process. ``execute`` carries out those that end or stop it.
 
-    ``mute``: whether nothing must be sent any more. ``slower``: how many times as long everything takes.
+    ``mute``: whether the process must send nothing more. ``slower``: the factor by which it is slowed.
     """
 
     def __init__(self, engine: Engine, faults: tuple[Fault, ...], execute: Execute) -> None:
@@ -30,10 +30,10 @@ class FaultHook:
         self._pending = sorted(faults, key=lambda fault: fault.at_ps)
         self._run_before = engine.run_before
         self._engine = engine
-        self._strike = execute
+        self._execute = execute
 
-    def look(self, now_ps: Ps) -> None:
-        """Everything before ``now_ps`` has been simulated: let happen what is due. ``JOIN_PS``: nothing has been."""
+    def execute_due(self, now_ps: Ps) -> None:
+        """Execute the faults due at ``now_ps``, once all events before it have run. ``JOIN_PS``: before joining."""
         while self._pending and self._pending[0].at_ps <= now_ps:
             fault = self._pending.pop(0)
             print(f"fault {fault} is injected", file=sys.stderr, flush=True)
@@ -42,14 +42,14 @@ class FaultHook:
             elif fault.kind == "slow":
                 self.slower = fault.value
             else:
-                self._strike(fault)
+                self._execute(fault)
 
-    def joining(self) -> None:
-        """Before the SIP joins."""
-        self.look(JOIN_PS)
+    def before_join(self) -> None:
+        """Execute the faults due before the SIP joins."""
+        self.execute_due(JOIN_PS)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """``Engine.run_before``, which stops at every fault on the way. A fault after the last event never comes."""
+        """``Engine.run_before`` that stops at every fault. A fault after the last event is never executed."""
         at_ps = self._pending[0].at_ps if self._pending else None
         if at_ps is None or (horizon_ps is not None and at_ps >= horizon_ps):
             return self._run_slowly(horizon_ps, most_events)
@@ -57,7 +57,7 @@ class FaultHook:
             return False
         if horizon_ps is None and self._engine.next_ps() is None:
             return True
-        self.look(at_ps)
+        self.execute_due(at_ps)
         return False
 
     def _run_slowly(self, horizon_ps: Ps | None, most_events: int) -> bool:
@@ -69,7 +69,7 @@ class FaultHook:
 
 
 def execute(fault: Fault) -> None:
-    """Do it to this very process."""
+    """Kill, stop, end or hang this process."""
     if fault.kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.kind == "stop":
@@ -78,14 +78,14 @@ def execute(fault: Fault) -> None:
         sys.stdout.flush()
         os._exit(fault.value)
     elif fault.kind == "hang":
-        # In C, where Python's lock is never let go, and no signal handler runs.
+        # A loop in C: the GIL is never released, and no signal handler runs.
         sum(itertools.repeat(0))
 
 
 def install(engine: Engine, faults: tuple[Fault, ...], act: Execute = execute) -> FaultHook | None:
-    """Let ``faults`` happen to whoever runs ``engine``; None when there are none, at no cost.
+    """Hook ``faults`` into ``engine``; None, at no cost, when there are none.
 
-    Whoever sends asks ``mute`` first, and calls ``joining`` before it joins.
+    The process checks ``mute`` before it sends, and calls ``before_join`` before it joins.
     """
     if not faults:
         return None

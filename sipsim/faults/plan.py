@@ -1,20 +1,19 @@
-"""Faults that a user asks for with ``--fault``: what breaks, where and when. Specs and plans, pure; nothing acts here.
+"""Parsing of ``--fault`` specs and the plan of a run's faults. Pure; ``sipsim.faults.inject`` executes them.
 
     kill:2@30us      the process of SIP 2 kills itself at 30 us of simulated time
     exit:1@5us:3     it ends with exit code 3 (without a code: 1)
     stop:1@10us      it stops itself, as Ctrl-Z would
-    hang:1@10us      it computes for ever, and holds Python's lock
-    mute:1@10us      it goes on, and sends nothing more, neither packets nor reports
+    hang:1@10us      it computes forever and holds the GIL
+    mute:1@10us      it continues, but sends neither packets nor reports
     slow:1@10us:x5   from then on it takes five times as long, in host time
-    broker@30us      the broker's process is killed once every SIP has got as far as 30 us
-    launcher@1s      the launcher is killed a second (wall time) after the run was started
-    agent:HOST@1s    so is the agent of a host
-    cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, which gets its name
+    broker@30us      the broker's process is killed once every SIP has reached 30 us
+    launcher@1s      the launcher is killed 1 s (wall time) after the start of the run
+    agent:HOST@1s    the agent of a host is killed
+    cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, called with its name
     random:7:3       three faults of SIPs, drawn with seed 7
 
-``@join`` in place of a time is before the SIP has joined. A fault of a SIP hits its first process; ``kill:2@30us#1``
-hits the one that is started after that, incarnation 1. ``--resume`` starts everybody once more, and breaks nothing else
-again.
+``@join`` in place of a time: before the SIP joins. A fault of a SIP applies to its first process; ``kill:2@30us#1`` to
+the process that replaces it, incarnation 1. ``--resume`` starts every SIP once more; other faults are not repeated.
 """
 
 import random
@@ -29,7 +28,7 @@ HOST_KINDS = ("cut", "agent")
 OTHER_KINDS = ("broker", "launcher")
 KINDS = (*SIP_KINDS, *HOST_KINDS, *OTHER_KINDS, "random")
 JOIN_PS = -1
-"""The time of what happens before a SIP has joined."""
+"""The time of a fault before the SIP joins."""
 MOST_RANDOM = 1000
 _EXAMPLES = {
     **{kind: f"{kind}:2@30us" for kind in SIP_KINDS},
@@ -45,7 +44,7 @@ _DRAWN = ("kill", "kill", "kill", "exit", "stop", "hang", "mute", "slow")
 
 
 class BadFault(ValueError):
-    """A spec that cannot be; one line that names it and says what is allowed."""
+    """An invalid spec; one line that names it and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class RandomFaults:
-    """``random:SEED[:N]``: drawn when the size of the run is known."""
+    """``random:SEED[:N]``: drawn once the number of SIPs is known."""
 
     seed: int
     count: int
@@ -80,7 +79,7 @@ class RandomFaults:
     def draw(self, n_sips: int, span_ps: int, may_restart: bool) -> tuple[Fault, ...]:
         """Faults of ``n_sips`` SIPs in a run of about ``span_ps``: the same for the same arguments.
 
-        With ``may_restart`` some hit the process that replaced an earlier victim.
+        With ``may_restart`` some apply to the process that replaced a killed one.
         """
         dice = random.Random(f"{self.seed} {n_sips}")
         drawn: list[Fault] = []
@@ -96,10 +95,10 @@ class RandomFaults:
 
 
 def parse_fault(text: str) -> Fault | RandomFaults:
-    """A spec, read strictly.
+    """Parse a spec.
 
     Raises:
-        BadFault: one line with what is allowed.
+        BadFault: for an invalid one.
     """
     kind = re.split("[:@#]", text, maxsplit=1)[0]
     if kind not in KINDS:
@@ -110,7 +109,7 @@ def parse_fault(text: str) -> Fault | RandomFaults:
     pattern = r":(?P<where>[^@#]+)@" if kind in SIP_KINDS + HOST_KINDS else "@"
     found = re.fullmatch(pattern + r"(?P<when>[^:@#]+)(?::(?P<value>[^@#]*))?(?:#(?P<incarnation>.*))?", rest)
     if found is None:
-        raise BadFault(f"{text!r} is no fault; write it as {_EXAMPLES[kind]}")
+        raise BadFault(f"{text!r} is not a fault; write it as {_EXAMPLES[kind]}")
     where = found.groupdict().get("where", "")
     at_ps = _time(text, found["when"], may_join=kind in SIP_KINDS)
     if kind not in SIP_KINDS and found["incarnation"] is not None:
@@ -123,11 +122,11 @@ def parse_fault(text: str) -> Fault | RandomFaults:
 
 
 def _random(text: str, rest: str) -> RandomFaults:
-    words = rest.split(":")[1:]
-    if not rest.startswith(":") or not 1 <= len(words) <= 2:
-        raise BadFault(f"{text!r} is no fault; write it as random:SEED or random:SEED:COUNT, such as random:7:3")
-    seed = _whole(text, "the seed", words[0], 2**64 - 1)
-    count = _whole(text, "the count", words[1], MOST_RANDOM, least=1) if len(words) == 2 else 1
+    parts = rest.split(":")[1:]
+    if not rest.startswith(":") or not 1 <= len(parts) <= 2:
+        raise BadFault(f"{text!r} is not a fault; write it as random:SEED or random:SEED:COUNT, such as random:7:3")
+    seed = _whole(text, "the seed", parts[0], 2**64 - 1)
+    count = _whole(text, "the count", parts[1], MOST_RANDOM, least=1) if len(parts) == 2 else 1
     return RandomFaults(seed, count)
 
 
@@ -140,44 +139,44 @@ def _time(text: str, when: str, may_join: bool) -> int:
         raise BadFault(f"{text!r}: {error}{', or join' if may_join else ''}") from None
 
 
-def _value(text: str, kind: str, said: str | None) -> int:
+def _value(text: str, kind: str, given: str | None) -> int:
     if kind == "exit":
-        return _whole(text, "the exit code", "1" if said is None else said, 255)
+        return _whole(text, "the exit code", "1" if given is None else given, 255)
     if kind == "slow":
-        if said is None or not said.startswith("x"):
+        if given is None or not given.startswith("x"):
             raise BadFault(f"{text!r}: how much slower? write it as {_EXAMPLES[kind]}")
-        return _whole(text, "the factor", said[1:], 10**6, least=2)
-    if said is not None:
+        return _whole(text, "the factor", given[1:], 10**6, least=2)
+    if given is not None:
         raise BadFault(f"{text!r}: {kind} takes nothing after its time; write it as {_EXAMPLES[kind]}")
     return 0
 
 
-def _whole(text: str, what: str, said: str, most: int, least: int = 0) -> int:
-    if not re.fullmatch("[0-9]{1,20}", said, re.ASCII) or not least <= int(said) <= most:
-        raise BadFault(f"{text!r}: {what} {said!r} must be a whole number from {least} to {most}")
-    return int(said)
+def _whole(text: str, what: str, given: str, most: int, least: int = 0) -> int:
+    if not re.fullmatch("[0-9]{1,20}", given, re.ASCII) or not least <= int(given) <= most:
+        raise BadFault(f"{text!r}: {what} {given!r} must be a whole number from {least} to {most}")
+    return int(given)
 
 
 class FaultPlan:
-    """All faults of a run, none of them random any more: which are whose, in order of time."""
+    """All faults of a run in order of time; random ones have been drawn."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self._faults = tuple(sorted(faults, key=lambda fault: fault.at_ps))
 
     @classmethod
     def of(cls, specs: Iterable[str]) -> "FaultPlan":
-        """The plan that the texts of ``Request.faults`` or ``SipProcessSpec.faults`` stand for.
+        """The plan of ``Request.faults`` or ``SipProcessSpec.faults``.
 
         Raises:
-            BadFault: for one that cannot be, or that is random still.
+            BadFault: for an invalid spec, or one that is still random.
         """
         return cls(_settled(spec) for spec in specs)
 
     def check(self, n_sips: int, hosts: Iterable[str] = ()) -> None:
-        """Whether what is to break is there. ``hosts``: all names, if they are known.
+        """Check that every fault's SIP or host exists. ``hosts``: all names, if they are known.
 
         Raises:
-            BadFault: naming the first that is not.
+            BadFault: for the first that does not exist.
         """
         known = sorted(hosts)
         for fault in self._faults:
@@ -187,25 +186,25 @@ class FaultPlan:
                 raise BadFault(f"{str(fault)!r}: there is no host {fault.host!r}; allowed: {', '.join(known)}")
 
     def resumed(self, times: int) -> "FaultPlan":
-        """What is left of it when a run is gone on with for so many times: that starts every SIP once more."""
+        """What is left of it after ``times`` resumes of the run, each of which starts every SIP once more."""
         sips = [fault for fault in self._faults if fault.kind in SIP_KINDS and fault.incarnation >= times]
         return FaultPlan(replace(fault, incarnation=fault.incarnation - times) for fault in sips) if times else self
 
     def texts(self) -> tuple[str, ...]:
-        """Every fault as the spec that asks for it alone."""
+        """The specs of the faults."""
         return tuple(map(str, self._faults))
 
     def for_process(self, rank: int, incarnation: int) -> tuple[Fault, ...]:
-        """What happens to one process of a SIP."""
-        mine = (fault for fault in self._faults if fault.kind in SIP_KINDS)
-        return tuple(fault for fault in mine if (fault.rank, fault.incarnation) == (rank, incarnation))
+        """The faults of one process of a SIP."""
+        of_sips = (fault for fault in self._faults if fault.kind in SIP_KINDS)
+        return tuple(fault for fault in of_sips if (fault.rank, fault.incarnation) == (rank, incarnation))
 
     def for_broker(self) -> int | None:
-        """When the broker dies, in simulated time."""
+        """The simulated time in ps at which the broker is killed."""
         return next((fault.at_ps for fault in self._faults if fault.kind == "broker"), None)
 
     def for_launcher(self) -> tuple[Fault, ...]:
-        """What the launcher does, by wall time since the start: ``cut``, ``agent``, ``launcher``."""
+        """The faults that the launcher executes, by wall time since the start: ``cut``, ``agent``, ``launcher``."""
         return tuple(fault for fault in self._faults if fault.kind in (*HOST_KINDS, "launcher"))
 
 

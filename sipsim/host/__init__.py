@@ -1,4 +1,4 @@
-"""What a host script sees: tensors, ``torch.distributed``, and how its ranks are run."""
+"""The host API that scripts see: tensors and ``torch.distributed``; and the loading of scripts."""
 
 from sipsim.host.dp_policy import DPPolicy
 

@@ -1,4 +1,4 @@
-"""Host calls: what a script asks of the simulated machine. Each one that ends is progress, however long it took."""
+"""Host calls of a script. Each one that ends counts as progress, however long it took."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 
 class HostCalls:
-    """Whoever wants to know that a host call has ended; one for each SIP."""
+    """The callback at the end of a host call; one for each SIP."""
 
     def __init__(self) -> None:
         self.on_end: Callable[[], None] = lambda: None
@@ -16,12 +16,12 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def host_call(method: Method) -> Method:
-    """A method whose end is told to ``calls.on_end`` of its object."""
+    """A method that calls ``calls.on_end`` of its object when it has ended."""
 
     @wraps(method)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = method(self, *args, **kwargs)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
         self.calls.on_end()
-        return answer
+        return result
 
-    return cast(Method, told)
+    return cast(Method, call)

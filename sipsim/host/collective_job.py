@@ -23,7 +23,7 @@ class CollectiveJob:
         self._dtype = DTYPES[job.dtype]
 
     def run(self) -> None:
-        """All sizes; results go to the process group's list of runs."""
+        """Run all sizes; their records are added to the process group's ``runs``."""
         self._torch.distributed.init_process_group(backend="ahbm")
         for n_elem in self._job.n_elems:
             self._run_size(n_elem)
@@ -45,7 +45,7 @@ class CollectiveJob:
                 first_ps = work.start_ps if first_ps is None else first_ps
                 last_ps = work.end_ps or 0
             if expected is not None:
-                wrong = _worse(wrong, compare(tensor.numpy(), expected))
+                wrong = _sum(wrong, compare(tensor.numpy(), expected))
         dist.record(self._record(tensor, first_ps or 0, last_ps, wrong))
 
     def _record(self, tensor: Tensor, start_ps: int, end_ps: int, wrong: Mismatch) -> RunRecord:
@@ -65,5 +65,5 @@ class CollectiveJob:
         )
 
 
-def _worse(a: Mismatch, b: Mismatch) -> Mismatch:
+def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
     return Mismatch(a.elements + b.elements, a.first or b.first)

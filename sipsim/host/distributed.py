@@ -1,8 +1,8 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
-Rank and world size are SIPs. A collective launches its kernel on the PEs of this SIP that take part
-(``Plan.pe_of_rank``) and the host waits, in simulated time, until all of them have ended.
+Ranks are SIPs. A collective launches its kernel on the wired PEs of this SIP (``Plan.pe_of_rank``), and the host
+script waits, in simulated time, until all of them have ended.
 """
 
 from collections import deque
@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
-from sipsim.ccl.install import PePlace
 from sipsim.errors import OutputError
 from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
+from sipsim.topology.address import PePlace
 
 BACKEND = "ahbm"
 
 
 class ReduceOp:
-    """The reductions by their PyTorch names."""
+    """The reductions, by their PyTorch names."""
 
     SUM = "sum"
 
 
 class Work:
-    """A launch that was started, ``what`` in words. ``wait`` blocks the host script until it has ended."""
+    """A launch that was queued; ``what`` describes it in deadlock reports."""
 
     def __init__(self, launcher: "KernelQueue", what: str = "a collective") -> None:
         self._queue = launcher
@@ -45,11 +45,11 @@ class Work:
         self.waiter: Task | None = None
 
     def is_completed(self) -> bool:
-        """Whether every kernel of it has ended."""
+        """Whether all its kernels have ended."""
         return self.end_ps is not None
 
     def wait(self) -> bool:
-        """Block until it has ended; always True, as in PyTorch."""
+        """Block the host script until all its kernels have ended; always True, as in PyTorch."""
         if not self.is_completed():
             host = self._queue.host_task()
             self.waiter = host
@@ -58,7 +58,7 @@ class Work:
 
 
 class KernelQueue:
-    """Kernels of one SIP in the order in which the host launched them, one launch at a time."""
+    """The launches of one SIP, run one at a time in the order in which the host made them."""
 
     def __init__(self, sip: Sip, space: AddressSpace) -> None:
         self._sip = sip
@@ -69,10 +69,10 @@ class KernelQueue:
         self.host: Task | None = None
 
     def host_task(self) -> Task:
-        """The task of the host script, which is the only one that launches and waits.
+        """The task of the host script, the only one that may launch and wait.
 
         Raises:
-            RuntimeError: when a kernel asks.
+            RuntimeError: when a kernel calls this.
         """
         assert self.host is not None
         if not self.host.is_current:
@@ -80,9 +80,9 @@ class KernelQueue:
         return self.host
 
     def launch(self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Run ``kernel(*args, tl)`` on every PE that takes part, once the launches before it have ended.
+        """Run ``kernel(*args, tl)`` on every wired PE, once the launches before it have ended.
 
-        On a SIP where none does it ends at once.
+        On a SIP without wired PEs it ends at once.
         """
         self.host_task()
         self._queued.append((work, kernel, args))
@@ -142,7 +142,7 @@ class Distributed:
         self.memory = PeakMemory()
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
-        """Join the process group of all SIPs; PyTorch's other arguments are accepted and have no meaning here.
+        """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
 
         Raises:
             ValueError: for another backend, or a second call.
@@ -166,7 +166,7 @@ class Distributed:
         return self._sip.sip
 
     def pointer_dump(self) -> str:
-        """This SIP's queue pairs as text: the four pointers of each, and the addresses that it receives in."""
+        """This SIP's queue pairs as text: the four pointers of each, and its receive addresses."""
         return pointer_dump(self._sip)
 
     def algorithm_name(self) -> str:
@@ -186,7 +186,7 @@ class Distributed:
         """
         work = Work(self._queue)
         if self._recorded_io_dir:
-            # Not now: a collective that was launched before may still write to the tensor.
+            # At the start, not at the launch: an earlier collective may still write to the tensor.
             work.on_start = lambda: self._record_io("in", tensor)
         work.on_end = lambda: self._note_run(work, tensor, op)
         self._launch(work, tensor, op)
@@ -216,8 +216,8 @@ class Distributed:
         self._queue.launch(work, self._algorithm.kernel, (pointer_to(tensor), *more))
 
     def record(self, run: RunRecord) -> None:
-        """Add a completed collective to what this rank tells; memory is at its largest about now."""
-        self.memory.look()
+        """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
+        self.memory.sample()
         self.runs.append(run)
 
     def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:

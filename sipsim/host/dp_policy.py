@@ -8,7 +8,7 @@ PE_LAYOUTS = ("replicate",)
 
 @dataclass(frozen=True)
 class DPPolicy:
-    """``cube="row_wise"``: the rows are dealt to ``num_cubes`` cubes in equal blocks, in order (ADR-0032 D2).
+    """``cube="row_wise"``: the rows are split over ``num_cubes`` cubes in equal blocks, in order (ADR-0032 D2).
 
     ``pe="replicate"`` with ``num_pes=1``: each block lies in the HBM of PE 0 of its cube.
 

@@ -1,8 +1,8 @@
-"""Loading a host script: a file or module with ``worker(rank, world_size, torch)``, and keeping ranks apart.
+"""Loads a host script, a file or module with ``worker(rank, world_size, torch)``, and isolates the ranks.
 
-Running a script is running code that the user chose; nothing else in a config or on a wire can run code. In
-one process for all SIPs, each rank gets its own copy of the script's modules and its own random states, so that
-``inproc`` and ``local`` cannot differ.
+Only the script and the algorithm module run as code; no other config value and no message does. Where one process
+runs all SIPs, each rank has its own copy of the script's modules and its own random states, so that ``inproc`` and
+``local`` give the same results.
 """
 
 import importlib.util
@@ -28,10 +28,10 @@ INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib
 
 
 def find_script(script: str, as_module: bool) -> Path:
-    """The file of a script, without running it.
+    """The file of a script, found without running it.
 
     Raises:
-        ConfigError: when there is none, or it is not Python.
+        ConfigError: when there is none.
     """
     if as_module:
         try:
@@ -48,7 +48,7 @@ def find_script(script: str, as_module: bool) -> Path:
 
 
 def check_script(path: Path) -> None:
-    """Whether a script compiles and mentions a worker; found before any process starts.
+    """Check, before any process starts, that a script compiles and mentions ``worker``.
 
     Raises:
         ConfigError: with the line of the mistake.
@@ -63,24 +63,24 @@ def check_script(path: Path) -> None:
 
 
 class HostTask(Task):
-    """A host program's task: its turns run inside its rank's own interpreter state."""
+    """The task of a script, which runs inside its rank's namespace."""
 
-    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, world: "ScriptNamespace") -> None:
+    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, namespace: "ScriptNamespace") -> None:
         super().__init__(name, body, loop)
-        self._world = world
+        self._namespace = namespace
 
     def resume(self, value: Any = None) -> None:
-        self._world.enter()
+        self._namespace.enter()
         try:
             super().resume(value)
         finally:
-            self._world.leave()
+            self._namespace.leave()
 
 
 class ScriptNamespace:
-    """The interpreter state that one rank's script may change: its modules, ``sys.argv``, random generators.
+    """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
 
-    The generators start from (seed, rank), so that a script that never seeds is repeatable too.
+    The generators are seeded with (seed, rank), so that a script that never seeds is repeatable too.
     """
 
     def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int, package: str = "") -> None:
@@ -95,7 +95,7 @@ class ScriptNamespace:
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
 
     def enter(self) -> None:
-        """Install this rank's state; call before its code runs."""
+        """Install this rank's state, before its code runs."""
         self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
@@ -103,7 +103,7 @@ class ScriptNamespace:
         np.random.set_state(self._numpy_random)
 
     def leave(self) -> None:
-        """Take this rank's state out again; call when its code has given up the thread."""
+        """Save this rank's state and restore the process's, after its code has run."""
         assert self._outside is not None
         self._random, self._numpy_random = random.getstate(), np.random.get_state()
         self._argv, self._sys_path = sys.argv, sys.path
@@ -111,12 +111,12 @@ class ScriptNamespace:
         random.setstate(outside_random)
         np.random.set_state(outside_numpy)
         loaded = list(sys.modules.items())
-        self._modules = {name: mod for name, mod in loaded if self._is_ours(name, mod, name not in outside_modules)}
+        self._modules = {name: mod for name, mod in loaded if self._is_own(name, mod, name not in outside_modules)}
         for name in self._modules:
             del sys.modules[name]
 
     def run_worker(self, rank: int, world_size: int, torch: object) -> None:
-        """Load the script and run its ``worker``; ``sys.exit`` without an error is a normal end.
+        """Load the script and run its ``worker``; ``sys.exit`` with no or code 0 is a normal end.
 
         Raises:
             ConfigError: when there is no callable ``worker``.
@@ -129,7 +129,7 @@ class ScriptNamespace:
                 raise RuntimeError(f"the script called sys.exit({leaving.code!r})") from None
 
     def _load_worker(self) -> Worker:
-        """Run the script's top level; its ``worker``. Call between :meth:`enter` and :meth:`leave`.
+        """Run the script's top level, between :meth:`enter` and :meth:`leave`; its ``worker``.
 
         Raises:
             ConfigError: when it defines no callable ``worker``.
@@ -147,8 +147,8 @@ class ScriptNamespace:
         found: Worker = worker
         return found
 
-    def _is_ours(self, name: str, module: ModuleType, is_new: bool) -> bool:
-        """Modules beside the script, and others that this rank loaded, unless they are installed."""
+    def _is_own(self, name: str, module: ModuleType, is_new: bool) -> bool:
+        """Whether it is this rank's: a module beside the script, or another that it loaded, unless installed."""
         if name == self._name:
             return True
         origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")

@@ -1,7 +1,7 @@
 """Test data and its exact check: seeded integers whose every partial sum is exact in the type (DESIGN section 9).
 
-No element is zero, so that a contribution that is dropped shows in every element. The generator is our own
-integer mix (splitmix64, Steele, Lea and Flood, OOPSLA 2014), so that no digest depends on a library's stream.
+No element is zero, so that a dropped contribution shows in every element. The generator is splitmix64 (Steele, Lea and
+Flood, OOPSLA 2014), implemented here so that no digest depends on a library's stream.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
 PIECE = 2**14
-"""Elements made at a time: their int64 fit a cache."""
+"""Elements generated at a time: their int64 fit into a cache."""
 
 
 class Mismatch(NamedTuple):
@@ -30,10 +30,10 @@ NONE_WRONG = Mismatch(0, "")
 
 
 def check_contributions(dtype: DType, contributions: int) -> None:
-    """Whether sums of that many contributions can be exact.
+    """Check that sums of that many contributions can be exact.
 
     Raises:
-        ConfigError: when even +-1 could leave the exact range; says the remedy.
+        ConfigError: when even +-1 could leave the exact range.
     """
     if dtype.exact_int is not None and contributions > dtype.exact_int:
         raise ConfigError(
@@ -42,13 +42,13 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 
 
 def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """The data of one rank, as int64, ``shape`` = (cubes, elements a cube)."""
+    """The data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
     count = shape[0] * shape[1]
     return _values(rank * count, count, dtype, seed, contributions).reshape(shape)
 
 
 def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """The same in its type, piece by piece: fresh memory for whole tensors of int64 costs more than the numbers."""
+    """The same in ``dtype``, made piece by piece: allocating whole int64 tensors would cost more than the generator."""
     count = shape[0] * shape[1]
     flat = np.empty(count, dtype.numpy)
     for start in range(0, count, PIECE):
@@ -58,7 +58,7 @@ def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, co
 
 
 def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """What every row of every rank must hold after an all-reduce: the sum of all rows of all ranks, in the type."""
+    """Each row after an all-reduce: the sum of all rows of all ranks, in ``dtype``; shape (elements,)."""
     cubes, n_elem = shape
     total = np.zeros(n_elem, dtype=np.int64)
     for start in range(0, n_elem, PIECE):
@@ -69,7 +69,7 @@ def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) ->
 
 
 def _values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
-    """Elements ``first`` and on of all ranks' data in a row, as int64."""
+    """``count`` elements as int64, from ``first`` on in the concatenated data of all ranks."""
     state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
     counters = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -83,15 +83,15 @@ def _values(first: int, count: int, dtype: DType, seed: int, contributions: int)
 
 
 def compare(got: Array, expected: Array) -> Mismatch:
-    """Bit for bit; ``expected`` is broadcast to the shape of ``got``."""
-    wanted = np.broadcast_to(expected, got.shape)
+    """Compare bit for bit; ``expected`` is broadcast to the shape of ``got``."""
+    expected = np.broadcast_to(expected, got.shape)
     bits = np.dtype(f"u{got.dtype.itemsize}")
-    differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(wanted).view(bits)
+    differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(expected).view(bits)
     count = int(differs.sum())
     if not count:
         return NONE_WRONG
     index = tuple(int(i) for i in np.argwhere(differs)[0])
-    return Mismatch(count, f"first wrong at {list(index)}: expected {wanted[index]}, got {got[index]}")
+    return Mismatch(count, f"first wrong at {list(index)}: expected {expected[index]}, got {got[index]}")
 
 
 def _splitmix64(state: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Device tensors: where their shards lie in simulated memory, and moving bytes between host and device.
+"""Device tensors: the placement of their shards in simulated memory, and copies between host and device.
 
 Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each cube's
 shard is contiguous in it and lies in the HBM of that cube's PE 0.
@@ -30,7 +30,7 @@ class Segment(NamedTuple):
 
 
 class AddressSpace:
-    """The virtual addresses of one SIP's tensors, and the HBM that they take. Nothing is ever freed."""
+    """The virtual addresses of one SIP's tensors and the HBM behind them. Nothing is ever freed."""
 
     def __init__(self, sip: int, room_bytes: int) -> None:
         self.calls = HostCalls()
@@ -46,7 +46,7 @@ class AddressSpace:
         Raises:
             MemoryAccessError: when a cube's HBM has no room.
         """
-        made = []
+        allocated = []
         for cube in cubes:
             offset = self._next_offset.get(cube, 0)
             if offset + nbytes_each > self._room:
@@ -56,17 +56,17 @@ class AddressSpace:
                 )
             self._next_offset[cube] = offset + aligned(nbytes_each)
             pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
-            made.append(Segment(self._next_va, nbytes_each, pa))
+            allocated.append(Segment(self._next_va, nbytes_each, pa))
             self._next_va += nbytes_each
         self._next_va += -self._next_va % ALIGN_BYTES
-        self._segments += made
-        return made
+        self._segments += allocated
+        return allocated
 
     def translate(self, address: int, nbytes: int) -> int:
-        """The physical address of a range that a kernel names; physical addresses pass through.
+        """The physical address of a virtual range; a physical address is returned unchanged.
 
         Raises:
-            MemoryAccessError: when the range is no part of one tensor's shard.
+            MemoryAccessError: when the range does not lie within one shard of a tensor.
         """
         if not address & VIRTUAL_BIT:
             return address
@@ -79,7 +79,7 @@ class AddressSpace:
 
 
 def aligned(nbytes: int) -> int:
-    """What an allocation of ``nbytes`` takes."""
+    """Bytes that an allocation of ``nbytes`` takes."""
     return -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
@@ -140,7 +140,7 @@ class Tensor:
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite with another tensor's elements, converted to this type; takes no simulated time.
+        """Overwrite with another tensor's elements, converted to this type.
 
         Raises:
             ValueError: when the shapes differ.
@@ -159,7 +159,7 @@ class Tensor:
         return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
 
     def shard_bytes(self) -> Iterator[bytes]:
-        """The elements of one shard after the other, little endian."""
+        """The bytes of each shard in order, little endian."""
         return (self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
 
     def tobytes(self) -> bytes:
@@ -180,24 +180,24 @@ class Tensor:
 
 
 def pointer_to(tensor: Tensor) -> Pointer:
-    """What a kernel gets for a tensor: its address, which knows the type."""
+    """The kernel argument for a tensor: its typed virtual address."""
     return Pointer(tensor.va, tensor.dtype)
 
 
 def dtype_of(dtype: object) -> DType:
-    """A type from its name, itself, or a NumPy type of the same bits.
+    """The type named by ``dtype``: a ``DType``, its name, or the NumPy type of the same format.
 
     Raises:
-        TypeError: for anything else, with what is allowed.
+        TypeError: for any other type.
     """
     named = named_dtype(dtype)
     if named is not None:
         return named
     try:
-        wanted = np.dtype(dtype)  # type: ignore[call-overload]
+        numpy_type = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
-        wanted = None
+        numpy_type = None
     for known in DTYPES.values():
-        if wanted == known.numpy:
+        if numpy_type == known.numpy:
             return known
     raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")

@@ -1,4 +1,4 @@
-"""The object that host scripts get as ``torch``: the part of PyTorch's surface that the simulated machine has."""
+"""The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sipsim.sip.sip import Sip
 
 
 class Torch:
-    """One rank's view of its SIP. Tensors that it makes are on the device; host arrays come by ``from_numpy``."""
+    """One rank's view of its SIP. Its factories make device tensors; ``from_numpy`` makes host tensors."""
 
     float16 = DTYPES["f16"]
     float32 = DTYPES["f32"]
@@ -32,7 +32,7 @@ class Torch:
 
     @host_call
     def zeros(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
-        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a row block a cube."""
+        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a block of rows per cube."""
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
         policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
@@ -60,13 +60,13 @@ class Torch:
 
     @host_call
     def launch(self, kernel: Callable[..., None], *args: object, async_op: bool = False) -> Work | None:
-        """Run ``kernel(*args, tl)`` on every PE of this SIP that takes part in the wiring (ADR-0023 D10), and wait.
+        """Run ``kernel(*args, tl)`` on every wired PE of this SIP (ADR-0023 D10), and wait.
 
         Tensors among ``args`` become typed addresses, as in a collective. Launches of one SIP run one after the
-        other; with ``async_op`` this one is only started, and its :class:`Work` is returned to wait for.
+        other; with ``async_op`` the launch is only queued, and its :class:`Work` is returned.
 
         Raises:
-            TypeError: for a kernel that is no plain function, or a tensor that is on the host.
+            TypeError: for a kernel that is not a plain function, or a host tensor among ``args``.
         """
         if not callable(kernel):
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")

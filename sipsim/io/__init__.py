@@ -1,1 +1,1 @@
-"""How a SIP reaches other SIPs."""
+"""Packets between SIPs."""

@@ -1,8 +1,7 @@
-"""The order in which a PE's messages leave it: that of their sends, whatever had to be fetched first.
+"""PE_DMA's queue for communication: a PE's messages leave in the order of their sends.
 
-PE_DMA's queue for communication. A message whose bytes are fetched from another memory comes to the PE some time
-after its send; those behind it, at hand or fetched faster, let its last byte pass first. Otherwise they would reach
-the peer before it (I2).
+A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
+already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2).
 """
 
 from collections import deque
@@ -12,11 +11,11 @@ from sipsim.engine import Engine
 
 Ps = int
 Go = Callable[[Ps, Ps], None]
-"""Called with the times at which the head and the tail pass PE_DMA; the head may have passed already."""
+"""Called with the times at which head and tail pass PE_DMA; that of the head may be in the past."""
 
 
 class Departure:
-    """A message that was sent and has not left. ``is_here`` once its head and tail are known."""
+    """A message that was sent and has not left. ``is_here`` once the times of its head and tail are known."""
 
     __slots__ = ("go", "head_ps", "is_here", "tail_ps")
 
@@ -28,7 +27,7 @@ class Departure:
 
 
 class Departures:
-    """Of one PE. All times are those at which something passes PE_DMA on its way out."""
+    """The queue of one PE. All times are those at which bytes pass PE_DMA on the way out."""
 
     __slots__ = ("_clear_ps", "_engine", "_waiting")
 
@@ -39,17 +38,17 @@ class Departures:
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing that was fetched is still in the way of a message that is at hand."""
+        """Whether a message that needs no fetch can leave at once."""
         return not self._waiting and self._clear_ps <= self._engine.now_ps
 
     def add(self, go: Go) -> Departure:
-        """The next message, which is not here yet."""
+        """Queue the next message, whose bytes are being fetched."""
         departure = Departure(go)
         self._waiting.append(departure)
         return departure
 
     def here(self, departure: Departure, head_ps: Ps, tail_ps: Ps) -> None:
-        """A message's head and tail are at PE_DMA then: it leaves, with those that waited for it, or waits itself."""
+        """Set the times of a message's head and tail, and let messages leave in order."""
         departure.is_here, departure.head_ps, departure.tail_ps = True, head_ps, tail_ps
         while self._waiting and self._waiting[0].is_here:
             first = self._waiting.popleft()

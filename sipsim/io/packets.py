@@ -1,7 +1,7 @@
-"""What travels between SIPs inside a broker ``Packet``: IPCQ messages and credits, as bytes. Opaque to the broker.
+"""Bodies of packets between SIPs: IPCQ messages and credits as bytes, opaque to the broker.
 
-A body is a flat MessagePack array that starts with its kind. It is decoded against its schema, so that whatever a peer
-sends is a packet or a ``BadFrame``; whether the places in it exist is for the SIP that it is for to say.
+A body is a flat MessagePack array that starts with its kind. It is decoded against its schema: any bytes are a packet
+or a ``BadFrame``. The receiving SIP checks whether the places in it exist.
 """
 
 from typing import Annotated, NamedTuple
@@ -16,7 +16,7 @@ from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 
 
 class Freight(NamedTuple):
-    """A message, or a credit that goes like one, for a PE of SIP ``dst_sip``: ``nbytes`` on the wires within a SIP.
+    """A message, or a credit sent as one, for a PE of SIP ``dst_sip``; ``nbytes`` on the wires within a SIP.
 
     Its tail arrives ``span_ps`` after its head.
     """
@@ -54,7 +54,7 @@ def decode(body: bytes) -> Freight | CreditPacket:
     """The packet in a body that :func:`encode` made.
 
     Raises:
-        BadFrame: for all other bytes.
+        BadFrame: for any other bytes.
     """
     return checked(_DECODER.decode, body, "the body of a packet").packet()
 
@@ -65,11 +65,11 @@ _Address = Annotated[int, Meta(ge=0)]
 """Below 2**64, as every number of MessagePack is."""
 _Number = Annotated[int, Meta(ge=0, le=MAX_PS)]
 _Small = Annotated[int, Meta(ge=0, lt=2**31)]
-_Word = Annotated[str, Meta(max_length=64)]
+_Name = Annotated[str, Meta(max_length=64)]
 _Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 _Shape = Annotated[tuple[_Number, ...], Meta(max_length=64)]
-_Rider = tuple[_Number, _Address, _Small, _Small, _Small, _Word]
-_Riders = Annotated[tuple[_Rider, ...], Meta(max_length=2**16)]
+_CreditFields = tuple[_Number, _Address, _Small, _Small, _Small, _Name]
+_Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
 
 
 class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -87,15 +87,15 @@ class _MessageBody(_Body, tag=_MESSAGE):
     src_sip: _Small
     src_cube: _Small
     src_pe: _Small
-    src_direction: _Word
+    src_direction: _Name
     data: _Data
-    dtype: _Word
+    dtype: _Name
     shape: _Shape
     sent_ps: _Number
-    credits: _Riders
+    credits: _Credits
 
     def packet(self) -> Freight:
-        riders = tuple([IpcqCreditMetadata(*rider) for rider in self.credits]) if self.credits else ()
+        carried = tuple([IpcqCreditMetadata(*fields) for fields in self.credits]) if self.credits else ()
         token = IpcqDmaToken(
             self.dst_addr,
             self.sender_seq,
@@ -107,7 +107,7 @@ class _MessageBody(_Body, tag=_MESSAGE):
             self.dtype,
             self.shape,
             self.sent_ps,
-            riders,
+            carried,
         )
         return Freight(self.dst_sip, self.dst_cube, self.dst_pe, self.nbytes, self.span_ps, token)
 
@@ -123,7 +123,7 @@ class _CreditAsMessageBody(_Body, tag=_CREDIT_AS_MESSAGE):
     src_sip: _Small
     src_cube: _Small
     src_pe: _Small
-    src_direction: _Word
+    src_direction: _Name
 
     def packet(self) -> Freight:
         load = IpcqCreditMetadata(
@@ -140,7 +140,7 @@ class _CreditBody(_Body, tag=_CREDIT):
     src_sip: _Small
     src_cube: _Small
     src_pe: _Small
-    src_direction: _Word
+    src_direction: _Name
 
     def packet(self) -> CreditPacket:
         credit = IpcqCreditMetadata(

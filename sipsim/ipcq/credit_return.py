@@ -1,4 +1,4 @@
-"""How a receiver tells the sender that a slot is free again: the three modes of ``credit_return_mode``.
+"""How a receiver returns the credit of a freed slot: the three modes of ``credit_return_mode``.
 
 They differ in when the credit arrives and how long ``recv`` blocks, never in data. Sources: ADR-0023 D9 (fast path),
 its open question on credit bandwidth (fabric), D23 (piggyback).
@@ -16,17 +16,17 @@ Emitted = Callable[[], None]
 
 
 class CreditCarrier(Protocol):
-    """How credits get to the peer; the SIP knows whether that is here or behind a link."""
+    """Transports credits to the peer, on this SIP or behind a link."""
 
     def carry_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Emitted) -> None:
-        """Bring a credit to the peer at ``arrival_ps`` on a wire of its own; call ``emitted`` then."""
+        """Deliver a credit to the peer at ``arrival_ps`` over its own wire; call ``emitted`` then."""
 
     def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Emitted | None) -> None:
-        """Send a credit as a message over the fabric; call ``injected`` once it has left the PE."""
+        """Send a credit as a message over the fabric; call ``injected`` after it has left the PE."""
 
 
 class CreditReturn:
-    """One PE's way of returning credits. ``overhead_ps`` is PE_IPCQ's; ``wait_ps`` how long a credit waits to ride."""
+    """The credit return of one PE. ``overhead_ps`` is PE_IPCQ's; ``wait_ps`` the longest wait for a piggyback."""
 
     def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
         self._engine = engine
@@ -35,11 +35,11 @@ class CreditReturn:
         self._wait_ps = wait_ps
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        """A slot is free: see that the sender hears of it; ``emitted`` is when ``recv`` returns."""
+        """Return the credit of a freed slot; ``recv`` returns when ``emitted`` is called."""
         raise NotImplementedError
 
-    def riders(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
-        """Credits that leave with a message to this peer now."""
+    def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
+        """Take the credits that leave with a message to this peer now."""
         return ()
 
 
@@ -52,16 +52,16 @@ class FastPath(CreditReturn):
 
 
 class OverFabric(CreditReturn):
-    """The credit is a message like others, and ``recv`` blocks until it has been injected."""
+    """The credit is a message over the fabric, and ``recv`` blocks until it has been injected."""
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         self._carrier.inject_credit(queue, credit, emitted)
 
 
 class Piggyback(CreditReturn):
-    """The credit rides on the next message to that peer, or goes alone after ``wait_ps``; ``recv`` does not block.
+    """The credit leaves with the next message to that peer, or alone after ``wait_ps``; ``recv`` does not block.
 
-    Of several credits for one ring only the last counts: it frees the slots of all before it.
+    Of several credits for one ring only the last is sent: it frees all earlier slots too.
     """
 
     def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
@@ -73,15 +73,15 @@ class Piggyback(CreditReturn):
         waiting = self._waiting.get(peer)
         if waiting is None:
             waiting = self._waiting[peer] = {}
-            self._engine.at(self._engine.now_ps + self._wait_ps, lambda: self._go_alone(peer, waiting))
+            self._engine.at(self._engine.now_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
         waiting[credit.dst_rx_base_pa] = (queue, credit)
         emitted()
 
-    def riders(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
+    def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
         waiting = self._waiting.pop(peer, None)
         return () if waiting is None else tuple(credit for _, credit in waiting.values())
 
-    def _go_alone(self, peer: Place, waiting: dict[int, tuple[QueuePair, IpcqCreditMetadata]]) -> None:
+    def _send_alone(self, peer: Place, waiting: dict[int, tuple[QueuePair, IpcqCreditMetadata]]) -> None:
         if self._waiting.get(peer) is waiting:
             del self._waiting[peer]
             for queue, credit in waiting.values():

@@ -1,4 +1,4 @@
-"""How many bytes a transfer takes on the wires of a SIP: its payload, or under ``hw_strict`` the flits it fills.
+"""Bytes of a transfer on the wires of a SIP: its payload, or under ``hw_strict`` the flits that it fills.
 
 Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first of an IPCQ message carries its metadata too and
 has room for 52 B. Credits, read commands and acknowledgements are single headers of their configured size.

@@ -1,6 +1,6 @@
-"""What PE_IPCQ is told and what it tells: endpoints, install entries, tokens, credits (ADR-0023 D2.5 and D12).
+"""Records of PE_IPCQ: endpoints, install entries, tokens, credits (ADR-0023 D2.5 and D12).
 
-Plain records; addresses are encoded, sizes in bytes, times in picoseconds.
+Addresses are encoded, sizes in bytes, times in picoseconds.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ Place = tuple[int, int, int]
 
 
 class IpcqEndpoint(NamedTuple):
-    """Where a peer's receive ring is (ADR-0023 D2.5)."""
+    """The location of a peer's receive ring (ADR-0023 D2.5)."""
 
     sip: int
     cube: int
@@ -30,7 +30,7 @@ class IpcqEndpoint(NamedTuple):
 class IpcqInitEntry(NamedTuple):
     """One direction of one PE as installed (ADR-0023 D12).
 
-    ``can_send`` is false for a receive-only opposite, ``can_receive`` where nobody sends to this PE by it.
+    ``can_send`` is false for a receive-only opposite, ``can_receive`` where no peer sends in it.
     """
 
     direction: str
@@ -44,7 +44,7 @@ class IpcqInitEntry(NamedTuple):
 
 
 class IpcqCreditMetadata(NamedTuple):
-    """A freed slot on its way back (ADR-0025 D3): matched at the sender by ``dst_rx_base_pa``."""
+    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3)."""
 
     consumer_seq: int
     dst_rx_base_pa: int
@@ -55,9 +55,9 @@ class IpcqCreditMetadata(NamedTuple):
 
 
 class IpcqDmaToken(NamedTuple):
-    """A message on its way: the data plane's order and, piggybacked, the head pointer (ADR-0023 D9, D12).
+    """A message: the write order for the data plane, and the head pointer with it (ADR-0023 D9, D12).
 
-    ``credits`` ride along under ``credit_return_mode: piggyback``; ``sent_ps`` is for checks, nothing is timed by it.
+    ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks, not for timing.
     """
 
     dst_addr: int
@@ -74,7 +74,7 @@ class IpcqDmaToken(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What is sent: so many bytes of a type and shape."""
+    """Size, type and shape of a message to send."""
 
     nbytes: int
     dtype: str
@@ -93,7 +93,7 @@ class Received(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a task that blocks on queues waits for: ``op`` is send or recv; any of ``directions`` would do."""
+    """Why a task is blocked on queues: ``op`` is send or recv, and any of ``directions`` resumes it."""
 
     op: str
     directions: tuple[str, ...]

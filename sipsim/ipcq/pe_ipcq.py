@@ -1,8 +1,8 @@
 """PE_IPCQ: the control plane of inter-PE queues: pointers, backpressure and credits (ADR-0023, ADR-0025).
 
-It moves no data: a send becomes an ``IpcqDmaToken`` for the data plane, and what arrives is matched to a direction
-by the address it was written to, never by who sent it. Invariant I6: the data write and the update of
-``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
+It moves no data: a send becomes an ``IpcqDmaToken`` for the data plane. A message that arrives is matched to a
+direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data
+write and the update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ from sipsim.task import Task
 
 
 class Source(NamedTuple):
-    """What a send takes: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE itself."""
+    """The source of a send: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
 
     snapshot: Callable[[], bytes]
     read_pa: int | None
@@ -38,21 +38,21 @@ class Source(NamedTuple):
 
 
 class DataPlane(Protocol):
-    """What PE_IPCQ delegates to: it moves no bytes itself."""
+    """Moves the bytes of messages for PE_IPCQ."""
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, and then tell the PE there."""
+        """Write ``token.data`` to ``token.dst_addr``, and then call ``arrive`` of the PE there."""
 
 
 class Copier(Protocol):
     """PE_DMA, as a ``copy_to_dst`` receive needs it."""
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Write ``data``, which lies at ``src``, to ``dst``."""
+        """Copy ``data`` from ``src`` to ``dst``."""
 
 
-class Surroundings(NamedTuple):
-    """What PE_IPCQ works with: its SIP's engine and memory, and the parts that it tells what to do."""
+class IpcqContext(NamedTuple):
+    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to."""
 
     engine: Engine
     memory: MemoryStore
@@ -64,9 +64,12 @@ class Surroundings(NamedTuple):
 
 
 class PeIpcq:
-    """All queue pairs of one PE. ``last_polled_dir``: where the last receive without a direction found its message."""
+    """All queue pairs of one PE.
 
-    def __init__(self, place: Place, entries: list[IpcqInitEntry], around: Surroundings) -> None:
+    ``last_polled_dir`` is the direction that served the last receive without a direction.
+    """
+
+    def __init__(self, place: Place, entries: list[IpcqInitEntry], context: IpcqContext) -> None:
         self.place = place
         self.queues = {entry.direction: QueuePair(entry) for entry in entries}
         self.last_polled_dir: str | None = None
@@ -78,7 +81,7 @@ class PeIpcq:
             self._backpressure,
             self._credit_return,
             self._checker,
-        ) = around
+        ) = context
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
         self._rx_bases = [base for base, _ in by_base]
         self._rx_queues = [self.queues[direction] for _, direction in by_base]
@@ -86,13 +89,13 @@ class PeIpcq:
         self._any_receiver: tuple[Task, int] | None = None
 
     def send(self, task: Task, direction: str, source: Source) -> tuple[int, int]:
-        """Put a message into the peer's next slot; waits while the ring is full, then returns at once.
+        """Send a message into the peer's next slot; blocks while the ring is full, then returns at once.
 
         The source is read in the step that increments ``my_head``. Returns (slot address, sender_seq).
 
         Raises:
             IpcqInvalidDirection: F1.
-            IpcqMessageTooLarge: more bytes than a slot has.
+            IpcqMessageTooLarge: more bytes than a slot.
         """
         queue, message = self.queue(direction, sending=True), source.message
         if message.nbytes > queue.peer.slot_size:
@@ -105,9 +108,9 @@ class PeIpcq:
             queue.sender, queue.sender_since_ps = task, self._engine.now_ps
             task.wait(queue.send_wait)
         slot_pa, seq, now_ps = queue.next_tx_slot_pa(), queue.my_head, self._engine.now_ps
-        riders = self._credit_return.riders(queue.peer.place)
+        piggybacked = self._credit_return.piggybacked(queue.peer.place)
         token = IpcqDmaToken(
-            slot_pa, seq, *self.place, direction, source.snapshot(), message.dtype, message.shape, now_ps, riders
+            slot_pa, seq, *self.place, direction, source.snapshot(), message.dtype, message.shape, now_ps, piggybacked
         )
         queue.my_head += 1
         if self._checker is not None:
@@ -116,7 +119,7 @@ class PeIpcq:
         return slot_pa, seq
 
     def post(self, direction: str, receive: Receive) -> None:
-        """Ask for the next message of a direction that nobody has asked for yet; returns at once.
+        """Post a receive for the next message of a direction; returns at once.
 
         Raises:
             IpcqInvalidDirection: F1.
@@ -128,7 +131,7 @@ class PeIpcq:
             self._take(queue, receive)
 
     def wait(self, task: Task, direction: str, receive: Receive) -> Received:
-        """Block until a posted receive has ended; its message."""
+        """Block until a posted receive has ended, and return its message."""
         if not receive.ended:
             receive.task = task
             task.wait(self.queues[direction].recv_wait)
@@ -136,14 +139,14 @@ class PeIpcq:
         return receive.received
 
     def any_direction(self, task: Task) -> str:
-        """A direction with a message, in turn from ``last_polled_dir`` on; waits until there is one (ADR-0023 D4).
+        """A direction with a message, searched from ``last_polled_dir`` on; blocks until there is one (ADR-0023 D4).
 
         Raises:
             IpcqInvalidDirection: when this PE has no queue pairs.
         """
         directions = every = tuple(name for name, queue in self.queues.items() if queue.can_receive)
         if not directions:
-            raise IpcqInvalidDirection("a recv without a direction needs a PE that somebody sends to; installed: none")
+            raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
         if self.last_polled_dir is not None:
             first = directions.index(self.last_polled_dir) + 1
             directions = directions[first:] + directions[:first]
@@ -157,10 +160,10 @@ class PeIpcq:
             task.wait(Waiting("recv", every))
 
     def arrive(self, token: IpcqDmaToken) -> None:
-        """A message is here, its drain and write latency paid: make data and pointer visible in this one step (I6)."""
+        """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
         queue = self._queue_at(token.dst_addr, len(token.data))
         if token.sender_seq != queue.peer_head_cache:
-            raise self._violated(
+            raise self._violation(
                 f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
                 f"when {queue.peer_head_cache} was next",
                 queue.direction,
@@ -175,10 +178,12 @@ class PeIpcq:
         self._deliver(queue)
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
-        """The peer freed a slot: a sender that waits goes on."""
+        """A credit arrives: the peer freed slots, and a blocked sender resumes."""
         queue = self._by_peer_rx.get(credit.dst_rx_base_pa)
         if queue is None:
-            raise self._violated(f"a credit for ring {credit.dst_rx_base_pa:#x} came to {self.place} by mistake", "")
+            raise self._violation(
+                f"a credit for ring {credit.dst_rx_base_pa:#x} arrived at {self.place}, which sends to no such ring", ""
+            )
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
         if self._checker is not None:
             self._checker.credited(self.place, queue)
@@ -200,24 +205,24 @@ class PeIpcq:
         return queue
 
     def _deliver(self, queue: QueuePair) -> None:
-        """Serve posted receives for which there are messages, once they notice; else who takes from any direction."""
+        """Serve posted receives that have a message, after the poll delay; then wake a recv without a direction."""
         while queue.posted and not queue.is_empty and not queue.blocked:
             wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].since_ps, self._engine.now_ps)
             if wakeup_ps > self._engine.now_ps:
                 queue.blocked = True
-                self._engine.at(wakeup_ps, lambda: self._look(queue))
+                self._engine.at(wakeup_ps, lambda: self._poll(queue))
                 return
             self._take(queue, queue.posted.popleft())
         if self._any_receiver is not None and not queue.is_empty and not queue.blocked:
             (task, since_ps), self._any_receiver = self._any_receiver, None
             self._resume(task, since_ps)
 
-    def _look(self, queue: QueuePair) -> None:
+    def _poll(self, queue: QueuePair) -> None:
         queue.blocked = False
         self._deliver(queue)
 
     def _take(self, queue: QueuePair, receive: Receive) -> None:
-        """Latch the next message; with ``copy_to_dst`` its slot is free only when it has been copied."""
+        """Latch the next message. With ``copy_to_dst`` its slot is freed only after the copy."""
         slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
         nbytes = len(token.data)
         data = self._memory.read(slot_pa, nbytes)
@@ -256,9 +261,11 @@ class PeIpcq:
             queue = self._rx_queues[index]
             if address + nbytes > stop_pa:
                 what = f"a message of {nbytes} bytes at {address:#x} does not end within its ring in {self.place}"
-                raise self._violated(what, queue.direction)
+                raise self._violation(what, queue.direction)
             return queue
-        raise self._violated(f"a message for address {address:#x} came to {self.place}, which has no ring there", "")
+        raise self._violation(
+            f"a message for address {address:#x} arrived at {self.place}, which has no ring there", ""
+        )
 
-    def _violated(self, what: str, direction: str) -> InvariantViolation:
+    def _violation(self, what: str, direction: str) -> InvariantViolation:
         return InvariantViolation(what, cube=self.place[1], pe=self.place[2], direction=direction)

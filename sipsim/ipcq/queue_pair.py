@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class QueuePair:
     """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots.
 
-    ``sender`` waits since ``sender_since_ps`` for a free slot. ``posted`` are the receives that have not got their
-    message yet, in order; none is served while the queue ``blocked`` by a pending poll or copy. ``messages`` says what
-    lies in the slots between ``my_tail`` and ``peer_head_cache``.
+    ``sender`` has waited since ``sender_since_ps`` for a free slot. ``posted`` holds the receives without a message, in
+    order; none is served while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots
+    from ``my_tail`` to ``peer_head_cache``, by sequence number.
     """
 
     __slots__ = (
@@ -69,11 +69,11 @@ class QueuePair:
         return self.peer_head_cache <= self.my_tail
 
     def next_tx_slot_pa(self) -> int:
-        """Where the next send is written: an address in the peer's ring."""
+        """The address, in the peer's ring, of the slot for the next send."""
         return self.peer.rx_base_pa + (self.my_head % self.peer.n_slots) * self.peer.slot_size
 
     def next_rx_slot_pa(self) -> int:
-        """Where the next message to receive lies."""
+        """The address of the slot with the next message to receive."""
         return self.my_rx_base_pa + (self.my_tail % self.n_slots) * self.slot_size
 
     @property

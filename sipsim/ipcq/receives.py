@@ -1,4 +1,4 @@
-"""A receive as it was posted: what ``tl.recv`` waits for at once, and ``tl.recv_async`` gives to ``tl.wait``."""
+"""Posted receives: ``tl.recv`` waits for one at once, ``tl.recv_async`` returns it for ``tl.wait``."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,18 @@ Ps = int
 
 
 class CopyTo(NamedTuple):
-    """Where a message of so many bytes is to be copied."""
+    """The destination of a copied message, and the size that the message must have."""
 
     address: int
     nbytes: int
 
 
 class Receive:
-    """Posted at ``since_ps``. ``copy_to``: where to copy the message to, None to get its slot (ADR-0023 D9.5).
+    """A receive posted at ``since_ps``. ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
 
-    A message of another size is not copied: the waiter raises on a size mismatch. It has ended once the credit for its
-    slot has been emitted: then ``received`` holds the message, ``on_complete`` has been called, and ``task``, which
-    waits for it, goes on.
+    A message of another size is not copied: the waiter raises on a size mismatch. The receive has ended once the credit
+    for its slot has been emitted: ``received`` holds the message, ``on_complete`` has been called, and ``task``, if it
+    waits for the receive, resumes.
     """
 
     __slots__ = ("copy_to", "ended", "received", "since_ps", "task")
@@ -33,11 +33,11 @@ class Receive:
         self.task: Task | None = None
 
     def end(self) -> None:
-        """The message is the kernel's."""
+        """End the receive and resume its task."""
         self.ended = True
         self.on_complete()
         if self.task is not None:
             self.task.resume()
 
     def on_complete(self) -> None:
-        """For whoever keeps a log of receives."""
+        """A hook for the op log."""

@@ -1,14 +1,15 @@
-"""What every link kind answers: how many bytes a payload takes on the wire, how fast, how late.
+"""The interface of a link kind: bytes on the wire for a payload, bandwidth, latency.
 
 A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one
-method, ``wire_bytes``. A new kind is a new module in this package and nothing else.
+method, ``wire_bytes``. A new kind is one new module in this package.
 """
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from sipsim.config.model import Section
+from sipsim.config.model import Resolved, Section
 from sipsim.registry import Registry
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
@@ -16,8 +17,7 @@ from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 class LinkKind(Section, frozen=True):
     """Parameters every link has. Subclasses add their framing.
 
-    ``latency_ns`` must be positive: it is the lookahead that lets SIPs run in parallel, and a
-    channel without delay is refused when the config is read (DESIGN section 3).
+    ``latency_ns`` must be positive: it is the lookahead that lets SIPs run in parallel (DESIGN section 3).
     """
 
     bandwidth_GBps: Annotated[float, Meta(gt=0, le=1e6)]
@@ -41,7 +41,7 @@ class LinkKind(Section, frozen=True):
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
     def last_chunk_ps(self, payload_bytes: int, chunk_bytes: int) -> int:
-        """Time of the last chunk on the wire. A short remainder goes first, so only a lone chunk can be short."""
+        """Time of the last chunk on the wire. A short remainder is sent first, so only a lone chunk can be short."""
         return drain_ps(min(self.wire_bytes(payload_bytes), chunk_bytes), self.bandwidth_bps)
 
     def least_chunk_ps(self, chunk_bytes: int) -> int:
@@ -50,3 +50,9 @@ class LinkKind(Section, frozen=True):
 
 
 LINK_KINDS: Registry[type[LinkKind]] = Registry("link kind", "sipsim.links")
+
+
+def link_in_use(resolved: Resolved) -> LinkKind:
+    """The link between SIPs that ``system.sips.link`` names."""
+    preset = resolved.links.links[resolved.topology.system.sips.link]
+    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

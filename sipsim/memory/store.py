@@ -1,7 +1,7 @@
 """The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically.
 
-It has no times: who may access when, and at what cost, is the business of the parts around it. Pages come to
-life when first written; what was never written reads as zero.
+It has no timing: PE_DMA and PE_IPCQ time their accesses. Pages are made at their first write; bytes that were never
+written read as zero.
 """
 
 from sipsim.errors import MemoryAccessError
@@ -43,7 +43,7 @@ class MemoryStore:
         return b"".join((self.read(address, first), *rest))
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        """Put ``data``, bytes, at a physical address.
+        """Write ``data`` at a physical address.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.
@@ -51,9 +51,9 @@ class MemoryStore:
         nbytes = len(data)
         bank, offset = self._find(address, nbytes)
         page, start = divmod(offset, PAGE_BYTES)
-        there = bank.pages.get(page)
-        if there is not None and start + nbytes <= PAGE_BYTES:
-            there[start : start + nbytes] = data
+        content = bank.pages.get(page)
+        if content is not None and start + nbytes <= PAGE_BYTES:
+            content[start : start + nbytes] = data
             return
         done = 0
         while done < nbytes:
@@ -65,7 +65,7 @@ class MemoryStore:
             done += part
 
     def check(self, address: int, nbytes: int) -> None:
-        """Whether a range is one that may be read and written.
+        """Check that a range may be read and written.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.

@@ -1,7 +1,7 @@
 """The SIP as a graph: nodes with a fixed cost, edges with a distance and a bandwidth, dimension-ordered routes.
 
-Only what exists and what it costs; who uses an edge when is the fabric's business. Edges and routes are
-made when first asked for, so that idle cubes cost nothing. All SIPs of a system share one description.
+Structure and costs; the fabric decides when an edge is used. Edges and routes are made on first use, so that idle
+cubes cost nothing. All SIPs of a system share one graph.
 """
 
 from functools import cached_property
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A directed wire. ``overhead_ps`` is what its end node adds to a head; ``link`` frames what leaves the SIP."""
+    """A directed wire. ``overhead_ps``: what its end node adds to a head. ``link``: set on a link between SIPs."""
 
     src: Node
     dst: Node
@@ -72,7 +72,7 @@ class Route(NamedTuple):
         return self.head_ps() + self.drain_ps(payload_bytes)
 
     def then(self, onward: "Route") -> "Route":
-        """This route followed by another that starts where a link from this one arrives."""
+        """This route followed by one that starts at the far end of this route's link."""
         join = self.edges[-1]._replace(overhead_ps=self.edges[-1].overhead_ps + onward.start_ps)
         return Route(self.start, self.start_ps, (*self.edges[:-1], join, *onward.edges))
 
@@ -93,7 +93,7 @@ class SipGraph:
         return self._sip.cube_mesh.w * self._sip.cube_mesh.h
 
     def node_of(self, address: PhysAddr) -> Node:
-        """The node that a transfer to ``address`` ends at."""
+        """The end node of a transfer to ``address``."""
         return self.memory_node(address.cube, address.pe, address.space)
 
     def memory_node(self, cube: int, pe: int, space: str) -> Node:
@@ -134,7 +134,7 @@ class SipGraph:
         return Edge(Node("io", -1, port), Node("far", -1, port), link.latency_ps, 0, link.bandwidth_bps, link)
 
     def overhead_ps(self, node: Node) -> int:
-        """What a node adds to every head that passes or starts there."""
+        """Time that a node adds to every head that starts at it or passes it."""
         return ns_to_ps(self._cost(node).overhead_ns)
 
     def _bandwidth_bps(self, node: Node) -> int:
@@ -170,7 +170,7 @@ class SipGraph:
         return by_kind[other]
 
     def _attachment(self, node: Node) -> tuple[int, int]:
-        """(cube, router) that a node hangs on."""
+        """(cube, router) that a node is attached to."""
         if node.kind == "io":
             cube = self.port_cube(str(node.place))
             return cube, self._side_router(str(node.place))

@@ -1,4 +1,4 @@
-"""From an exception in a SIP to what the user reads: kind, one line with the place, and a traceback where it helps."""
+"""Describes an exception in a SIP for the user: kind, one line with the place, and a traceback where it helps."""
 
 import traceback
 from pathlib import Path
@@ -12,7 +12,7 @@ from sipsim.units import format_time_ps
 
 LONGEST_MESSAGE = 4096
 LONGEST_DETAIL = 65536
-_OURS = tuple(str(Path(__file__).resolve().parents[2] / package) for package in ("sipsim", "broker", "launcher"))
+_SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for package in ("sipsim", "broker", "launcher"))
 
 
 class Failure(NamedTuple):
@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 
 def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
-    """What to tell about an exception that ended SIP ``rank`` at ``now_ps``."""
+    """The description of an exception that ended SIP ``rank`` at ``now_ps``."""
     place, cause, on_pe = f"rank {rank}", error, (-1, -1)
     if isinstance(error, TaskFailed) and error.__cause__ is not None:
         place, cause, on_pe = f"rank {rank}, {error.place}", error.__cause__, error.on_pe
@@ -36,22 +36,22 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
         return Failure(cause.kind, f"{cause} ({place}, {when})", _last_line(cause), where)
     if isinstance(cause, LostPacket):
         return Failure("lost_packet", f"{cause} ({place}, {when})", "")
-    said = _sendable(str(cause), LONGEST_MESSAGE)
-    what = f"{type(cause).__name__}: {said}" if said else type(cause).__name__
+    text = _sendable(str(cause), LONGEST_MESSAGE)
+    what = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
     kind = "exception" if isinstance(error, TaskFailed) else "internal"
     detail = _sendable(_traceback(cause), LONGEST_DETAIL)
     return Failure(kind, f"{what} ({place}, {when})", detail, FailureSite(*on_pe))
 
 
 def _sendable(text: str, longest: int) -> str:
-    """Text that any encoding can carry, cut where somebody's exception tells a novel."""
+    """Text that any encoding can carry, cut to ``longest`` characters."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= longest else f"{clean[:longest]} ... ({len(clean)} characters)"
 
 
 def _last_line(error: BaseException) -> str:
-    """Where in the user's code it was, if it was there."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    """The last line of the user's code in the traceback, or nothing."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_SIMULATOR)]
     if not frames:
         return ""
     last = frames[-1]
@@ -61,8 +61,8 @@ def _last_line(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """The traceback without our own frames, unless there are no others."""
+    """The traceback without the simulator's frames, unless there are no others."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    lines = traceback.format_list(theirs or frames)
+    users = [frame for frame in frames if not frame.filename.startswith(_SIMULATOR)]
+    lines = traceback.format_list(users or frames)
     return "Traceback (most recent call last):\n" + "".join(lines) + "".join(traceback.format_exception_only(error))

@@ -1,14 +1,14 @@
-"""One SIP's process: a ``SyncClient`` behind mail. It decides nothing itself."""
+"""The main loop of one SIP's process: passes messages between its mail and its ``SyncClient``."""
 
 import sys
 from collections import deque
 from collections.abc import Callable
 
+from broker.cpu_affinity import CpuAffinity
 from broker.ids import BROKER, address_of
-from broker.mail.base import Disconnected, Notice, SipMail
+from broker.mail.base import Disconnected, MailOptions, Notice, SipMail
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
-from broker.sync.colocation import CpuAffinity
 from broker.wire import Abort, BadFrame, ConnectionLost, Failed, decode_for_sip, encode
 from sipsim.errors import AhbmError
 from sipsim.node.failure import describe
@@ -31,28 +31,27 @@ def run_sip(spec: SipProcessSpec, plan: Plan, job: Job) -> int:
 
 
 def run_client(spec: SipProcessSpec, make: Make) -> int:
-    """Run what ``make(mail, interrupted, colocate)`` makes to the end of the run; returns the process's exit code."""
+    """Run the client that ``make(mail, interrupted, colocate)`` returns; the process's exit code."""
     address = address_of(spec.rank, spec.incarnation)
     frames: deque[bytes] = deque()
-    has_come = is_torn = False
+    abort_received = window_aborted = False
 
     def peer_lost(rank: int, notice: Notice) -> None:
         mail.send(BROKER, encode(ConnectionLost(rank, notice.endpoint, notice.text)))
 
-    mail = mail_for(spec.broker).sip(
-        address, spec.broker, spec.endpoint, spec.keys, spec.silence_s, spec.join_timeout_s, peer_lost
-    )
+    options = MailOptions(spec.silence_s, spec.join_timeout_s, peer_lost)
+    mail = mail_for(spec.broker).sip(address, spec.broker, spec.endpoint, spec.keys, options)
 
-    def abort_has_come() -> bool:
-        nonlocal has_come, is_torn
+    def poll_abort() -> bool:
+        nonlocal abort_received, window_aborted
         new = [frame for frame in mail.poll_control() if not client.handle_within_window(frame)]
         frames.extend(new)
-        has_come = has_come or any(_is_abort(frame) for frame in new)
-        is_torn = mail.cut_off is not None
-        return is_torn or has_come
+        abort_received = abort_received or any(_is_abort(frame) for frame in new)
+        window_aborted = mail.broker_lost is not None
+        return window_aborted or abort_received
 
     try:
-        client = make(mail, abort_has_come, _gathering(spec.shared_cpu_seed))
+        client = make(mail, poll_abort, _colocation(spec.shared_cpu_seed))
     except AhbmError as error:
         failure = describe(error, spec.rank, 0)
         mail.send(BROKER, encode(Failed(failure.kind, failure.message, failure.detail, 0, failure.where)))
@@ -60,10 +59,10 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
         return error.exit_code
     warnings = ConnectionWarnings(f"SIP {spec.rank}")
     try:
-        _take_part(client, mail, frames, lambda: is_torn)
-        warnings.tell(mail.notices())
+        _run_loop(client, mail, frames, lambda: window_aborted)
+        warnings.write(mail.notices())
     except Disconnected as lost:
-        # Whoever is still there goes on without us, or starts us again: we must not speak any more.
+        # This SIP may have been replaced already: it must send nothing more.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
         return CUT_OFF
     if client.log is not None:
@@ -72,12 +71,12 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     return 0
 
 
-def _take_part(client: SyncClient, mail: SipMail, frames: deque[bytes], is_torn: Callable[[], bool]) -> None:
-    """``is_torn``: a window was left in its middle because the broker is lost; no letter can be obeyed after that."""
+def _run_loop(client: SyncClient, mail: SipMail, frames: deque[bytes], window_aborted: Callable[[], bool]) -> None:
+    """``window_aborted``: the broker was lost within a window; no message can be handled after that."""
     client.join()
     while not client.done:
-        if is_torn() and mail.cut_off is not None:
-            raise Disconnected(mail.cut_off)
+        if window_aborted() and mail.broker_lost is not None:
+            raise Disconnected(mail.broker_lost)
         if frames:
             client.handle(frames.popleft())
         elif client.lacks_packets:
@@ -87,12 +86,12 @@ def _take_part(client: SyncClient, mail: SipMail, frames: deque[bytes], is_torn:
 
 
 def _is_abort(frame: bytes) -> bool:
-    """Bytes that are no message end the window too; ``SyncClient.handle`` tells of them when their turn comes."""
+    """Invalid bytes end the window too; ``SyncClient.handle`` reports them."""
     try:
         return isinstance(decode_for_sip(frame), Abort)
     except BadFrame:
         return True
 
 
-def _gathering(shared_cpu_seed: int | None) -> Callable[[bool], None]:
+def _colocation(shared_cpu_seed: int | None) -> Callable[[bool], None]:
     return (lambda _together: None) if shared_cpu_seed is None else CpuAffinity(shared_cpu_seed).colocate

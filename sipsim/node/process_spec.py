@@ -1,4 +1,4 @@
-"""Where one incarnation of a rank sits: what its process is told besides the plan and the job. Plain data."""
+"""Launch parameters of one SIP process, besides the plan and the job. Plain data."""
 
 import msgspec
 
@@ -7,13 +7,13 @@ from broker.security.keys import SipKeys
 
 
 class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``broker`` and ``endpoint``: the broker's, and where this SIP listens; a TCP port may be ``*``.
+    """``broker`` and ``endpoint``: addresses of the broker and of this SIP; a TCP port may be ``*``.
 
-    ``shared_cpu_seed``: any number, the same for all of a run on this host; None never shares a processor.
-    ``keys``: its part of the run's; None where only processes of this user can come.
-    ``packet_log_dir``: a folder for the packets that it sends, from which it can be brought back; empty for none.
-    ``faults``: what the user wants to happen to it, in the words of ``--fault``.
-    ``silence_s``: after how long others' silence over TCP is their death, None for never.
+    ``shared_cpu_seed``: any number, the same for all SIPs of a run on this host; None: never share a processor.
+    ``keys``: the CURVE keys of this SIP; None where only processes of this user can connect.
+    ``packet_log_dir``: folder of the packet logs, for restarts; empty for none.
+    ``faults``: ``--fault`` specs.
+    ``silence_s``: after how long a silent TCP peer counts as dead, None for never.
     ``join_timeout_s``: how long the broker may take to answer.
     """
 

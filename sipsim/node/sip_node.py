@@ -1,4 +1,4 @@
-"""A SIP as a member of a run: its hardware, its host program, and what it tells of them."""
+"""One rank of a run: a SIP's hardware and host program behind a ``SyncClient``, and its outcome."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ from sipsim.task import Task
 
 
 class SipNode(SyncClient):
-    """The SIP of ``plan`` that has ``spec``, listening at ``endpoint``."""
+    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; the other arguments are those of ``SyncClient``."""
 
     def __init__(
         self,
@@ -51,23 +51,23 @@ class SipNode(SyncClient):
         self.job = job
         self._endpoint = endpoint
         self._started_s = time.perf_counter()
-        self.sip = Sip(rank, plan, self.post_parcel, keep_oplog, job.check_invariants)
+        self.sip = Sip(rank, plan, self.send_batch, keep_oplog, job.check_invariants)
         self._trace = TraceFile(job.trace_dir, rank) if job.trace_dir else None
         if self._trace is not None:
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
         self.torch = Torch(self.sip, job.recorded_io_dir)
-        self.torch.calls.on_end = self.note_step
-        self._world = _script_world(job, rank)
+        self.torch.calls.on_end = self.note_progress
+        self._namespace = _script_namespace(job, rank)
         self._digest = run_digest(plan.digest, job)
-        mine = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
-        self._faults = install(self.sip.engine, mine) if mine else None
+        faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
+        self._faults = install(self.sip.engine, faults)
         if spec.packet_log_dir:
             self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
 
     def join(self) -> None:
         if self._faults is not None:
-            self._faults.joining()
+            self._faults.before_join()
         super().join()
 
     def identity(self) -> Join:
@@ -84,8 +84,8 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        name, program, loop = "host script", self._host_program, self.sip.loop
-        task = Task(name, program, loop) if self._world is None else HostTask(name, program, loop, self._world)
+        name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
+        task = Task(name, program, loop) if namespace is None else HostTask(name, program, loop, namespace)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
         task.resume()
@@ -95,22 +95,22 @@ class SipNode(SyncClient):
 
     def failure(self, error: Exception) -> Failed:
         now_ps = self.sip.engine.now_ps
-        told = describe(error, self.rank, now_ps)
-        return Failed(told.kind, told.message, told.detail, now_ps, told.where)
+        found = describe(error, self.rank, now_ps)
+        return Failed(found.kind, found.message, found.detail, now_ps, found.where)
 
     def _host_program(self) -> None:
         world_size = self.plan.system.n_sips
-        if self._world is None:
+        if self._namespace is None:
             CollectiveJob(self.job, self.torch, self.rank, world_size, self.plan.system.n_cubes).run()
         else:
-            self._world.run_worker(self.rank, world_size, self.torch)
+            self._namespace.run_worker(self.rank, world_size, self.torch)
 
     def outcome(self) -> bytes:
         sip = self.sip
         if self._trace is not None:
             self._trace.close()
-        self.torch.distributed.memory.look()
-        told = RankOutcome(
+        self.torch.distributed.memory.sample()
+        outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -130,7 +130,7 @@ class SipNode(SyncClient):
             wait_s=self.wait_ns / 1e9,
             runs=tuple(self.torch.distributed.runs),
         )
-        return to_bytes(told)
+        return to_bytes(outcome)
 
     def _post(self, to: int, frame: bytes) -> None:
         if self._faults is None or not self._faults.mute:
@@ -138,13 +138,13 @@ class SipNode(SyncClient):
 
 
 def run_digest(plan_digest: str, job: Job) -> str:
-    """SHA-256 over plan, job and the script's source: what all processes of a run, on all hosts, must agree on."""
+    """SHA-256 over plan, job and the script's source: they must be equal in all processes of a run."""
     shared = replace(job, recorded_io_dir="", trace_dir="")
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 
 
-def _script_world(job: Job, rank: int) -> ScriptNamespace | None:
+def _script_namespace(job: Job, rank: int) -> ScriptNamespace | None:
     if job.script is None:
         return None
     package = job.script.rpartition(".")[0] if job.as_module else ""

@@ -1,9 +1,9 @@
 """PE_DMA: the data plane of a PE. It moves bytes between memories over the fabric and knows nothing of queues.
 
 Reads are a command to the memory, its read latency, and the data back. Writes are *non-posted*: the data, the
-memory's write latency, and an acknowledgement over the route back (DESIGN section 5, "raw DMA"). What kernels load
-and store goes by ``vc_compute``, what PE_IPCQ asks for by ``vc_comm`` (ADR-0023 D8): neither waits for the other here,
-and on the edges that they share the fabric arbitrates.
+memory's write latency, and an acknowledgement over the route back (DESIGN section 5, "raw DMA"). Loads and stores of
+kernels use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8): neither waits for the other in PE_DMA,
+and the fabric arbitrates on shared edges.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
 
-class Surroundings(Protocol):
-    """What a PE needs of its SIP."""
+class DmaContext(Protocol):
+    """The parts of a SIP that its PEs' DMA engines use."""
 
     sip: int
     engine: Engine
@@ -47,61 +47,61 @@ class MemoryTiming:
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP."""
 
-    def __init__(self, around: Surroundings, node: Node) -> None:
-        self._around = around
+    def __init__(self, context: DmaContext, node: Node) -> None:
+        self._context = context
         self._node = node
 
     def read(self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE) -> None:
-        """Fetch ``nbytes``; ``done(data)`` when the last byte is here. The bytes are those of the memory's read."""
-        around = self._around
+        """Fetch ``nbytes``; ``done(data)`` when the last byte has arrived. The memory is read at its read's end."""
+        context = self._context
         place = self._local(address)
-        memory_node = around.graph.node_of(place)
-        read_ps = around.timing.read_ps[place.space]
+        memory_node = context.graph.node_of(place)
+        read_ps = context.timing.read_ps[place.space]
         if memory_node == self._node:
-            around.engine.at(around.engine.now_ps + read_ps, lambda: done(around.memory.read(address, nbytes)))
+            context.engine.at(context.engine.now_ps + read_ps, lambda: done(context.memory.read(address, nbytes)))
             return
-        back = around.graph.route(memory_node, self._node)
+        back = context.graph.route(memory_node, self._node)
 
         def at_memory(_head: int, _tail: int) -> None:
-            data = around.memory.read(address, nbytes)
-            around.fabric.start(back, around.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
+            data = context.memory.read(address, nbytes)
+            context.fabric.start(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
 
-        there = around.graph.route(self._node, memory_node)
-        around.fabric.start(there, around.timing.command_bytes, at_memory, vc, lead_ps=-read_ps)
+        forth = context.graph.route(self._node, memory_node)
+        context.fabric.start(forth, context.timing.command_bytes, at_memory, vc, lead_ps=-read_ps)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Move ``data``, as it lies at ``src`` now, to ``dst``, by ``vc_comm``: a read and then a write."""
-        self.read(src, len(data), lambda _there: self.write(dst, data, done, COMM), COMM)
+        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
+        self.read(src, len(data), lambda _data: self.write(dst, data, done, COMM), COMM)
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE) -> None:
-        """Put ``data``; ``done()`` when the acknowledgement is here."""
-        around = self._around
+        """Write ``data``; ``done()`` when the acknowledgement has arrived."""
+        context = self._context
         place = self._local(address)
-        memory_node = around.graph.node_of(place)
-        write_ps = around.timing.write_ps[place.space]
+        memory_node = context.graph.node_of(place)
+        write_ps = context.timing.write_ps[place.space]
 
         if memory_node == self._node:
 
             def written() -> None:
-                around.memory.write(address, data)
+                context.memory.write(address, data)
                 done()
 
-            around.engine.at(around.engine.now_ps + write_ps, written)
+            context.engine.at(context.engine.now_ps + write_ps, written)
             return
-        back = around.graph.route(memory_node, self._node)
+        back = context.graph.route(memory_node, self._node)
 
         def at_memory(_head: int, _tail: int) -> None:
-            around.memory.write(address, data)
-            around.fabric.start(back, around.timing.ack_bytes, lambda _h, _t: done(), vc)
+            context.memory.write(address, data)
+            context.fabric.start(back, context.timing.ack_bytes, lambda _h, _t: done(), vc)
 
-        there = around.graph.route(self._node, memory_node)
-        around.fabric.start(there, around.wire_format.data_bytes(len(data)), at_memory, vc, lead_ps=-write_ps)
+        forth = context.graph.route(self._node, memory_node)
+        context.fabric.start(forth, context.wire_format.data_bytes(len(data)), at_memory, vc, lead_ps=-write_ps)
 
     def _local(self, address: int) -> PhysAddr:
         try:
             place = PhysAddr.decode(address)
         except ValueError as error:
             raise MemoryAccessError(str(error)) from None
-        if place.sip != self._around.sip:
+        if place.sip != self._context.sip:
             raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach their own SIP only")
         return place

@@ -1,4 +1,4 @@
-"""PE_MATH: what an element-wise operation costs. The numbers themselves are NumPy's business."""
+"""PE_MATH: the time of an element-wise operation; NumPy computes its values."""
 
 from sipsim.config.model import PeMath as PeMathCost
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps

@@ -1,4 +1,4 @@
-"""What a run does on the system: the built-in collective on seeded data, or a host script. Plain data, no behaviour."""
+"""The job of a run, the built-in collective on seeded data or a host script, and what a rank reports. Plain data."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from broker.wire import checked
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
 
-    ``n_elems``: elements a cube, one run each. ``recorded_io_dir``: where a script's ranks leave what the launcher
-    checks; empty when nothing is checked. ``trace_dir``: where ranks leave their traces; empty for none.
+    ``n_elems``: elements a cube, one run each. ``recorded_io_dir``: folder for the data that a script's ranks
+    record for the launcher's check; empty when nothing is checked. ``trace_dir``: folder for traces; empty for none.
     """
 
     collective: str = "all_reduce"
@@ -47,7 +47,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP tells at its end; ``rank`` fields of the result file, and its runs."""
+    """What a SIP reports at its end: its ``ranks`` entry of the result file, and its runs."""
 
     rank: int
     pid: int
@@ -81,7 +81,7 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
     """The reverse of :func:`to_bytes`, checked.
 
     Raises:
-        BadFrame: for all other bytes.
+        BadFrame: for any other bytes.
     """
     return checked(_OUTCOME.decode, blob, "the outcome of a rank")
 

@@ -1,4 +1,4 @@
-"""Everything that every process derives from the resolved config before simulated time begins.
+"""What every process derives from the resolved config before simulated time begins.
 
 The system, the algorithm, the queue pairs of every PE, the channels and their lookahead, and one digest over
 all of it that a SIP's ``Join`` carries.
@@ -9,33 +9,36 @@ from collections.abc import Iterator
 from functools import cached_property
 from math import gcd
 
+import msgspec
+
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.install import (
     InstallPlan,
-    PePlace,
     check_endpoints,
     check_rings_disjoint,
     install,
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.settings import canonical_algorithm, effective_ipcq, effective_rank_per, effective_world_size
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.config.rules import effective_ipcq, effective_rank_per, effective_world_size
 from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.links.base import link_in_use
 from sipsim.noc.graph import Node
 from sipsim.noc.virtual_channels import Arbitration
 from sipsim.system.system import System
+from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
 
 
 class Plan:
     """A system with its collective installed.
 
-    ``pe_of_rank`` are the PEs that take part, in the order of their ranks in the wiring; ``rank_of`` is the inverse and
-    ``world_size`` their number. None of it is the process group's, whose ranks are SIPs.
+    ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number.
+    These are not the ranks of the process group, which are SIPs.
 
     Raises:
         ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
@@ -43,11 +46,11 @@ class Plan:
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
-        self.system = System(resolved)
         name = resolved.ccl.defaults.algorithm
+        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
+        self.system = System(resolved, link_in_use(resolved), self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.topology_kind(self.system.topology)
-        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
@@ -60,12 +63,12 @@ class Plan:
         check_endpoints(self.entries, self.ipcq.buffer_kind)
 
     def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
-        """The queue pairs of one PE; empty for a PE that takes no part."""
+        """The queue pairs of one PE; empty for a PE without a rank."""
         return self.entries.get(place, [])
 
     @cached_property
     def arbitration(self) -> Arbitration | None:
-        """How virtual channels share an edge; None when everything goes through one queue."""
+        """How virtual channels share an edge; None without virtual channels."""
         knobs = self.ipcq
         if not knobs.virtual_channels:
             return None
@@ -75,7 +78,7 @@ class Plan:
 
     @cached_property
     def hbm_room_bytes(self) -> int:
-        """Bytes of each PE's HBM that tensors may take: all below the receive rings, where those lie there."""
+        """Bytes of each PE's HBM for tensors: all of it, or what lies below receive rings in HBM."""
         room = self.system.capacities["hbm"]
         if self.ipcq.buffer_kind != "hbm":
             return room
@@ -84,7 +87,7 @@ class Plan:
 
     @cached_property
     def channels(self) -> list[Channel]:
-        """The data channels, one a link, then one for each ordered pair of SIPs whose credits have a wire."""
+        """The data channels, one a link, then one for each ordered pair of SIPs with fast-path credits."""
         return [*self.system.data_channels(), *self._credit_channels()]
 
     @cached_property
@@ -100,12 +103,11 @@ class Plan:
 
     @cached_property
     def egress_ps(self) -> list[int]:
-        """By SIP: from any event on it to a sending that it causes, at least so long.
+        """By SIP: the least time from any event on it to a packet that the event causes.
 
-        *Sent at t* means that the packet arrives no sooner than ``t`` plus the pair's least delay. A message that a PE
-        sends at ``t`` passes PE_IPCQ and the way to its port before it is on the link, and so does a credit that goes
-        like a message. A credit on its own wire arrives a whole path's latency after the ``recv`` that frees the slot,
-        which is more than the pair's least delay by what is told here.
+        A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay. A message passes PE_IPCQ
+        and the path to its port before it is on the link; so does a credit over the fabric. A fast-path credit arrives
+        a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds the pair's least delay.
         """
         gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
         for place, entries in self.entries.items():
@@ -114,13 +116,17 @@ class Plan:
 
     @cached_property
     def reactions_ps(self) -> list[int]:
-        """By SIP: from an arrival over a link to a sending that it causes, at least so long.
+        """By SIP: the least time from an arrival over a link to a packet that it causes.
 
-        An arrival is an event like any other, unless it only passes through: then it leaves after the way between
-        two ports, of which the lookahead has taken up to a chunk already.
+        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk.
         """
-        through_ps = self.system.transit_gain_ps if self._some_peers_are_far() else None
+        through_ps = self.system.transit_gain_ps if self._has_transit() else None
         return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
+
+    def canonical_text(self) -> str:
+        """The system and the algorithm that runs, as text for digests."""
+        view = {**self.system.canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
+        return msgspec.json.encode(view, order="sorted").decode()
 
     @cached_property
     def digest(self) -> str:
@@ -128,7 +134,7 @@ class Plan:
         text = "\n".join(
             [
                 VERSION,
-                self.system.canonical_text(),
+                self.canonical_text(),
                 self.algorithm.source_sha256(),
                 *(f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items())),
                 *map(str, self.channels),
@@ -137,7 +143,7 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _credit_channels(self) -> list[Channel]:
-        """A credit is on its way for its whole path's latency; the least of a pair of SIPs is its lookahead."""
+        """A fast-path credit takes its whole path's latency; the least of a pair of SIPs is the lookahead."""
         least: dict[tuple[int, int], int] = {}
         if self.ipcq.credit_return_mode != "fast_path":
             return []
@@ -151,19 +157,19 @@ class Plan:
 
     def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
         system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
-        on_own_wire = self.ipcq.credit_return_mode == "fast_path"
+        fast_path = self.ipcq.credit_return_mode == "fast_path"
         for entry in entries:
             if entry.peer.sip == sip:
                 continue
-            if on_own_wire:
+            if fast_path:
                 yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
-            if entry.can_send or not on_own_wire:
+            if entry.can_send or not fast_path:
                 port = system.port_towards(sip, entry.peer.sip, entry.direction)
-                way = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
-                yield overhead + way.head_ps()
+                path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
+                yield overhead + path.head_ps()
 
-    def _some_peers_are_far(self) -> bool:
-        """Whether some messages pass through a SIP that they are not for."""
+    def _has_transit(self) -> bool:
+        """Whether some messages pass through a SIP that is not their destination."""
         joined = {(link.src, link.dst) for link in self.system.links}
         return any(
             entry.peer.sip != place.sip and (place.sip, entry.peer.sip) not in joined

@@ -1,20 +1,20 @@
-"""What one transfer costs, term by term: a raw DMA write, and the send/recv pair that moves the same bytes.
+"""The cost of one transfer, term by term: a raw DMA write, and the send/recv pair that moves the same bytes.
 
-The sums of the timing contract (DESIGN section 5) over the configured numbers; nothing is simulated here. A raw DMA is
-the non-posted write, acknowledgement included; a pair runs from ``tl.send`` to the return of ``tl.recv``, with a
-receiver that waits (ADR-0023 D13, T5).
+The sums of the timing contract (DESIGN section 5) over the configured numbers, without simulation. A raw DMA is the
+non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``, with a receiver
+that waits already (ADR-0023 D13, T5).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import WireFormat
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.plan.plan import Plan
+from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
 
 Ps = int
@@ -29,12 +29,12 @@ class Term(NamedTuple):
 
 
 class ProbePlan(Plan):
-    """A system in which two PEs are neighbours and no others. Between SIPs the message leaves by the routed port."""
+    """A system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port."""
 
     def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
         self.src, self.dst = src, dst
         super().__init__(resolved)
-        self.back = OPPOSITE[self.way]
+        self.reverse = OPPOSITE[self.direction]
 
     def _places(self) -> list[PePlace]:
         system = self.system
@@ -46,12 +46,12 @@ class ProbePlan(Plan):
         if self.src == self.dst:
             raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another")
         near = self.src.sip == self.dst.sip
-        self.way = "E" if near else f"global_{system.next_port(self.src.sip, self.dst.sip)}"
+        self.direction = "E" if near else f"global_{system.next_port(self.src.sip, self.dst.sip)}"
         return sorted((self.src, self.dst))
 
     def _neighbour_table(self) -> NeighbourTable:
-        here, there = self.pe_of_rank.index(self.src), self.pe_of_rank.index(self.dst)
-        return {here: {self.way: there}, there: {OPPOSITE[self.way]: here}}
+        src, dst = self.pe_of_rank.index(self.src), self.pe_of_rank.index(self.dst)
+        return {src: {self.direction: dst}, dst: {OPPOSITE[self.direction]: src}}
 
 
 class Probe:
@@ -72,18 +72,18 @@ class Probe:
         self._memory = plan.system.graph.memory_node(dst.cube, dst.pe, self._kind)
 
     def raw(self) -> list[Term]:
-        """The non-posted write: data, the memory's write latency, and an acknowledgement over the way back."""
+        """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
         return [
-            *_transfer("data", self._there(), self._wire_format.data_bytes(self.nbytes)),
+            *_transfer("data", self._forward(), self._wire_format.data_bytes(self.nbytes)),
             self._write_latency(),
-            *_transfer("acknowledgement", self._back(self._memory), self._parts.pe_dma.ack_bytes),
+            *_transfer("acknowledgement", self._reverse(self._memory), self._parts.pe_dma.ack_bytes),
         ]
 
     def pair(self) -> list[Term]:
-        """The send, the message and the credit that ``recv`` blocks for, by ``credit_return_mode``."""
+        """The send, the message, and the credit that ``recv`` blocks for under ``credit_return_mode``."""
         return [
             Term("send", "PE_IPCQ", self.plan.ipcq_overhead_ps),
-            *_transfer("data", self._there(), self._wire_format.message_bytes(self.nbytes)),
+            *_transfer("data", self._forward(), self._wire_format.message_bytes(self.nbytes)),
             self._write_latency(),
             *self._credit(),
         ]
@@ -92,25 +92,25 @@ class Probe:
         mode, nbytes = self.plan.ipcq.credit_return_mode, self.plan.ipcq.ipcq_credit_size_bytes
         if mode == "piggyback":
             return
-        back = self._back(self._dst_node)
+        reverse = self._reverse(self._dst_node)
         yield Term("credit", "PE_IPCQ", self.plan.ipcq_overhead_ps)
         if mode == "fabric":
-            yield Term("credit", str(back.start), back.start_ps)
-            yield _drain("credit", back.edges[0], nbytes)
+            yield Term("credit", str(reverse.start), reverse.start_ps)
+            yield _drain("credit", reverse.edges[0], nbytes)
         else:
-            yield from _transfer("credit", back, nbytes)
+            yield from _transfer("credit", reverse, nbytes)
 
     def _write_latency(self) -> Term:
         cost = getattr(self._parts, self._kind)
         return Term("data", f"{self._kind} write latency", ns_to_ps(cost.write_latency_ns))
 
-    def _there(self) -> Route:
+    def _forward(self) -> Route:
         plan = self.plan
-        return self._route(plan.src.sip, self._src_node, plan.dst.sip, self._memory, plan.way)
+        return self._route(plan.src.sip, self._src_node, plan.dst.sip, self._memory, plan.direction)
 
-    def _back(self, start: Node) -> Route:
+    def _reverse(self, start: Node) -> Route:
         plan = self.plan
-        return self._route(plan.dst.sip, start, plan.src.sip, self._src_node, plan.back)
+        return self._route(plan.dst.sip, start, plan.src.sip, self._src_node, plan.reverse)
 
     def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Route:
         system = self.plan.system

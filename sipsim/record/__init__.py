@@ -1,1 +1,1 @@
-"""What happened: op log, trace of sends and receives, resource usage."""
+"""Records of a run: op log, trace of sends and receives, resource usage."""

@@ -1,7 +1,7 @@
-"""The op log: what every PE did and when, in canonical text, hashed as it grows (ADR-0023 D9.5).
+"""The op log: the operations of every PE in canonical text, hashed as it grows (ADR-0023 D9.5).
 
-One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines stand in the order of simulation,
-which is the same for every engine and every timing of the mail; the hash is part of the run's digest.
+One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines are in the order of simulation, which is
+the same for every engine and every timing of the mail; the hash is part of the run's digest.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ FLUSH_EVERY = 512
 
 
 class OpLog:
-    """Append-only. ``keep`` retains the records for replay and for tests; the hash needs none of them."""
+    """Append-only. ``keep`` retains the records for tests; the hash needs none of them."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep
@@ -21,19 +21,19 @@ class OpLog:
         self.count = 0
 
     def append(self, *record: Any) -> None:
-        """Note one operation: kind, start and end in ps, cube, PE, and what :data:`FIELDS` names for its kind."""
+        """Log one operation: kind, start and end in ps, cube, PE, and the :data:`FIELDS` of its kind."""
         self._pending.append(record)
         if len(self._pending) >= FLUSH_EVERY:
             self._flush()
 
     @property
     def records(self) -> list[tuple[Any, ...]]:
-        """All that was kept so far."""
+        """All kept records."""
         self._flush()
         return self._records
 
     def sha256(self) -> str:
-        """Hash of all lines so far."""
+        """Hash of all lines."""
         self._flush()
         return self._hash.hexdigest()
 
@@ -52,8 +52,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "dma_write": ("addr", "nbytes", "dtype", "shape"),
     "math": ("op", "dtype", "shape"),
 }
-"""What each kind of record says after its kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
-
+"""Fields of each kind of record after kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
 
 _TEMPLATES = {kind: "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in names) for kind, names in FIELDS.items()}
 

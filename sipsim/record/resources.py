@@ -1,4 +1,4 @@
-"""What a process costs: CPU time and proportional memory. For reports only; nothing simulated depends on it."""
+"""CPU time and proportional memory of the process. For reports only; nothing simulated depends on it."""
 
 import time
 from pathlib import Path
@@ -7,18 +7,18 @@ _SMAPS = Path("/proc/self/smaps_rollup")
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process so far."""
+    """User and system time of this process."""
     return time.process_time()
 
 
 class PeakMemory:
-    """The largest proportional share seen at the moments when somebody looked."""
+    """The largest proportional share over all samples."""
 
     def __init__(self) -> None:
         self.mib = 0.0
 
-    def look(self) -> None:
-        """Sample now; costs about a millisecond."""
+    def sample(self) -> None:
+        """Take a sample; costs about a millisecond."""
         self.mib = max(self.mib, pss_mib())
 
 

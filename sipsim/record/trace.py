@@ -1,4 +1,4 @@
-"""The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14 and where in the SIP."""
+"""The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14, with cube and PE."""
 
 import csv
 from pathlib import Path
@@ -8,7 +8,7 @@ from sipsim.errors import OutputError
 
 
 class TraceLine(NamedTuple):
-    """A send that left its ring's bookkeeping, or a receive that ended, at ``t_ps``."""
+    """A send that returned, or a receive that ended, at ``t_ps``."""
 
     rank: int
     cube: int
@@ -20,12 +20,12 @@ class TraceLine(NamedTuple):
 
 
 def trace_path(folder: str, rank: int) -> Path:
-    """Where a rank's trace is during a run."""
+    """The path of a rank's trace during a run."""
     return Path(folder, f"trace.{rank}.csv")
 
 
 class TraceFile:
-    """A rank's trace as it grows, a line at a time, so that what a process did before it died is there."""
+    """A rank's trace, flushed after each line, so that the lines before a crash are in the file."""
 
     def __init__(self, folder: str, rank: int) -> None:
         self._file = trace_path(folder, rank).open("w", buffering=1)
@@ -47,10 +47,10 @@ class TraceFile:
             raise OutputError(f"{folder}: the trace cannot be written: {error.strerror}; {hint}") from None
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         try:
             self._file.close()
         except OSError:
-            # What was lost has been told; Python still holds the line.
+            # `append` has reported the lost line, which Python still buffers.
             if not self._is_lost:
                 raise

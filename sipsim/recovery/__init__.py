@@ -1,1 +1,1 @@
-"""The log of sent packets, and the check that a restarted SIP repeats it."""
+"""Recovery of restarted SIPs: the packet log, and the check of replayed packets."""

@@ -1,12 +1,12 @@
-"""What one SIP has sent, on disk: its peers are fed from it when they start again, and its successor reads it first.
+"""The log on disk of the packets that one SIP has sent: for peers that restart, and for its own successor.
 
-A file of records, each whole or not there: a parcel to a peer, or a mark. A mark at ``t`` says that everything which
-the SIP sends before ``t`` stands above it. What a kill left half written is cut off by the next who opens the file.
-It survives the death of its process, not that of its machine: nothing waits for the disk. What was sent since it
-was last written may be missing, which a successor makes again without having it compared.
+A file of checksummed records: a batch to a peer, or a mark. A mark at ``t`` means that all packets sent before ``t``
+are above it. A torn record at the end is truncated when the file is opened. The log survives the death of its process,
+not that of its machine: it is never synced. Packets sent after the last flush may be missing; the successor sends
+them again without a comparison.
 
-A successor writes a file of its own, which begins with what its predecessor left and takes its place: a predecessor
-that lives on somewhere, unheard, writes where nobody reads.
+A successor writes a new file, which starts as a copy and replaces the old one: a predecessor that still runs on a host
+that was cut off then writes to a file that is no longer read.
 """
 
 import errno
@@ -24,20 +24,21 @@ from sipsim.errors import ConfigError, OutputError
 
 MAGIC = b"ahbm packets 1 "
 _RECORD = struct.Struct(">IIi")
-"""Bytes of the body, its CRC-32, and the destination; ``_MARK`` for a mark, whose body is a time."""
+"""Bytes of the body, its CRC-32, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
 _KEY = struct.Struct(">IQ")
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 FLUSH_S = 0.2
-"""To write at every mark would take more time than all else that is done here."""
+"""Writing at every mark would dominate the cost of the log."""
 
 
 class PacketLog:
-    """The log of ``rank`` in ``folder``, opened to be continued. ``plan_digest`` must be that of whoever began it.
+    """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal that in the file.
 
-    ``logged``: by destination, :func:`fingerprint` of all packets that predecessors sent. ``logged_ps``: the last mark.
+    ``logged``: by destination, :func:`fingerprint` of all packets in the file when it was opened. ``logged_ps``: its
+    last mark.
 
     Raises:
         ConfigError: when the file is of another plan, or cannot be read or written.
@@ -49,9 +50,9 @@ class PacketLog:
         self.logged: dict[int, list[bytes]] = {}
         self.logged_ps = 0
         self._earliest: dict[int, int] = {}
-        self._waiting: list[bytes] = []
+        self._unwritten: list[bytes] = []
         self._mark_ps: int | None = None
-        self._waiting_bytes = 0
+        self._unwritten_bytes = 0
         self._flushed_s = monotonic()
         try:
             is_first = not self._path.exists()
@@ -61,80 +62,80 @@ class PacketLog:
         try:
             self._end = self._read_predecessors()
             if not is_first:
-                self._take_the_place()
+                self._replace_file()
         except OSError as error:
             os.close(self._fd)
-            raise self._not_kept(error) from None
+            raise self._output_error(error) from None
         except BaseException:
             os.close(self._fd)
             raise
 
-    def told_logged(self) -> tuple[tuple[int, int, int], ...]:
-        """``Join.logged``: (destination, packets, least arrival) of what predecessors sent."""
+    def logged_counts(self) -> tuple[tuple[int, int, int], ...]:
+        """``Join.logged``: (destination, packets, least arrival) of what was in the file."""
         return tuple((dst, len(packets), self._earliest[dst]) for dst, packets in sorted(self.logged.items()))
 
     def append(self, dst: int, frame: bytes) -> None:
-        """A parcel is being sent."""
+        """Record an encoded batch to ``dst``."""
         self._put_mark()
-        self._waiting += (_RECORD.pack(len(frame), zlib.crc32(frame), dst), frame)
-        self._waiting_bytes += len(frame)
-        if self._waiting_bytes >= FLUSH_BYTES:
+        self._unwritten += (_RECORD.pack(len(frame), zlib.crc32(frame), dst), frame)
+        self._unwritten_bytes += len(frame)
+        if self._unwritten_bytes >= FLUSH_BYTES:
             self.flush()
 
     def mark(self, time_ps: int) -> None:
-        """Everything that is sent before ``time_ps`` has been appended."""
+        """Record that all packets sent before ``time_ps`` have been appended."""
         self._mark_ps = time_ps
         if monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits.
+        """Write the buffered records.
 
         Raises:
-            OutputError: when the disk is full; what stands in the file is whole even then.
+            OutputError: when the disk is full; the records in the file stay whole.
         """
         self._put_mark()
-        if not self._waiting:
+        if not self._unwritten:
             return
         self._flushed_s = monotonic()
-        data = memoryview(b"".join(self._waiting))
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        data = memoryview(b"".join(self._unwritten))
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
         while data:
             try:
                 written = os.pwrite(self._fd, data, self._end)
             except OSError as error:
-                raise self._not_kept(error) from None
+                raise self._output_error(error) from None
             self._end += written
             data = data[written:]
 
     def _put_mark(self) -> None:
-        """Of marks with nothing between them the last says it all."""
+        """Append the last mark; marks before it with no batch between are redundant."""
         if self._mark_ps is not None:
             body = _TIME.pack(self._mark_ps)
-            self._waiting += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
+            self._unwritten += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
             self._mark_ps = None
 
-    def parcels(self, dst: int, first: int = 0) -> Iterator[bytes]:
-        """The frames of all parcels to ``dst`` that hold packet ``first`` or a later one, in order."""
+    def batches(self, dst: int, first: int = 0) -> Iterator[bytes]:
+        """The frames of all batches to ``dst`` that contain packet ``first`` or a later one, in order."""
         self.flush()
         for _, to, body in self._records(len(self._header)):
             if to == dst:
-                parcel = _parcel(body)
-                if parcel is not None and parcel.first + len(parcel.packets) > first:
+                batch = _decode_batch(body)
+                if batch is not None and batch.first + len(batch.packets) > first:
                     yield body
 
     def close(self) -> None:
-        """Write what waits, and release the file."""
+        """Write the buffered records and close the file."""
         self.flush()
         os.close(self._fd)
 
-    def _not_kept(self, error: OSError) -> OutputError:
+    def _output_error(self, error: OSError) -> OutputError:
         where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
         return OutputError(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
 
     def _read_predecessors(self) -> int:
-        """Take in what the file holds; where its last whole record ends."""
+        """Restore state from the file; the offset at which its last whole record ends."""
         header = os.pread(self._fd, len(self._header), 0)
         if header != self._header:
             if header[: len(MAGIC)] == MAGIC and header.endswith(b"\n"):
@@ -145,45 +146,45 @@ class PacketLog:
             return os.pwrite(self._fd, self._header, 0)
         end = len(header)
         for record_end, dst, body in self._records(end):
-            if not self._take_in(dst, body):
+            if not self._restore(dst, body):
                 break
             end = record_end
         return end
 
-    def _take_the_place(self) -> None:
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        ours = os.open(beside, FLAGS | os.O_TRUNC, 0o600)
+    def _replace_file(self) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        fd = os.open(temporary, FLAGS | os.O_TRUNC, 0o600)
         try:
             for at in range(0, self._end, FLUSH_BYTES):
-                os.pwrite(ours, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
-            if os.fstat(ours).st_size != self._end:
+                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            if os.fstat(fd).st_size != self._end:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.replace(beside, self._path)
+            os.replace(temporary, self._path)
         except OSError:
-            os.close(ours)
-            beside.unlink(missing_ok=True)
+            os.close(fd)
+            temporary.unlink(missing_ok=True)
             raise
         os.close(self._fd)
-        self._fd = ours
+        self._fd = fd
 
-    def _take_in(self, dst: int, body: bytes) -> bool:
+    def _restore(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
             (time_ps,) = _TIME.unpack(body)
             if time_ps > MAX_PS:
                 return False
             self.logged_ps = time_ps
             return True
-        parcel = _parcel(body)
-        if parcel is None or parcel.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
+        batch = _decode_batch(body)
+        if batch is None or batch.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
             return False
         packets = self.logged.setdefault(dst, [])
-        packets += map(fingerprint, parcel.packets)
-        least = min(arrival for _, arrival, _ in parcel.packets)
+        packets += map(fingerprint, batch.packets)
+        least = min(arrival for _, arrival, _ in batch.packets)
         self._earliest[dst] = min(self._earliest.get(dst, least), least)
         return True
 
     def _records(self, start: int) -> Iterator[tuple[int, int, bytes]]:
-        """(end, destination, body) of every whole record from ``start`` on."""
+        """(end, destination, body) of every whole record from offset ``start`` on."""
         size = os.fstat(self._fd).st_size
         while start + _RECORD.size <= size:
             length, crc, dst = _RECORD.unpack(os.pread(self._fd, _RECORD.size, start))
@@ -200,7 +201,7 @@ def fingerprint(packet: tuple[int, int, bytes]) -> bytes:
     return blake2b(body, digest_size=8, key=_KEY.pack(channel, arrival_ps)).digest()
 
 
-def _parcel(body: bytes) -> PacketBatch | None:
+def _decode_batch(body: bytes) -> PacketBatch | None:
     try:
         message = decode_for_sip(body)
     except BadFrame:

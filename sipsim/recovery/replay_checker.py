@@ -1,7 +1,7 @@
-"""Whether what happens again is what happened before: packets of a SIP that was started again, compared. Pure.
+"""Compares the packets of a restarted SIP with those that it sent before. Pure.
 
-Its successor makes the same packets, or the program is not deterministic and no recovery could be right. The sender
-compares with what its own log holds, a receiver with what it has taken.
+If they differ, the program is not deterministic and recovery is impossible. The sender compares with its own packet
+log, a receiver with the packets that it has taken.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Packet = tuple[int, int, bytes]
 
 
 class ReplayChecker:
-    """What ``rank`` compares with. ``logged``: by destination, fingerprints of what its predecessors sent."""
+    """Packet fingerprints known to ``rank``. ``logged``: by destination, of all packets in its packet log."""
 
     def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
         self._rank = rank
@@ -21,10 +21,10 @@ class ReplayChecker:
         self._taken: dict[int, list[bytes]] = {}
 
     def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
-        """Whether a predecessor has sent this packet, so that it need not be sent again.
+        """Whether this packet was sent before a restart, and need not be sent again.
 
         Raises:
-            NondeterministicReplay: when it sent another one under this number.
+            NondeterministicReplay: when a different packet was sent under this number.
         """
         logged = self._logged.get(dst)
         if logged is None or number >= len(logged):
@@ -34,10 +34,10 @@ class ReplayChecker:
         return True
 
     def note_taken(self, src: int, first: int, packets: Sequence[Packet]) -> None:
-        """Packets that follow each other have come, for the first time or again.
+        """Record consecutive packets from ``src``, the first of which is number ``first``; compare the repeated ones.
 
         Raises:
-            NondeterministicReplay: when one differs from what came under its number before.
+            NondeterministicReplay: when one differs from the packet taken under its number before.
         """
         taken = self._taken.setdefault(src, [])
         for number, packet in enumerate(packets, first):

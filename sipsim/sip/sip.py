@@ -1,6 +1,6 @@
-"""One SIP put together: engine, fabric, memory and the PEs that take part, each made when first used.
+"""One SIP: engine, fabric, memory and the PEs that take part, each made at its first use.
 
-It is the ``Model`` of a session. It knows nothing of processes, of the broker's rules, or of the host script.
+It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
 """
 
 from collections.abc import Callable
@@ -8,14 +8,13 @@ from collections.abc import Callable
 import greenlet
 
 from broker.wire import PacketBatch
-from sipsim.ccl.install import PePlace
 from sipsim.engine import Engine
 from sipsim.io.carrier import Carrier
 from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
-from sipsim.ipcq.pe_ipcq import PeIpcq, Surroundings
+from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
@@ -26,16 +25,18 @@ from sipsim.record.oplog import OpLog
 from sipsim.record.trace import TraceLine
 from sipsim.sync.session import Session
 from sipsim.task import Task
+from sipsim.topology.address import PePlace
 
 
 class Pe:
-    """A PE that is in use: its parts, and the kernel that runs on it, if any."""
+    """A PE in use: its parts, its rank in the wiring if it takes part, and the task of its present kernel."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
         self.pe = pe
         self.dma = PeDma(sip, Node("pe", cube, pe))
         self.math = PeMath(sip.plan.resolved.components.pe_math)
+        self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.ipcq = self._make_ipcq(sip)
         self.task: Task | None = None
 
@@ -44,20 +45,23 @@ class Pe:
         credit_return = CREDIT_RETURNS[plan.ipcq.credit_return_mode](
             sip.engine, sip.carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
         )
-        around = Surroundings(
+        context = IpcqContext(
             sip.engine, sip.memory, sip.carrier, self.dma, Backpressure(plan.poll_ps), credit_return, sip.checker
         )
-        return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), around)
+        return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
 
 
 class Sip:
-    """The hardware of SIP ``sip`` and the tasks that run on it. ``check_invariants``: ``sipsim.ipcq.invariants``."""
+    """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
+
+    ``check_invariants`` turns on ``sipsim.ipcq.invariants``.
+    """
 
     def __init__(
         self,
         sip: int,
         plan: Plan,
-        post: Callable[[int, PacketBatch], None],
+        send: Callable[[int, PacketBatch], None],
         keep_oplog: bool = False,
         check_invariants: bool = False,
     ) -> None:
@@ -65,7 +69,7 @@ class Sip:
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
-        self.session = Session(sip, self.engine, plan.channels, post, plan.reactions_ps[sip])
+        self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
         self.session.model = self
         self.fabric = Fabric(self.engine, plan.arbitration)
         self.memory = MemoryStore(sip, plan.system.capacities)
@@ -81,7 +85,7 @@ class Sip:
         self._wire_ipcqs()
 
     def pe(self, cube: int, pe: int) -> Pe:
-        """A PE, made now if it was not in use yet."""
+        """A PE; it is made at its first use."""
         key = (cube, pe)
         if key not in self._pes:
             self._pes[key] = Pe(self, cube, pe)
@@ -89,11 +93,11 @@ class Sip:
         return self._pes[key]
 
     def pes_in_use(self) -> list[Pe]:
-        """Every PE that was made, in order of cube and PE."""
+        """Every PE in use, in order of cube and PE."""
         return [self._pes[key] for key in sorted(self._pes)]
 
     def spawn(self, pe: Pe, body: Callable[[], None]) -> Task:
-        """A kernel that starts on a PE now, after the events that are already due."""
+        """Start a kernel on a PE now, after the events that are already due."""
         task = Task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
         pe.task = task
         self.tasks.append(task)
@@ -101,20 +105,20 @@ class Sip:
         return task
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet's last byte arrives over a link, now."""
+        """The last byte of a packet arrives over a link now."""
         self.carrier.receive(channel, body)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """By local events alone, the first at ``next_ps``, nothing is sent before this."""
+        """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
         return self.carrier.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
-        """Tasks that have not ended."""
+        """The number of tasks that have not ended."""
         self.tasks = [task for task in self.tasks if not task.ended]
         return len(self.tasks)
 
     def _wire_ipcqs(self) -> None:
-        """PEs with queue pairs can be written to before they run anything."""
+        """Make the PEs with queue pairs: messages may arrive before they run a kernel."""
         for place, entries in self.plan.entries.items():
             if place.sip == self.sip and entries:
                 self.pe(place.cube, place.pe)

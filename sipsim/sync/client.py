@@ -1,7 +1,7 @@
-"""A member of a run: it joins, obeys the broker, runs the windows it is granted, and answers. No sockets, no hardware.
+"""The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
 
-The engines hand it letters and a ``Mail`` to answer with; that is the whole difference between one process for all
-SIPs and one for each. What it simulates is its subclass's business.
+An engine passes in received frames and a ``Mail`` for what is sent; this is the only difference between one process
+for all SIPs and one for each. A subclass defines what is simulated.
 """
 
 from collections.abc import Callable
@@ -39,17 +39,17 @@ from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.session import Session
 
 PROGRESS_NS = 1_000_000_000
-LOOK_NS = 250_000_000
-"""Host time between two looks at what has come, at most, unless a single event takes longer."""
+POLL_NS = 250_000_000
+"""The most host time between two polls for messages, unless a single event takes longer."""
 
 
 class SyncClient:
-    """One side of the protocol. ``interrupted`` is asked between batches of events whether an ``Abort`` has come.
+    """One rank's protocol state. ``interrupted()`` polls between batches of events whether an ``Abort`` has arrived.
 
-    ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and says what is
-    simulated: ``identity``, ``start_program``, ``outcome``, ``dump_waiting``, ``failure``. ``lacks_packets``: it was
-    granted a window and waits for packets of its peers. ``log``: what it sends, where it may have to be brought back
-    or to bring others back; set it before :meth:`join`.
+    ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and implements
+    ``identity``, ``start_program``, ``outcome``, ``dump_waiting`` and ``failure``. ``lacks_packets``: a window is
+    granted and packets of peers are missing. ``log``: the packets sent, where ranks can be restarted; set it before
+    :meth:`join`.
     """
 
     session: Session
@@ -69,44 +69,44 @@ class SyncClient:
         self.send_ns = 0
         self._mail = mail
         self._interrupted = interrupted
-        self._gather = colocate
-        self._gathered = False
+        self._colocate = colocate
+        self._colocated = False
         self._answered = False
         self._ended_well = False
         self._absent: set[int] = set()
-        self._shorter = 1
+        self._batch_divisor = 1
         self._steps = 0
-        self._told_ns = 0
+        self._progress_ns = 0
         self._began_ns = perf_counter_ns()
         self._window_ns = self._began_ns
         self._sending_ns = 0
 
     def identity(self) -> Join:
-        """What this SIP says of itself when it joins."""
+        """The ``Join`` of this SIP."""
         raise NotImplementedError
 
     def start_program(self) -> None:
-        """Run the program until it first waits, at time 0."""
+        """Run the program at time 0 until it first waits."""
         raise NotImplementedError
 
     def outcome(self) -> bytes:
-        """What is known at the end."""
+        """The encoded outcome of this rank, at the end of the run."""
         raise NotImplementedError
 
     def dump_waiting(self) -> bytes:
-        """Who waits, where and for what."""
+        """The encoded dump of waiting kernels and scripts."""
         raise NotImplementedError
 
     def failure(self, error: Exception) -> Failed:
-        """What to tell of an exception."""
+        """The report of an exception."""
         raise NotImplementedError
 
     def join(self) -> None:
-        """Tell the broker that this SIP is ready."""
+        """Report to the broker that this SIP is ready."""
         me = self.identity()
         if self.log is not None:
-            self.session.remember(self.log.logged)
-            me = replace(me, logged=self.log.told_logged(), logged_ps=self.log.logged_ps)
+            self.session.check_replay(self.log.logged)
+            me = replace(me, logged=self.log.logged_counts(), logged_ps=self.log.logged_ps)
         self._send(me)
 
     @property
@@ -115,15 +115,18 @@ class SyncClient:
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
 
     def handle(self, frame: bytes) -> None:
-        """Take one letter and do all that it makes possible. A failure is told to the broker, never raised."""
+        """Process one message and run what it permits. A failure is reported to the broker, never raised."""
         try:
-            self._obey(frame)
+            self._dispatch(frame)
         except Exception as error:
             self._send(self.failure(error))
             self._answer(partial=True)
 
     def handle_within_window(self, frame: bytes) -> bool:
-        """Whether this is a letter that can be obeyed within a window, and was: a peer must be fed while we compute."""
+        """True if the message was handled now; False if it must wait for the window's end.
+
+        Only ``Rejoined`` is handled within a window: a restarted peer needs its packets while this SIP computes.
+        """
         try:
             message = decode_for_sip(frame)
         except BadFrame:
@@ -133,41 +136,39 @@ class SyncClient:
         self._rejoined(message)
         return True
 
-    def post_parcel(self, dst: int, parcel: PacketBatch) -> None:
-        """Send packets to a peer; what a session posts with. One that is being started again is fed from the log."""
-        frame = encode(parcel)
+    def send_batch(self, dst: int, batch: PacketBatch) -> None:
+        """Send packets to a peer, and log them. A peer that is being restarted gets them later, from the log."""
+        frame = encode(batch)
         if self.log is not None:
             self.log.append(dst, frame)
         if dst not in self._absent:
             self._post(dst, frame)
 
-    def note_step(self) -> None:
-        """Something has been got done: some events, or a call of host code. Tells the broker once a second, and looks
-        for letters then: nobody is to wait for us who need not.
-        """
+    def note_progress(self) -> None:
+        """Count some events or a host call. Once a second: report progress to the broker, and poll for messages."""
         self._steps += 1
         now_ns = perf_counter_ns()
-        if now_ns - max(self._told_ns, self._window_ns) >= PROGRESS_NS:
-            self._told_ns = now_ns
+        if now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS:
+            self._progress_ns = now_ns
             self._send(Progress(self.session.engine.now_ps, self._steps))
             self._interrupted()
 
-    def _obey(self, frame: bytes) -> None:
+    def _dispatch(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
         session = self.session
         match message:
             case Grant():
                 session.grant(message)
-                if message.colocate is not self._gathered:
-                    self._gathered = message.colocate
-                    self._gather(message.colocate)
+                if message.colocate is not self._colocated:
+                    self._colocated = message.colocate
+                    self._colocate(message.colocate)
             case PacketBatch():
                 session.take(message)
             case RevokeGrant():
                 if session.is_granted and not session.is_ready():
-                    self._report(session.withdraw())
+                    self._report(session.return_grant())
             case Start():
-                self._take_part(message)
+                self._start(message)
                 return
             case Rejoined():
                 self._rejoined(message)
@@ -175,7 +176,7 @@ class SyncClient:
                 self._send(Dump(self.dump_waiting()))
             case End():
                 if self.log is not None:
-                    # What cannot be kept is told while there is somebody to tell.
+                    # A write error must be raised while the broker can still be informed.
                     self.log.flush()
                 self._answer(partial=False)
             case Abort():
@@ -194,52 +195,52 @@ class SyncClient:
         if ready and not self._answered:
             self._run_window()
 
-    def _take_part(self, start: Start) -> None:
+    def _start(self, start: Start) -> None:
         self._mail.connect_peers(start.endpoints)
-        self._open_window()
+        self._begin_window()
         self.session.costs = self._costs
         for rank, endpoint in enumerate(start.endpoints):
             if not endpoint and rank != self.rank:
                 self._absent.add(rank)
             elif self.log is not None and rank in self.log.logged:
-                self._feed(rank, start.taken[rank])
+                self._resend(rank, start.taken[rank])
         self.start_program()
         self._report(self.session.report())
 
-    def _rejoined(self, news: Rejoined) -> None:
-        self._mail.reconnect_peer(news.rank, news.incarnation, news.endpoint)
-        self._absent.discard(news.rank)
-        self._feed(news.rank, 0)
+    def _rejoined(self, rejoined: Rejoined) -> None:
+        self._mail.reconnect_peer(rejoined.rank, rejoined.incarnation, rejoined.endpoint)
+        self._absent.discard(rejoined.rank)
+        self._resend(rejoined.rank, 0)
 
-    def _feed(self, rank: int, first: int) -> None:
-        """Send a peer what it may lack; what it has it drops."""
-        for frame in self.log.parcels(rank, first) if self.log is not None else ():
+    def _resend(self, rank: int, first: int) -> None:
+        """Send a peer all logged batches from packet ``first`` on; it drops duplicates."""
+        for frame in self.log.batches(rank, first) if self.log is not None else ():
             self._post(rank, frame)
 
     def _run_window(self) -> None:
-        self._open_window()
+        self._begin_window()
         session = self.session
         session.begin()
         while (report := self._advance()) is None:
-            if self._gathered:
-                # A window this long had better run beside others.
-                self._gathered = False
-                self._gather(False)
+            if self._colocated:
+                # A long window runs faster on a processor of its own.
+                self._colocated = False
+                self._colocate(False)
             if self._interrupted():
                 return
-            self.note_step()
+            self.note_progress()
         self._report(report)
 
     def _advance(self) -> Report | None:
-        """Some events more, so many that looks are not far apart in host time."""
+        """Run a batch of events, sized so that polls are at most about ``POLL_NS`` of host time apart."""
         began_ns = perf_counter_ns()
-        report = self.session.advance(self._shorter)
+        report = self.session.advance(self._batch_divisor)
         if report is None:
             took_ns = perf_counter_ns() - began_ns
-            if took_ns > LOOK_NS:
-                self._shorter *= 8
-            elif took_ns < LOOK_NS // 16:
-                self._shorter = max(self._shorter // 2, 1)
+            if took_ns > POLL_NS:
+                self._batch_divisor *= 8
+            elif took_ns < POLL_NS // 16:
+                self._batch_divisor = max(self._batch_divisor // 2, 1)
         return report
 
     def _report(self, report: Report) -> None:
@@ -247,13 +248,13 @@ class SyncClient:
         if self.log is not None:
             self.log.mark(self.session.reached_ps)
 
-    def _open_window(self) -> None:
+    def _begin_window(self) -> None:
         self._window_ns = perf_counter_ns()
         self.send_ns += self._sending_ns
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time of this window so far: simulating, and sending parcels."""
+        """Host time of this window so far: (simulating, sending)."""
         spent_ns, sending_ns = perf_counter_ns() - self._window_ns, self._sending_ns
         self._sending_ns = 0
         self.run_ns += spent_ns - sending_ns

@@ -1,19 +1,17 @@
 """The whole system as every process sees it: SIPs, links, channels between them, and routes from end to end.
 
-A description, derived from the resolved config alone; nothing here runs. The simulators of its SIPs and
-where they run are other objects.
+A description, derived from the resolved config. The simulators of its SIPs and their placement are other objects.
 """
 
 from collections import deque
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from broker.ids import Channel
 from sipsim.config.model import Resolved
-from sipsim.config.rules import effective_ipcq, wiring_view
-from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.links.base import LinkKind
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.topology.address import TcmMap, tcm_map
 from sipsim.topology.base import SipLink
@@ -21,7 +19,7 @@ from sipsim.topology.build import build_links, resolve_shape
 
 
 class FarEnd(NamedTuple):
-    """Where a port's link leads: its channel, and the SIP and port at the other end."""
+    """The far end of a port's link: its channel, and the SIP and port that it leads to."""
 
     channel: int
     sip: int
@@ -29,17 +27,20 @@ class FarEnd(NamedTuple):
 
 
 class System:
-    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``."""
+    """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``.
 
-    def __init__(self, resolved: Resolved) -> None:
+    ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
+    """
+
+    def __init__(self, resolved: Resolved, link: LinkKind, chunk_bytes: int) -> None:
         self.resolved = resolved
         sips = resolved.topology.system.sips
         self.n_sips = sips.count
         self.topology = sips.topology
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
-        self.link = link_kind(resolved)
-        self.chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
+        self.link = link
+        self.chunk_bytes = chunk_bytes
         self.graph = SipGraph(resolved)
         self.n_pes = resolved.topology.cube.pes
         self.far_ends = {
@@ -72,18 +73,18 @@ class System:
     def data_channels(self) -> list[Channel]:
         """One channel a directed link, in canonical order, with its lookahead.
 
-        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency
-        and a least chunk later. A packet that only passes through may leave as late as its last byte came,
-        plus the way between two ports; and one that PE_DMA fetches from a slower memory as late as its last chunk
-        came to the PE, plus the way from there to a port. Where one of them is less than a chunk, it may be promised.
+        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency and a least
+        chunk later. A packet in transit may leave as late as the path between two ports after its last byte arrived,
+        and one that PE_DMA fetches from a slower memory as late as the path to a port after its last chunk reached
+        the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
         """
-        least_ways_ps = self._least_transit_ps, self._least_way_out_ps
-        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_ways_ps)
+        least_paths_ps = self._least_transit_ps, self._least_egress_ps
+        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_paths_ps)
         return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
 
     @property
     def transit_gain_ps(self) -> int:
-        """How much longer the way between two ports is than what the lookahead of a data channel counts of it."""
+        """How much longer the path between two ports is than the part that a data channel's lookahead counts."""
         return max(self._least_transit_ps - self.link.least_chunk_ps(self.chunk_bytes), 0)
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
@@ -119,52 +120,38 @@ class System:
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
 
     def describe(self) -> str:
-        """The system in a few words, for people."""
+        """The system as one line for messages."""
         sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
         grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
         link = self.resolved.topology.system.sips.link
         return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
 
-    def canonical_text(self) -> str:
-        """What is simulated, as text, for digests: the same system gives the same text, however it was written.
+    def canonical_view(self) -> dict[str, Any]:
+        """The system for digests: the same system gives the same values, however its config was written.
 
-        Shape and port places are filled in; of the links only the one in use counts, without its name and
-        source; of the algorithms only the one that runs, with its effective queue settings and, unless it is the
-        usual one, its wiring.
+        Shape and port places are filled in; of the links only the one in use counts, without its name and source.
         """
-        resolved, algorithm = self.resolved, self.resolved.ccl.defaults.algorithm
-        topology = msgspec.to_builtins(resolved.topology)
+        topology = msgspec.to_builtins(self.resolved.topology)
         topology["system"]["sips"].update(shape=self.shape, link=None)
         topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
-        entry = resolved.ccl.algorithms[algorithm]
-        view = {
-            "topology": topology,
-            "components": resolved.components,
-            "link": [type(self.link).__name__, self.link],
-            "algorithm": [
-                algorithm,
-                entry.module,
-                effective_ipcq(resolved, algorithm),
-                *wiring_view(resolved, algorithm),
-            ],
-        }
-        return msgspec.json.encode(view, order="sorted").decode()
+        link = [type(self.link).__name__, self.link]
+        return {"topology": topology, "components": self.resolved.components, "link": link}
 
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str], Route]:
         return {}
 
     @cached_property
-    def _least_way_out_ps(self) -> int:
-        """From when the last chunk starts on the wire into a PE to its end at a port, at least: one router between.
+    def _least_egress_ps(self) -> int:
+        """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
 
         A message of one chunk starts then as a whole, and takes its time on the link.
         """
-        ways = (
+        paths = (
             self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
             for port in {link.src_port for link in self.links}
         )
-        ends = ((edges[0], edges[-1]) for edges in ways)
+        ends = ((edges[0], edges[-1]) for edges in paths)
         heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(self.chunk_bytes)) for pair in ends)
         return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
 
@@ -177,18 +164,18 @@ class System:
         return min(transits, default=2**62)
 
     def _hops_to(self, dst_sip: int) -> list[int]:
-        known = self._hops.get(dst_sip)
-        if known is None:
-            known = [-1] * self.n_sips
-            known[dst_sip], queue = 0, deque([dst_sip])
+        hops = self._hops.get(dst_sip)
+        if hops is None:
+            hops = [-1] * self.n_sips
+            hops[dst_sip], queue = 0, deque([dst_sip])
             while queue:
-                here = queue.popleft()
-                for source in self._sources_of[here]:
-                    if known[source] < 0:
-                        known[source] = known[here] + 1
+                sip = queue.popleft()
+                for source in self._sources_of[sip]:
+                    if hops[source] < 0:
+                        hops[source] = hops[sip] + 1
                         queue.append(source)
-            self._hops[dst_sip] = known
-        return known
+            self._hops[dst_sip] = hops
+        return hops
 
     @cached_property
     def _sources_of(self) -> list[list[int]]:
@@ -200,9 +187,3 @@ class System:
     @cached_property
     def _hops(self) -> dict[int, list[int]]:
         return {}
-
-
-def link_kind(resolved: Resolved) -> LinkKind:
-    """The link between SIPs, as an object of its kind."""
-    preset = resolved.links.links[resolved.topology.system.sips.link]
-    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))

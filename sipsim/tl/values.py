@@ -1,17 +1,23 @@
-"""What kernel words take and give: typed pointers and tensor handles."""
+"""Arguments and results of kernel operations: typed pointers and tensor handles."""
 
+from abc import abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
 
-if TYPE_CHECKING:
-    from sipsim.tl.ipcq_words import IpcqWords
-
 Shape = tuple[int, ...]
+
+
+class HandleOps(Protocol):
+    """The arithmetic of the kernel that holds a handle."""
+
+    @abstractmethod
+    def add(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
+        """``a + b`` element by element."""
 
 
 class Pointer(int):
@@ -36,14 +42,12 @@ class Pointer(int):
 class TensorHandle:
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    ``slot_pa``: the slot, in another memory than the PE's own, that they still have to be fetched from; else None.
+    ``slot_pa``: the slot in HBM or SRAM from which the values are still to be fetched, or None.
     """
 
     __slots__ = ("_tl", "array", "dtype", "slot_pa")
 
-    def __init__(
-        self, tl: "IpcqWords", array: "np.ndarray[Any, Any]", dtype: DType, slot_pa: int | None = None
-    ) -> None:
+    def __init__(self, tl: HandleOps, array: "np.ndarray[Any, Any]", dtype: DType, slot_pa: int | None = None) -> None:
         self._tl = tl
         self.array = array
         self.dtype = dtype
@@ -60,7 +64,7 @@ class TensorHandle:
         return int(self.array.nbytes)
 
     def __add__(self, other: "TensorHandle") -> "TensorHandle":
-        return self._tl.add(self, other)  # type: ignore[attr-defined,no-any-return]
+        return self._tl.add(self, other)
 
 
 def as_dtype(dtype: object) -> DType:
@@ -90,7 +94,7 @@ def as_shape(shape: object) -> Shape:
 
 
 def pointee(ptr: int, dtype: object) -> DType:
-    """The type of what an address points to: the one that is said, or the pointer's own.
+    """The type of the elements at an address: ``dtype`` if it is given, else the pointer's own.
 
     Raises:
         KernelError: when neither is known.
@@ -99,10 +103,10 @@ def pointee(ptr: int, dtype: object) -> DType:
         return as_dtype(dtype)
     if isinstance(ptr, Pointer):
         return ptr.dtype
-    raise KernelError(f"address {int(ptr):#x} has no type; say dtype=")
+    raise KernelError(f"address {int(ptr):#x} has no type; give dtype=")
 
 
 @lru_cache(maxsize=1024)
 def as_text(shape: Shape) -> str:
-    """A shape as the op log has it."""
+    """A shape as the op log writes it."""
     return "x".join(map(str, shape))

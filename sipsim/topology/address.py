@@ -1,4 +1,4 @@
-"""Addresses: 64-bit physical addresses ``(sip, cube, pe, space, offset)`` and where the regions of a TCM lie.
+"""64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
 2 bits space, 36 bits offset. SRAM belongs to the cube, so its PE field is 0. Source: DESIGN section 5;
@@ -18,6 +18,14 @@ _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS
 _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
 _SPACE_CODE = {name: code for code, name in enumerate(SPACES)}
+
+
+class PePlace(NamedTuple):
+    """A PE of the system."""
+
+    sip: int
+    cube: int
+    pe: int
 
 
 class PhysAddr(NamedTuple):

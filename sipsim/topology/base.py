@@ -1,4 +1,4 @@
-"""What a topology is: a function from the sizes to directed links, and how many dimensions it has."""
+"""The interface of a topology: a function from the sizes to directed links, and its number of dimensions."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -45,7 +45,7 @@ def topology(name: str, dimensions: int) -> Callable[[Builder], Builder]:
     return add
 
 
-def both_ways(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
+def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
     """The two directed links of one cable."""
     yield SipLink(a, a_port, b, b_port)
     yield SipLink(b, b_port, a, a_port)

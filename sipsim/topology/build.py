@@ -1,8 +1,7 @@
-"""From ``system.sips`` to the list of directed links: the shape, the checks, the order.
+"""Makes the list of directed links from ``system.sips``: shape, checks, order.
 
-A link leaves by a port and arrives at the opposite one (E to W, S to N), as DESIGN section 5 says. A
-dimension of size 1 has no links; a wrapping dimension of size 2 has two, one through each pair of
-ports, which is the case that ADR-0025 was written for.
+A link leaves by a port and arrives at the opposite one (E to W, S to N; DESIGN section 5). A dimension of size 1
+has no links; a wrapping dimension of size 2 has two, one through each pair of ports (the case of ADR-0025).
 """
 
 import math
@@ -18,7 +17,7 @@ def resolve_shape(sips: Sips) -> Shape:
     """The (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
 
     Raises:
-        ConfigError: a count that is not the product of the shape, or no shape and no perfect square; says the remedy.
+        ConfigError: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
     """
     if TOPOLOGIES.get(sips.topology).dimensions == 1:
         if sips.shape not in (None, (sips.count, 1)):

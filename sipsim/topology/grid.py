@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sipsim.config.model import Sips
-from sipsim.topology.base import Shape, SipLink, both_ways, topology
+from sipsim.topology.base import Shape, SipLink, both_directions, topology
 
 
 def _grid(shape: Shape, wrap: bool) -> Iterator[SipLink]:
@@ -11,9 +11,9 @@ def _grid(shape: Shape, wrap: bool) -> Iterator[SipLink]:
     for y in range(height):
         for x in range(width):
             if width > 1 and (wrap or x + 1 < width):
-                yield from both_ways(y * width + x, "E", y * width + (x + 1) % width, "W")
+                yield from both_directions(y * width + x, "E", y * width + (x + 1) % width, "W")
             if height > 1 and (wrap or y + 1 < height):
-                yield from both_ways(y * width + x, "S", ((y + 1) % height) * width + x, "N")
+                yield from both_directions(y * width + x, "S", ((y + 1) % height) * width + x, "N")
 
 
 @topology("ring_1d", dimensions=1)

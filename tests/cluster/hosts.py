@@ -249,7 +249,7 @@ def _cable(switch: Host, hosts: Sequence[Host]) -> None:
         _in_network(host.pid, f"ip addr add {host.address}{width} dev eth0 && ip link set eth0 up")
 
 
-def _in_network(pid: int, script: str) -> None:
+def _in_network(pid: int, script: str) -> str:
     done = subprocess.run(
         ["nsenter", f"--target={pid}", "--net", "sh", "-ec", script],
         env={**os.environ, "PATH": PATH},
@@ -258,6 +258,7 @@ def _in_network(pid: int, script: str) -> None:
         timeout=WAIT_S,
     )
     assert done.returncode == 0, f"{script!r}: {done.stderr.strip()}"
+    return done.stdout
 
 
 def _children(pid: int) -> list[int]:
@@ -307,5 +308,11 @@ def _filter(host: Host, verdict: str) -> None:
     _in_network(
         host.pid,
         "nft flush ruleset && nft 'add table inet kit; add chain inet kit in { type filter hook input priority 0; };"
-        f" add rule inet kit in iifname eth0 {verdict}'",
+        f" add rule inet kit in iifname eth0 {verdict.replace('drop', 'counter drop')}'",
     )
+
+
+def dropped(host: Host) -> int:
+    """How many packets :func:`drop_inbound` or :func:`lose` has dropped."""
+    rules = _in_network(host.pid, "nft list ruleset")
+    return int(rules.split("counter packets ")[1].split()[0])

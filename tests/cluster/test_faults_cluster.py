@@ -13,7 +13,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import pytest
-from hosts import Host, Hosts, cut, cut_for, drop_inbound, heal, lose
+from hosts import Host, Hosts, cut, cut_for, drop_inbound, dropped, heal, lose
 from launches import (
     DEFAULT,
     DIGEST,
@@ -170,6 +170,7 @@ def test_lost_packets_are_survived(site: Site):
     with launching(site.hosts, site.env, *FLAGS["ssh"], *DEFAULT, "--heartbeat-timeout", 5) as launch:
         done = launch.end()
     assert done.digest == DIGEST
+    assert sum(map(dropped, everywhere)) > 0
     for host in everywhere:
         heal(host)
     nothing_left(site.hosts)

@@ -1,10 +1,9 @@
-"""A whole system in one process under faults: hub, participants, packet logs are real, mail and launcher the test's.
+"""A whole system in one process under faults: hub, clients and packet logs are real, mail and launcher the test's.
 
-Letters come in any order that keeps each pair's own, some twice. Processes are killed between letters and in the
-middle of a window, alone or a whole host at once with its logs, before they have joined and after they have answered;
-others stand still for a while; the last record of a log may be half written. The launcher hears of a death late, and
-its word may reach the broker after the new process has spoken. Everything may be killed at once and resumed.
-Not a test.
+Messages arrive in any order that keeps each pair's own, some twice. Processes are killed between messages and within a
+window, alone or a whole host with its logs, before they have joined and after they have answered; others stop for a
+while; the last record of a log may be half written. The launcher notices an exit late, and its ``Restart`` may arrive
+after the new process's ``Join``. Everything may be killed at once and resumed. Not a test.
 """
 
 import random
@@ -14,10 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from random_systems import Automaton, Outcome, System
+from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, split_address
-from broker.mail.base import Envelope, ShuffledInprocMail
+from broker.mail.inproc import Envelope
 from broker.wire import (
     Deadlock,
     Failed,
@@ -41,15 +41,15 @@ DEADLOCK = Outcome([], [1])
 
 
 class Caught(AssertionError):
-    """Something that must never be seen from outside."""
+    """A stall, a failed rank or a run without an end."""
 
 
 class Killed(BaseException):
-    """A process is gone, in the middle of whatever it did."""
+    """The process was killed within a window."""
 
 
 class Faults(NamedTuple):
-    """What happens to one run. Chances are per step or letter; ``kills`` is how many processes die at most."""
+    """The faults of one run. Chances are per step or message; ``kills`` is the greatest number of killed processes."""
 
     seed: int
     kills: int
@@ -66,7 +66,7 @@ class Faults(NamedTuple):
 
 
 def random_faults(seed: int) -> Faults:
-    """From none to many."""
+    """From no fault to many."""
     rng = random.Random(seed * 31 + 1)
     return Faults(
         seed,
@@ -84,45 +84,45 @@ def random_faults(seed: int) -> Faults:
     )
 
 
-class Office(ShuffledInprocMail):
-    """Mail with living and dead addressees; parcels may come twice."""
+class FaultyMail(ShuffledInprocMail):
+    """Mail to processes that run, have exited or are stopped; batches may arrive twice."""
 
     def __init__(self, seed: int, twice: float) -> None:
         super().__init__(seed)
-        self.living: set[int] = set()
-        self.standing: set[int] = set()
+        self.alive: set[int] = set()
+        self.stopped: set[int] = set()
         self._twice = twice
 
-    def post(self, sender: int, to: int, frame: bytes) -> None:
-        if to < 0 or to in self.living:
-            super().post(sender, to, frame)
+    def send(self, sender: int, to: int, frame: bytes) -> None:
+        if to < 0 or to in self.alive:
+            super().send(sender, to, frame)
             if sender >= 0 and to >= 0 and self._random.random() < self._twice:
-                super().post(sender, to, frame)
+                super().send(sender, to, frame)
 
     def died(self, address: int) -> None:
-        """Nothing reaches it any more; of what it has sent the last may never have left its process."""
-        self.living.discard(address)
-        for (sender, to), letters in self._pairs.items():
+        """Nothing reaches it any more; its last frames may never have left its process."""
+        self.alive.discard(address)
+        for (sender, to), queue in self._pairs.items():
             if to == address:
-                letters.clear()
+                queue.clear()
             elif sender == address:
-                left = self._random.randint(0, len(letters))
-                while len(letters) > left:
-                    letters.pop()
+                left = self._random.randint(0, len(queue))
+                while len(queue) > left:
+                    queue.pop()
 
     def next(self) -> tuple[int, Envelope] | None:
-        waiting = [pair for pair, letters in self._pairs.items() if letters and pair[1] not in self.standing]
+        waiting = [pair for pair, queue in self._pairs.items() if queue and pair[1] not in self.stopped]
         if not waiting:
             return None
         pair = self._random.choice(waiting)
         return pair[1], self._pairs[pair].popleft()
 
 
-class Box:
-    """The mail of one process: a peer's endpoint holds the address of whoever simulates it now."""
+class FaultyEndpoint:
+    """The mail of one process; a peer's endpoint holds the address of its present incarnation."""
 
-    def __init__(self, office: Office, sender: int) -> None:
-        self._office = office
+    def __init__(self, mail: FaultyMail, sender: int) -> None:
+        self._mail = mail
         self._sender = sender
         self._peers: list[str] = []
 
@@ -135,20 +135,20 @@ class Box:
 
     def send(self, to: int, frame: bytes) -> None:
         address = to if to == BROKER else int(self._peers[to].removeprefix("at "))
-        self._office.post(self._sender, address, frame)
+        self._mail.send(self._sender, address, frame)
 
 
 class Player(SyncClient):
-    """The real participant, with an automaton to simulate. It is its session's model and its device's world."""
+    """The real sync client, with an automaton to simulate. It is its session's model and its device's world."""
 
     def __init__(self, address: int, system: System, run: "FaultyRun") -> None:
         rank, self._incarnation = split_address(address)
-        super().__init__(rank, Box(run.office, address), run.looked)
+        super().__init__(rank, FaultyEndpoint(run.mail, address), run.looked)
         self.address = address
         self._size = system.size
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
         self.session.model = self
         self.at = self.engine.at
         self.emit = self.session.emit
@@ -187,7 +187,7 @@ class Player(SyncClient):
 
 
 class FaultyRun:
-    """One run. ``told``: what the launcher was told; ``restarts`` and ``resumes``: what it took."""
+    """One run. ``received``: the messages at the launcher; ``restarts`` and ``resumes``: how many there were."""
 
     def __init__(self, system: System, faults: Faults, folder: Path) -> None:
         self._system = system
@@ -199,14 +199,14 @@ class FaultyRun:
         self._begin()
 
     def _begin(self) -> None:
-        """Everything anew; the logs are those of before."""
+        """Start everything; the logs are kept."""
         system = self._system
-        self.office = Office(self._rng.randrange(2**32), self._faults.twice)
+        self.mail = FaultyMail(self._rng.randrange(2**32), self._faults.twice)
         self.hub = Hub(system.size, system.channels, system.reactions_ps)
-        self.told: list[Message] = []
+        self.received: list[Message] = []
         self.players: dict[int, Player] = {}
         self._incarnations = [0] * system.size
-        self._coming: deque[tuple[int, int]] = deque()
+        self._exited: deque[tuple[int, int]] = deque()
         for rank in range(system.size):
             self._start(rank)
 
@@ -217,29 +217,29 @@ class FaultyRun:
             Caught: for a stall, a failed rank, or a run without an end.
         """
         for _ in range(MOST_STEPS):
-            self._faults_strike()
+            self._inject_faults()
             moved = self._deliver()
             out = self.hub.decide() if not moved or self._rng.random() < 0.5 else []
             self._forward(out)
-            if self.hub.phase is Phase.DONE and not self._coming and all(p.done for p in self.players.values()):
+            if self.hub.phase is Phase.DONE and not self._exited and all(p.done for p in self.players.values()):
                 return
-            if not moved and not out and not self._someone_comes():
-                raise Caught(f"stall: no letter is left; the run is {self.hub.phase.value}")
+            if not moved and not out and not self._restart_next():
+                raise Caught(f"stall: no message is left; the run is {self.hub.phase.value}")
         raise Caught("the run does not come to an end")
 
     def looked(self) -> bool:
-        """A participant looks up in the middle of its window."""
+        """Called by a client within its window."""
         if self._kills and self._rng.random() < self._faults.mid_window:
             raise Killed
         return False
 
     # Faults.
 
-    def _faults_strike(self) -> None:
+    def _inject_faults(self) -> None:
         rng, faults = self._rng, self._faults
-        self.office.standing = {a for a in self.office.standing if rng.random() < 0.9}
+        self.mail.stopped = {a for a in self.mail.stopped if rng.random() < 0.9}
         if self.players and rng.random() < faults.still:
-            self.office.standing.add(rng.choice(list(self.players.values())).address)
+            self.mail.stopped.add(rng.choice(list(self.players.values())).address)
         if self._kills and self.players and self.hub.phase is not Phase.DONE and rng.random() < faults.often:
             if rng.random() < faults.resume * 10:
                 self._resume()
@@ -253,15 +253,15 @@ class FaultyRun:
     def _kill(self, rank: int, with_log: bool = False) -> None:
         self._kills = max(self._kills - 1, 0)
         player = self.players.pop(rank)
-        self.office.died(player.address)
+        self.mail.died(player.address)
         self._lose_log(player, with_log)
         self._incarnations[rank] += 1
         self.restarts += 1
-        self._coming.append((rank, self._incarnations[rank]))
+        self._exited.append((rank, self._incarnations[rank]))
 
     def _lose_log(self, player: Player, entirely: bool) -> None:
         log: Any = player.log
-        log._waiting.clear()
+        log._unwritten.clear()
         log._mark_ps = None
         log.close()
         if entirely and not self._faults.keep_logs:
@@ -272,44 +272,44 @@ class FaultyRun:
                 file.truncate(size - self._rng.randint(0, min(size, 60)))
 
     def _resume(self) -> None:
-        """Launcher, broker and all SIPs are gone; a new launcher finds the logs."""
+        """Launcher, broker and all SIPs are killed; a new launcher finds the logs."""
         for player in self.players.values():
             self._lose_log(player, entirely=False)
         self._kills = max(self._kills - 1, 0)
         self.resumes += 1
         self._begin()
 
-    def _someone_comes(self) -> bool:
-        """The launcher hears of a death, tells the broker and starts a process, which may be quicker than its word."""
-        if not self._coming:
-            return bool(self.office.standing)
-        rank, incarnation = self._coming.popleft()
-        self.office.post(LAUNCHER, BROKER, encode(Restart(rank, incarnation)))
+    def _restart_next(self) -> bool:
+        """The launcher notices an exit, sends ``Restart`` and starts a process, whose ``Join`` may arrive first."""
+        if not self._exited:
+            return bool(self.mail.stopped)
+        rank, incarnation = self._exited.popleft()
+        self.mail.send(LAUNCHER, BROKER, encode(Restart(rank, incarnation)))
         self._start(rank)
         return True
 
     def _start(self, rank: int) -> None:
         address = address_of(rank, self._incarnations[rank])
-        self.office.living.add(address)
+        self.mail.alive.add(address)
         player = self.players[rank] = Player(address, self._system, self)
         player.join()
 
     # Mail.
 
     def _deliver(self) -> bool:
-        if self._coming and self._rng.random() < 0.2:
-            return self._someone_comes()
-        found = self.office.next()
+        if self._exited and self._rng.random() < 0.2:
+            return self._restart_next()
+        found = self.mail.next()
         if found is None:
             return False
-        to, letter = found
+        to, envelope = found
         if to == BROKER:
-            self._forward(self.hub.take(letter.sender, decode_for_broker(letter.frame)))
+            self._forward(self.hub.take(envelope.sender, decode_for_broker(envelope.frame)))
             return True
         player = self.players.get(split_address(to)[0])
         if player is not None and player.address == to:
             try:
-                player.handle(letter.frame)
+                player.handle(envelope.frame)
             except Killed:
                 self._kill(player.rank)
         return True
@@ -317,27 +317,27 @@ class FaultyRun:
     def _forward(self, out: list[tuple[int, Message]]) -> None:
         for to, message in out:
             if to != LAUNCHER:
-                self.office.post(BROKER, to, encode(message))
+                self.mail.send(BROKER, to, encode(message))
                 continue
-            told = decode_for_launcher(encode(message))
-            if isinstance(told, RankFailed):
-                raise Caught(f"SIP {told.rank} failed: {told.message}")
-            self.told.append(told)
+            received = decode_for_launcher(encode(message))
+            if isinstance(received, RankFailed):
+                raise Caught(f"SIP {received.rank} failed: {received.message}")
+            self.received.append(received)
 
 
 def play(system: System, faults: Faults, folder: Path) -> tuple[Outcome, FaultyRun]:
-    """What comes of a system under faults.
+    """The outcome of a system under faults.
 
     Raises:
         Caught: when the run stalls, fails, or ends in the wrong way.
     """
-    usual = session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES
-    session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = faults.looks, faults.parcel_bytes
+    usual = session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES
+    session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES = faults.looks, faults.parcel_bytes
     run = FaultyRun(system, faults, folder)
     try:
         run.play()
     finally:
-        session_module.EVENTS_BETWEEN_LOOKS, session_module.PARCEL_BYTES = usual
+        session_module.EVENTS_BETWEEN_POLLS, session_module.BATCH_BYTES = usual
         for player in run.players.values():
             assert player.log is not None
             player.log.close()
@@ -345,12 +345,12 @@ def play(system: System, faults: Faults, folder: Path) -> tuple[Outcome, FaultyR
 
 
 def _outcome(system: System, run: FaultyRun) -> Outcome:
-    """A deadlock is found once and for all; who is killed after that need not answer."""
-    if any(isinstance(told, Deadlock) for told in run.told):
+    """A deadlock is final; SIPs that are killed after it need not answer."""
+    if any(isinstance(message, Deadlock) for message in run.received):
         return DEADLOCK
-    told = [message for message in run.told if isinstance(message, RankResult)]
-    if {message.rank for message in told} != set(range(system.size)) or any(message.partial for message in told):
-        raise Caught(f"the launcher was told {run.told[-3:]}")
-    results: dict[int, Any] = {message.rank: msgspec.msgpack.decode(message.blob) for message in told}
+    sent = [message for message in run.received if isinstance(message, RankResult)]
+    if {message.rank for message in sent} != set(range(system.size)) or any(message.partial for message in sent):
+        raise Caught(f"the launcher received {run.received[-3:]}")
+    results: dict[int, Any] = {message.rank: msgspec.msgpack.decode(message.blob) for message in sent}
     traces = [[tuple(entry) for entry in results[rank][0]] for rank in range(system.size)]
     return Outcome(traces, [results[rank][1] for rank in range(system.size)])

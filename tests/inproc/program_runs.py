@@ -1,4 +1,4 @@
-"""Runs a random program on real SIPs, all in this process, and compares what came of it with the model. Not a test."""
+"""Runs a random program on real SIPs in this process and compares the outcome with the model. Not a test."""
 
 import random
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
 from sipsim.ipcq.messages import Waiting
 from sipsim.node.sip_node import SipNode
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 from sipsim.topology.address import PhysAddr
 
 I32 = DTYPES["i32"]
 SLOT_BYTES = 1024
 SOURCE, COPIES, STORES = 0, 64 * 1024, 32 * 1024
-"""Offsets of what a PE sends from, copies to and stores to."""
+"""Offsets of a PE's buffers: to send from, to copy to, to store to."""
 
 
 def pattern(tag: int, words: int) -> "np.ndarray[Any, Any]":
@@ -29,7 +29,7 @@ def pattern(tag: int, words: int) -> "np.ndarray[Any, Any]":
 
 
 class Kernel:
-    """The program of one rank, and what it has seen."""
+    """The program of one rank, and its observations."""
 
     def __init__(self, program: Program, rank: int, member: SipNode, place: PePlace) -> None:
         self.ops = program.ops[rank]
@@ -52,7 +52,7 @@ class Kernel:
             self.at += 1
 
     def address(self, how: str, offset: int) -> int:
-        """Of this PE's, or in another cube's HBM, apart from what others use and where rings may lie."""
+        """In a memory of this PE, or another cube's HBM, disjoint from other PEs' and from rings."""
         sip, cube, pe = self.place
         if how == "far":
             return PhysAddr(sip, 1 - cube, 7, "hbm", 2**20 * (1 + cube * 8 + pe) + offset).encode()
@@ -124,7 +124,7 @@ class Kernel:
 
 
 class Settings(NamedTuple):
-    """What varies from one run of a program to the next; results do not depend on it, times do."""
+    """What varies between runs of a program; times depend on it, results do not."""
 
     sips: int
     buffer_kind: str
@@ -169,7 +169,7 @@ class Settings(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A run that is over. ``blocked``: as the tasks were left."""
+    """A finished run. ``blocked``: as the tasks were left."""
 
     engine: InProcess
     kernels: list[Kernel]
@@ -200,7 +200,7 @@ def run_program(program: Program, settings: Settings, seed: int, mail_seed: int 
 
 
 def check(program: Program, ran: Ran) -> None:
-    """What happened is what the model says, or one of the ways in which it could go."""
+    """The outcome is one that the model permits."""
     error = ran.engine.outcome.error
     said = "" if error is None else f"{error.kind}: {error.message}\n{error.detail}"
     assert error is None or error.kind == "IpcqDeadlock", said
@@ -216,7 +216,7 @@ def check(program: Program, ran: Ran) -> None:
 
 
 def _check_pointers(program: Program, ran: Ran, sent: Any, taken: Any) -> None:
-    """At the end nothing is on its way: both ends know the same."""
+    """At the end nothing is in flight: the pointers at both ends agree."""
 
     def queue(rank: int, direction: str) -> Any:
         kernel = ran.kernels[rank]
@@ -230,7 +230,7 @@ def _check_pointers(program: Program, ran: Ran, sent: Any, taken: Any) -> None:
 
 
 def _check_report(program: Program, ran: Ran, facts: dict[str, Any]) -> None:
-    """Everybody who is blocked is told, nobody else; and a circle if and only if there is one."""
+    """The report lists exactly the blocked PEs, and a cycle if and only if there is one."""
     told = {(w["here"]["rank"], w["here"]["cube"], w["here"]["pe"]) for w in facts["waits"]}
     assert told == {tuple(ran.kernels[rank].place) for rank in ran.blocked}
     if all(len(where.directions) == 1 for where in ran.blocked.values()):

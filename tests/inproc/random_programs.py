@@ -1,9 +1,9 @@
-"""Random kernels on random neighbour tables, and what a plain model of bounded queues says of them.
+"""Random kernels on random neighbour tables, and a model of bounded queues that predicts their outcome. Not a test.
 
-Not a test. A *program* is a list of operations for each of some PEs, and the rings between them. The model knows
-rings with so many slots and nothing else: no time, no addresses, no credits, no code of the simulator. What it says
-does not depend on the order in which it runs the PEs, unless one receives from any direction: then it is told which
-direction that was, and says whether it could have been.
+A *program* is a list of operations for each of some PEs, and the rings between them. The model has rings with so many
+slots and nothing else: no time, addresses, credits, or code of the simulator. Its prediction does not depend on the
+order in which it runs the PEs, except for a receive from any direction: then it is given the direction that was chosen,
+and checks whether that was possible.
 """
 
 import random
@@ -123,7 +123,7 @@ def rings_of(table: dict[int, dict[str, int]]) -> dict[RingName, tuple[int, str]
 
 
 class _Writer:
-    """Writes a program that a single thread of control could run, receive by receive; then it may be spoilt."""
+    """Writes a program that a single thread of control could run, receive by receive; mistakes may be added later."""
 
     def __init__(self, rng: random.Random, program: Program, ahead: int) -> None:
         self.rng = rng
@@ -215,7 +215,7 @@ def random_program(seed: int) -> Program:
 
 
 def _spoil(rng: random.Random, program: Program) -> None:
-    """Leave something out, or do it earlier than it was meant: what programmers do, and what deadlocks."""
+    """Leave an operation out or move it forward: mistakes of programmers, which may deadlock."""
     ops = rng.choice([ops for ops in program.ops if ops] or [[Op("pause")]])
     index = rng.randrange(len(ops))
     if rng.random() < 0.5:
@@ -230,7 +230,7 @@ def _spoil(rng: random.Random, program: Program) -> None:
 
 
 def _fit_sizes(program: Program, sizes: dict[RingName, list[int]]) -> None:
-    """Each receive asks for as many words as the message has that comes to it now."""
+    """Set the size of each receive to that of its message."""
     into = {sender: name for name, sender in program.rings.items()}
     for rank, ops in enumerate(program.ops):
         sent, asked = dict.fromkeys(program.rings, 0), dict.fromkeys(program.rings, 0)
@@ -249,7 +249,7 @@ def _fit_sizes(program: Program, sizes: dict[RingName, list[int]]) -> None:
 
 
 class Blocked(NamedTuple):
-    """Where a PE stands for ever: at which operation, and for what it waits."""
+    """Where a PE is blocked: the index of its operation, and what it waits for."""
 
     at: int
     op: str
@@ -257,8 +257,8 @@ class Blocked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``blocked``: by rank, who does not end; ``got``: by rank, (direction, tag, words) of all receives in order of
-    their operations; ``sent`` and ``taken``: messages by ring; ``full``: whether somebody met a full ring.
+    """``blocked``: by rank, those that do not end; ``got``: by rank, (direction, tag, words) of all receives in
+    order of their operations; ``sent`` and ``taken``: messages by ring; ``full``: whether a send met a full ring.
     """
 
     blocked: dict[int, Blocked]
@@ -269,7 +269,7 @@ class Verdict(NamedTuple):
 
 
 class Impossible(AssertionError):
-    """A PE is said to have received from a direction in which nothing was to be had."""
+    """A PE received from a direction in which there was no message."""
 
 
 class _Model:
@@ -293,7 +293,7 @@ class _Model:
             pass
 
     def turn(self, rank: int) -> bool:
-        """Whether a rank could do anything."""
+        """Whether a rank made progress."""
         start = self.at[rank]
         while self.at[rank] < len(self.program.ops[rank]) and self.does(rank, self.program.ops[rank][self.at[rank]]):
             self.at[rank] += 1
@@ -364,10 +364,10 @@ class _Model:
 
 
 def judge(program: Program, choices: dict[int, list[str]] | None = None) -> Verdict:
-    """What must come of a program. ``choices``: by rank, where each receive from any direction found its message.
+    """The outcome of a program. ``choices``: by rank, the direction of each receive from any direction.
 
     Raises:
-        Impossible: when no run could have gone so.
+        Impossible: when no run could make these choices.
     """
     model = _Model(program, choices or {})
     model.run()

@@ -1,9 +1,9 @@
 """Random systems through the real hub, sessions and engines, under the worst mail and grants that are legal.
 
-Not a test, and not how a run is driven in production. Every message travels as bytes, in a shuffled order; grants
-are cut short and carry random advice on placement; parcels leave early or with the report, and may be sent again
-as part of a longer one; participants dawdle, run a few events at a time, stand still in host code, take packets
-early or late, and promise less than they could. ``Parts`` is where a test puts a planted bug.
+Not a test, and not how a run is driven in production. Every message travels as bytes, in a shuffled order; grants are
+cut short and carry random advice on placement; batches are sent early or with the report, and may be repeated within
+a longer one; clients wait, run a few events at a time, stop in host code, take packets early or late, and promise less
+than they could. ``Parts`` is where a test plants a bug.
 """
 
 import random
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from random_systems import Automaton, Outcome, System
+from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, MAX_PS, PROTOCOL
-from broker.mail.base import ShuffledInprocMail
 from broker.wire import (
     Abort,
     Deadlock,
@@ -43,17 +43,17 @@ from sipsim.sync import session as session_module
 from sipsim.sync.session import Session
 
 MOST_STEPS = 6_000
-"""The longest of the systems needs 1,372."""
+"""The longest run of the systems takes 1,372."""
 LATE_PS = 2**40
 """Later than any run gets."""
 
 
 class Caught(AssertionError):
-    """Something that must never be seen from outside: a stall, an idle grant, an early end, a failed rank."""
+    """A stall, an idle grant, an early end or a failed rank."""
 
 
 class PacedEngine(Engine):
-    """The real engine, stepped a few events at a time, and standing still while host code runs."""
+    """The real engine, stepped a few events at a time, and stopped while host code runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,25 +88,25 @@ class _Inside:
 
 
 class SyncClient:
-    """One SIP's process: mail in, and one thing at a turn when its patience ends. It is its session's model."""
+    """One SIP's process: receives mail, and takes one step a turn after a random delay. It is its session's model."""
 
-    def __init__(self, rank: int, system: System, office: ShuffledInprocMail, parts: "Parts") -> None:
+    def __init__(self, rank: int, system: System, mail: ShuffledInprocMail, parts: "Parts") -> None:
         self.rank = rank
         self._rng = rng = random.Random(system.seed * 8 + rank)
-        self._office = office
+        self._mail = mail
         self.engine = parts.engine()
         self.engine.pace = rng.choice((1, 2, 3, 50))
         reaction_ps = parts.reactions(system)[rank]
-        self.session = parts.session(rank, self.engine, system.channels, self._post_parcel, reaction_ps)
+        self.session = parts.session(rank, self.engine, system.channels, self._send_batch, reaction_ps)
         self.device = Automaton(rank, system, _Inside(self.session))
         self.session.model = self
         self.session.costs = lambda: (rng.choice((0, 300, 10**6)), rng.randrange(300))
         self._slow = rng.choice(((0,), (0, 0, 0, 3), (0, 2, 9), (0, 0, 30)))
         self._eager = rng.choice((0.0, 0.3, 1.0))
         self._promises = rng.choice((0.0, 0.5, 0.7, 1.0))
-        self._modesty_ps = rng.choice(((0,), (0, 0, 0, 1, 5, 60)))
+        self._less_promise_ps = rng.choice(((0,), (0, 0, 0, 1, 5, 60)))
         self._parcel_bytes = rng.choice(((2**16,), (1,), (1, 40, 60, 2**16)))
-        self._stutter = rng.choice((0.0, 0.0, 0.3))
+        self._repeats = rng.choice((0.0, 0.0, 0.3))
         self._inbox: dict[int, deque[PacketBatch]] = {}
         self._latest: dict[int, PacketBatch] = {}
         self._taken: dict[int, int] = {}
@@ -116,7 +116,7 @@ class SyncClient:
         self.owes_first_report = False
         self.ended: Message | None = None
 
-    # What its session asks of a model.
+    # The interface of a session's model.
 
     def receive(self, channel: int, body: bytes) -> None:
         self.device.receive(channel, body)
@@ -125,22 +125,22 @@ class SyncClient:
         return self.device.waiting()
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """Sometimes less than it could promise, and less than the time of its next event says by itself."""
+        """Sometimes less than it could promise, and less than the time of its next event."""
         next_send_bound_ps = self.device.next_send_bound_ps()
         assert next_send_bound_ps >= next_ps
-        return _less(next_send_bound_ps, self._rng.choice(self._modesty_ps))
+        return _less(next_send_bound_ps, self._rng.choice(self._less_promise_ps))
 
     # Mail.
 
     def send(self, message: Message) -> None:
-        self._office.post(self.rank, BROKER, encode(message))
+        self._mail.send(self.rank, BROKER, encode(message))
 
     def mail_name(self, parcel: PacketBatch) -> int:
-        """Whose letters keep their order: all of one SIP's."""
+        """The sender whose frames keep their order: all of one SIP's."""
         return parcel.src
 
-    def _post_parcel(self, dst: int, parcel: PacketBatch) -> None:
-        self._office.post(self.mail_name(parcel), dst, encode(parcel))
+    def _send_batch(self, dst: int, parcel: PacketBatch) -> None:
+        self._mail.send(self.mail_name(parcel), dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -166,17 +166,17 @@ class SyncClient:
                 raise Caught(f"SIP {self.rank} was sent {message}")
 
     def _perhaps_again(self, parcel: PacketBatch) -> PacketBatch:
-        """Sometimes with the packets of the parcel before it once more, as a mail would that resends."""
+        """Sometimes with the packets of the batch before it once more, as mail would that resends."""
         before = self._latest.get(parcel.src)
         self._latest[parcel.src] = parcel
-        if before is None or self._rng.random() >= self._stutter:
+        if before is None or self._rng.random() >= self._repeats:
             return parcel
         return replace(parcel, first=before.first, packets=before.packets + parcel.packets)
 
     # Turns.
 
     def turn(self) -> bool:
-        """Do the next thing if there is one and patience is at its end; whether there is one."""
+        """Take the next step if there is one and its delay has passed; whether there is one."""
         if not (self.owes_first_report or self._runs or self.engine.host_code or self._need is not None):
             return False
         if self._patience:
@@ -185,7 +185,7 @@ class SyncClient:
         return self._act()
 
     def _act(self) -> bool:
-        session_module.PARCEL_BYTES = self._rng.choice(self._parcel_bytes)
+        session_module.BATCH_BYTES = self._rng.choice(self._parcel_bytes)
         if self.owes_first_report:
             self.owes_first_report = False
             self.device.begin()
@@ -223,7 +223,7 @@ class SyncClient:
         return True
 
     def promising(self, report: Report) -> Report:
-        """Sometimes without its promise, or with a smaller one. The session keeps to what it said first."""
+        """Sometimes without its promise, or with a smaller one. The session keeps its own."""
         if self._rng.random() < self._promises:
             return report
         less_ps = self._rng.choice((None, None, 5, MAX_PS))
@@ -243,16 +243,16 @@ class SyncClient:
 
 
 def _less(promise_ps: int, by_ps: int) -> int:
-    """A smaller promise. The lesser of never is a time that no run reaches, yet far from the greatest that is one."""
+    """A smaller promise. For never, a time that no run reaches, yet far below the greatest representable one."""
     return max(0, min(promise_ps, LATE_PS if by_ps else MAX_PS) - by_ps)
 
 
 class Parts(NamedTuple):
-    """What a run is made of; ``reactions`` are told to hub and sessions, ``tamper`` may change the hub."""
+    """The parts of a run; ``reactions`` are given to hub and sessions, ``tamper`` may change the hub."""
 
     session: type[Session] = Session
     engine: type[PacedEngine] = PacedEngine
-    participant: type[SyncClient] = SyncClient
+    client: type[SyncClient] = SyncClient
     reactions: Callable[[System], list[int]] = lambda system: system.reactions_ps
     tamper: Callable[[Hub, System], None] = lambda _hub, _system: None
 
@@ -264,32 +264,32 @@ class _Run:
         self._hasty = self._rng.choice((1.0, 0.5, 0.1))
         self.hub = Hub(system.size, system.channels, parts.reactions(system))
         parts.tamper(self.hub, system)
-        self._office = ShuffledInprocMail(system.seed)
-        self.participants = [parts.participant(rank, system, self._office, parts) for rank in range(system.size)]
-        self.told: list[Any] = []
+        self._mail = ShuffledInprocMail(system.seed)
+        self.clients = [parts.client(rank, system, self._mail, parts) for rank in range(system.size)]
+        self.received: list[Any] = []
 
     def play(self) -> None:
-        for p in self.participants:
-            p.send(Join(PROTOCOL, p.rank, len(self.participants), "v", "plan", 1, "here", f"inproc://{p.rank}"))
+        for p in self.clients:
+            p.send(Join(PROTOCOL, p.rank, len(self.clients), "v", "plan", 1, "here", f"inproc://{p.rank}"))
         for _ in range(MOST_STEPS):
             delivered = self._deliver()
             decided = self._decide(at_once=not delivered)
-            acted = [p.turn() for p in self.participants]
+            acted = [p.turn() for p in self.clients]
             if self.hub.phase is Phase.DONE:
                 return
             if not delivered and not decided and not any(acted):
-                raise Caught("stall: no letter is left and nobody has anything to do")
+                raise Caught("stall: no message is left and no SIP has an event")
         raise Caught("the run does not come to an end")
 
     def _deliver(self) -> bool:
-        found = self._office.next()
+        found = self._mail.next()
         if found is None:
             return False
-        to, letter = found
+        to, envelope = found
         if to != BROKER:
-            self.participants[to].deliver(letter.frame)
+            self.clients[to].deliver(envelope.frame)
             return True
-        for destination, message in self.hub.take(letter.sender, decode_for_broker(letter.frame)):
+        for destination, message in self.hub.take(envelope.sender, decode_for_broker(envelope.frame)):
             self._forward(destination, message)
         return True
 
@@ -304,14 +304,14 @@ class _Run:
 
     def _forward(self, to: int, message: Message) -> None:
         if to == LAUNCHER:
-            told = decode_for_launcher(encode(message))
-            if isinstance(told, RankFailed):
-                raise Caught(f"SIP {told.rank} failed: {told.message}")
-            self.told.append(told)
+            received = decode_for_launcher(encode(message))
+            if isinstance(received, RankFailed):
+                raise Caught(f"SIP {received.rank} failed: {received.message}")
+            self.received.append(received)
         elif isinstance(message, Grant):
-            self._office.post(BROKER, to, encode(self._chopped(to, message)))
+            self._mail.send(BROKER, to, encode(self._chopped(to, message)))
         else:
-            self._office.post(BROKER, to, encode(message))
+            self._mail.send(BROKER, to, encode(message))
 
     def _chopped(self, to: int, grant: Grant) -> Grant:
         start_ps, horizon_ps = self.hub.timesync.next_event_bound_ps(to), grant.horizon_ps
@@ -326,34 +326,35 @@ class _Run:
 
 
 def simulate(system: System, parts: Parts = Parts()) -> Outcome:  # noqa: B008 - immutable
-    """What does happen; checks how the run ends as well.
+    """The traces of one run; checks how the run ends as well.
 
     Raises:
-        Caught: when the run stalls, ends in the wrong way, or breaks a rule that can be seen from outside.
+        Caught: when the run stalls, ends in the wrong way, or breaks an observable rule.
     """
     run = _Run(system, parts)
-    usual_bytes = session_module.PARCEL_BYTES
+    usual_bytes = session_module.BATCH_BYTES
     try:
         run.play()
     finally:
-        session_module.PARCEL_BYTES = usual_bytes
-    devices = [p.device for p in run.participants]
+        session_module.BATCH_BYTES = usual_bytes
+    devices = [p.device for p in run.clients]
     waiting = [d.waiting() for d in devices]
     _check_the_end(run, waiting)
     return Outcome([d.trace for d in devices], waiting)
 
 
 def _check_the_end(run: _Run, waiting: list[int]) -> None:
-    size = len(run.participants)
+    size = len(run.clients)
     deadlocked = any(waiting)
-    for p in run.participants:
+    for p in run.clients:
         if not isinstance(p.ended, DumpRequest if deadlocked else End):
             raise Caught(f"waiting {waiting}, but SIP {p.rank} was sent {p.ended}")
         if p.owes_first_report or p.engine.host_code:
             raise Caught(f"the run ended while SIP {p.rank} was in host code")
     results = {RankResult(rank, b"result of %d" % rank, deadlocked) for rank in range(size)}
     dumps = Deadlock(tuple(b"dump of %d" % rank for rank in range(size)))
-    if {t for t in run.told if isinstance(t, RankResult)} != results or (dumps in run.told) != deadlocked:
-        raise Caught(f"the launcher was told {run.told}")
-    if not isinstance(run.told[-1], Finished) or run.told[-1].grants != sum(p.session.grants for p in run.participants):
-        raise Caught(f"the totals {run.told[-1]} do not add up")
+    if {t for t in run.received if isinstance(t, RankResult)} != results or (dumps in run.received) != deadlocked:
+        raise Caught(f"the launcher received {run.received}")
+    totals = run.received[-1]
+    if not isinstance(totals, Finished) or totals.grants != sum(p.session.grants for p in run.clients):
+        raise Caught(f"the totals {totals} do not add up")

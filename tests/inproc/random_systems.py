@@ -21,8 +21,8 @@ BITS = 2**64 - 1
 class Habits(NamedTuple):
     """How one SIP's device behaves; chances are out of eight unless named otherwise.
 
-    ``reaction_ps``: what an arrival causes is sent so much later, or after that. ``early``: the chance to send from a
-    hushed event all the same, by what arrives late enough. ``wake``: the chance that an arrival ends what is hushed.
+    ``reaction_ps``: the least time from an arrival to a sending that it causes. ``early``: the chance to send from a
+    hushed event all the same, with an arrival that is late enough. ``wake``: the chance that an arrival ends hushes.
     """
 
     starts_ps: tuple[int, ...]
@@ -42,7 +42,7 @@ class Habits(NamedTuple):
 
 
 class System(NamedTuple):
-    """Everything that decides the result; timing of mail, grants and participants is not in it."""
+    """Everything that decides the result; the timing of mail, grants and clients is not in it."""
 
     seed: int
     channels: list[Channel]
@@ -66,17 +66,17 @@ class System(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Per SIP the handled (t, origin, payload), where origin is a channel or LOCAL_ORIGIN, and who waits at the end."""
+    """Per SIP the handled (t, origin, payload), where origin is a channel or LOCAL_ORIGIN, and the waiting kernels."""
 
     traces: list[list[tuple[int, int, int]]]
     waiting: list[int]
 
 
-# --- making systems -------------------------------------------------------------------------------------------
+# --- random systems -------------------------------------------------------------------------------------------
 
 
 def random_system(seed: int) -> System:
-    """A small system with few distinct times and delays, so that nearly everything ties with something."""
+    """A small system with few distinct times and delays, so that most events tie."""
     rng = random.Random(seed)
     size = rng.choice((2, 2, 3, 3, 4, 5, 6))
     channels = _random_channels(rng, size)
@@ -140,7 +140,7 @@ def _random_habits(rng: random.Random, rank: int, channels: list[Channel], idle:
 
 
 class World(Protocol):
-    """What a device sees of the simulator around it."""
+    """The simulator around a device."""
 
     def now_ps(self) -> int: ...
     def at(self, time_ps: int, action: Callable[[], None]) -> None: ...
@@ -149,12 +149,12 @@ class World(Protocol):
 
 
 class Automaton:
-    """A device whose every decision is a hash of all that it has handled, in order.
+    """A device whose every decision is a hash of all events that it has handled, in order.
 
-    Links and local rivals share one server, so a swapped tie moves later times as well. An event may be *hushed*:
-    what it and what follows from it sends counts as sent at a time or later, as ``sipsim.sync.session`` reads that: it
-    arrives the pair's least delay after it, or later, whenever and over whichever channel it leaves. Promises are made
-    of that, and reactions: an arrival hushes all that it causes. An arrival may also end other events' hush.
+    Links and local events share one server, so a swapped tie changes later times as well. An event may be *hushed*
+    until some time: packets that it and its consequences send count as sent at that time or later, as
+    ``sipsim.sync.session`` defines it; they arrive the pair's least delay after it, or later. Promises and reactions
+    follow from that: an arrival hushes all that it causes. An arrival may also end other events' hushes.
     """
 
     def __init__(self, rank: int, system: System, world: World) -> None:
@@ -169,7 +169,7 @@ class Automaton:
         self._pending: dict[int, tuple[int, int]] = {}
 
     def begin(self) -> None:
-        """What the host script does first, at time zero."""
+        """The first step of the host script, at time zero."""
         for time_ps in self.habits.starts_ps:
             self._later(time_ps, self._draw(50), self._hushed(0, 0))
 
@@ -184,7 +184,7 @@ class Automaton:
         return int(self.habits.may_wait and (self._state >> 20) % 2)
 
     def next_send_bound_ps(self) -> int:
-        """It sends nothing before this unless something arrives; known from its local events only."""
+        """It sends nothing before this time without an arrival; from its local events only."""
         return min((max(pending) for pending in self._pending.values()), default=NEVER_SENDS_PS)
 
     def _draw(self, sides: int) -> int:
@@ -253,7 +253,7 @@ class _OneQueue:
         self.now_ps = 0
         self._heap: list[tuple[tuple[int, ...], Callable[[], None]]] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self.devices = [Automaton(rank, system, _Place(rank, self)) for rank in range(system.size)]
+        self.devices = [Automaton(rank, system, _OneSip(rank, self)) for rank in range(system.size)]
 
     def local(self, rank: int, time_ps: int, created: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._heap, ((time_ps, rank, 1, created), action))
@@ -274,7 +274,7 @@ class _OneQueue:
             action()
 
 
-class _Place:
+class _OneSip:
     def __init__(self, rank: int, queue: _OneQueue) -> None:
         self._rank = rank
         self._queue = queue
@@ -295,16 +295,16 @@ class _Place:
 
 
 def reference(system: System) -> Outcome:
-    """What must happen."""
+    """The right outcome."""
     queue = _OneQueue(system)
     queue.play()
     return Outcome([d.trace for d in queue.devices], [d.waiting() for d in queue.devices])
 
 
 def first_difference(got: Outcome, expected: Outcome) -> str | None:
-    """The first thing that went differently, in words, or None."""
-    for rank, (mine, right) in enumerate(zip(got.traces, expected.traces, strict=True)):
-        if mine != right:
-            at = next(i for i, (a, b) in enumerate(itertools.zip_longest(mine, right)) if a != b)
-            return f"SIP {rank}, event {at}: {mine[at : at + 2]}, must be {right[at : at + 2]}"
+    """The first difference as one line, or None."""
+    for rank, (actual, right) in enumerate(zip(got.traces, expected.traces, strict=True)):
+        if actual != right:
+            at = next(i for i, (a, b) in enumerate(itertools.zip_longest(actual, right)) if a != b)
+            return f"SIP {rank}, event {at}: {actual[at : at + 2]}, must be {right[at : at + 2]}"
     return None if got.waiting == expected.waiting else f"waiting {got.waiting}, must be {expected.waiting}"

@@ -1,6 +1,6 @@
-"""Whole runs in this process: a command line, a post office of the test's choice, and everything that came of it.
+"""Whole runs in this process: a command line, an in-process mail of the test's choice, and their results.
 
-What ``launcher.run.run`` does around an engine, without its signals, terminal and clock.
+Does what ``launcher.run.run`` does around an engine, without signals, terminal and clock.
 """
 
 import tempfile
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from broker.mail.base import InprocMail
+from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
@@ -25,7 +25,7 @@ from sipsim.node.sip_node import SipNode
 
 
 class Undisturbed:
-    """Signals that never arrive: no signal, no timeout."""
+    """Stop signals that never come: no signal, no timeout."""
 
     def reason(self) -> None:
         return None
@@ -35,7 +35,7 @@ class Undisturbed:
 
 
 class Run(NamedTuple):
-    """A run that is over: its result document, and the members as they were left."""
+    """A finished run: its result document, and its SIPs as they were left."""
 
     prepared: Prepared
     outcome: Outcome
@@ -43,11 +43,11 @@ class Run(NamedTuple):
     members: list[SipNode]
 
     def tensor(self, rank: int, index: int = -1) -> "np.ndarray[Any, Any]":
-        """What a rank's tensor holds at the end; the last one that was made, unless another is named."""
+        """A rank's tensor at the end; the last one that was made, unless ``index`` is given."""
         return self.members[rank].torch.tensors[index].numpy()
 
     def results(self) -> list[tuple[str, str, int]]:
-        """What must not depend on the mail: each rank's tensors, op log and end time."""
+        """Results that must not depend on the mail: each rank's tensors, op log and end time."""
         ranks = [self.outcome.ranks[rank] for rank in sorted(self.outcome.ranks)]
         return [(told.tensor_sha256, told.oplog_sha256, told.sim_end_ps) for told in ranks]
 

@@ -1,18 +1,18 @@
-"""Several SIPs in this process, with a wiring and kernels of one's own: no host script, no algorithm. Not a test."""
+"""Several SIPs in this process with a given wiring and kernels; no host script, no algorithm. Not a test."""
 
 from collections.abc import Callable
 
 from hardware import WiredPlan
 from runs import Undisturbed
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
 from sipsim.sip.sip import Sip
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 Kernel = Callable[[TL], None]
 

@@ -1,11 +1,9 @@
-"""Host scripts and kernels of users: the documented shape, the errors of the API, hangs explained.
+"""Host scripts and kernels of users: the documented shape, errors of the API, deadlock reports.
 
-Most run with every SIP in this process; a few compare that with a process for each, and are marked so. Seen to
-fail with these bugs planted: script modules shared between ranks, random states shared between ranks, the input of
-a collective noted at its launch instead of at its start, a traceback with our frames in it, a deadlock blamed on
-the first waiter instead of the rank that did not come.
+Most runs have every SIP in this process; tests marked ``processes`` compare with one process per SIP.
 """
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +12,8 @@ import numpy as np
 import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.errors import ConfigError
 from sipsim.host.script import ScriptNamespace
 
@@ -119,7 +117,7 @@ class TestShape:
         assert (exit_code, kind) == (5, "exception")
         assert f"sys.exit({code})" in line
 
-    def test_it_can_import_what_lies_beside_it_even_later(self, tmp_path):
+    def test_imports_from_its_folder_even_later(self, tmp_path):
         script_file(tmp_path, "VALUE = 5\n", "beside_early.py")
         (tmp_path / "more").mkdir()
         script_file(tmp_path / "more", "VALUE = 6\n", "beside_late.py")
@@ -162,11 +160,11 @@ works[0].wait()
         assert (done.tensor(3, 0) == 10 * 4 * 16).all()
         assert (done.tensor(3, 1) == 16).all()
 
-    def test_one_that_nobody_waits_for_still_ends(self, tmp_path):
+    def test_one_without_a_wait_still_ends(self, tmp_path):
         done = run_worker(tmp_path, "dist.all_reduce(torch.ones(4, 8), async_op=True)")
         assert (done.outcome.exit_code, done.document["runs"][0]["wrong"]) == (0, 0)
 
-    def test_without_an_answer_it_returns_none(self, tmp_path):
+    def test_a_synchronous_one_returns_none(self, tmp_path):
         done = run_worker(tmp_path, "assert dist.all_reduce(torch.ones(4, 8)) is None")
         assert done.outcome.error is None
 
@@ -266,14 +264,14 @@ dist.all_reduce(torch.ones(4, 8))
         files = [line.split('"')[1] for line in done.outcome.error.detail.splitlines() if line.startswith("  File")]
         assert files == [str(tmp_path / "mine.py")]
 
-    def test_the_first_of_two_ranks_that_fail_is_told(self, tmp_path):
+    def test_the_first_of_two_failed_ranks_is_reported(self, tmp_path):
         body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
         assert "ZeroDivisionError: division by zero (rank 3," in failure(run_worker(tmp_path, body))[2]
         for seed in range(5):
             done = run(*RING, tmp_path / "script.py", office=ShuffledInprocMail(seed))
             assert "ZeroDivisionError: division by zero (rank 3," in failure(done)[2]
 
-    def test_what_a_rank_has_done_before_is_told(self, tmp_path):
+    def test_earlier_collectives_are_reported(self, tmp_path):
         done = run_worker(tmp_path, self.BODY.format("'b'"), top=self.TOP)
         assert done.outcome.complete
         assert [len(done.outcome.ranks[rank].runs) for rank in range(4)] == [1] * 4
@@ -320,7 +318,7 @@ def stateful(folder: Path) -> str:
     return script_file(folder, STATEFUL)
 
 
-class TestRanksAreKeptApart:
+class TestIsolationOfRanks:
     def test_modules_and_random_states(self, tmp_path):
         done = run(*RING, stateful(tmp_path))
         assert done.outcome.error is None, done.outcome.error.message
@@ -329,7 +327,7 @@ class TestRanksAreKeptApart:
         assert len(set(drawn)) == 4 * 3 * 2
         assert not [name for name in sys.modules if name.startswith("stateful")]
 
-    def test_their_random_numbers_are_not_the_callers(self, tmp_path):
+    def test_random_states_of_the_caller_are_unchanged(self, tmp_path):
         import random
 
         random.seed(5)
@@ -338,20 +336,20 @@ class TestRanksAreKeptApart:
         assert (random.random(), np.random.rand()) == (random.Random(5).random(), np.random.RandomState(5).rand())
         assert run(*RING, stateful(tmp_path)).results() == first.results()
 
-    def test_the_seed_changes_them(self, tmp_path):
+    def test_the_seed_changes_the_results(self, tmp_path):
         assert run(*RING, stateful(tmp_path)).results() != run(*RING, "--seed", 1, stateful(tmp_path)).results()
 
-    def test_the_order_of_the_mail_does_not(self, tmp_path):
+    def test_the_order_of_the_mail_does_not_change_the_results(self, tmp_path):
         plain = run(*RING, stateful(tmp_path)).results()
         for seed in range(5):
             assert run(*RING, stateful(tmp_path), office=ShuffledInprocMail(seed)).results() == plain
 
     @pytest.mark.processes
-    def test_as_with_a_process_for_each(self, tmp_path):
+    def test_the_digest_equals_that_of_local(self, tmp_path):
         digests = [launched(*RING, "--engine", engine, stateful(tmp_path)).digest for engine in ("inproc", "local")]
         assert digests[0] == digests[1] == run(*RING, stateful(tmp_path)).document["digest"]
 
-    def test_a_folder_beside_is_not_the_scripts(self, tmp_path, monkeypatch):
+    def test_a_folder_with_the_same_prefix_is_not_the_scripts(self, tmp_path, monkeypatch):
         """``/a/b`` is no part of ``/a/bc``."""
         other = ModuleType("other_beside")
         other.__file__ = f"{tmp_path}-more/other_beside.py"
@@ -359,7 +357,7 @@ class TestRanksAreKeptApart:
         assert run_worker(tmp_path, "pass").outcome.error is None
         assert sys.modules["other_beside"] is other
 
-    def test_our_own_packages_are_shared_wherever_the_script_lies(self, tmp_path, monkeypatch):
+    def test_packages_of_the_simulator_are_shared(self, tmp_path, monkeypatch):
         """A script at the root of a checkout has them in its folder."""
         import sipsim.host.script
 
@@ -424,7 +422,7 @@ class TestKernelsThatBreakARule:
         assert "are not within one shard of a tensor (rank 0, cube 0, PE 0, at 0 ps)" in line
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_the_rank_that_failed_is_told_and_not_those_that_only_stop(self, tmp_path, seed):
+    def test_the_failed_rank_is_reported_not_those_that_only_stop(self, tmp_path, seed):
         flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
         done = run(*RING, *flags, "--no-verify-data", office=ShuffledInprocMail(seed))
         assert (done.outcome.error.kind, done.outcome.error.rank) == ("MemoryAccessError", 3)
@@ -433,7 +431,7 @@ class TestKernelsThatBreakARule:
 class TestDeadlocks:
     SKIPS = "if rank != 2:\n    dist.all_reduce(torch.ones(4, 8))"
 
-    def test_a_rank_that_does_not_come(self, tmp_path):
+    def test_a_rank_that_skips_the_collective(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
         exit_code, kind, line = failure(done)
         assert (exit_code, kind) == (3, "IpcqDeadlock")
@@ -443,7 +441,7 @@ class TestDeadlocks:
         assert "PEs wait and nothing can happen any more, at " in line
         report = done.outcome.error.detail
         assert report.splitlines()[0] == (
-            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not come"
+            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not arrived"
         )
         for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
             assert name in report.splitlines()[1]
@@ -453,10 +451,15 @@ class TestDeadlocks:
             assert f"  rank {rank}: host script waits for a collective" in report
         assert "  rank 2: its script has ended" in report
 
-    def test_every_waiting_pe_is_told_once(self, tmp_path):
+    def test_every_waiting_pe_is_reported_once(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
-        waiting = [line for line in done.outcome.error.detail.splitlines() if " waits in " in line]
-        assert len(waiting) == len(set(waiting)) == int(done.outcome.error.message.split()[0]) == 3 * 4
+        error = done.outcome.error
+        ends = [wait["here"] for wait in error.facts["deadlock"]["waits"]]
+        places = [(end["rank"], end["cube"], end["pe"]) for end in ends]
+        assert len(places) == len(set(places)) == int(error.message.split()[0]) == 3 * 4
+        listed, _, _ = error.detail.partition("waits-for graph:")
+        groups = [int(count) for count in re.findall(r"(\d+) PEs .* wait like this", listed)]
+        assert len(set(re.findall(".* waits in .*", listed))) - len(groups) + sum(groups) == 3 * 4
 
     def test_a_circle_of_receivers(self, tmp_path):
         """Everybody receives from the W before they send to the E."""
@@ -464,7 +467,7 @@ class TestDeadlocks:
         exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
         assert (exit_code, kind) == (3, "IpcqDeadlock")
         ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
-        assert line.endswith("a circle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
+        assert line.endswith("a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
 
     def test_a_circle_of_senders(self, tmp_path):
         """Full rings: everybody sends and nobody receives."""
@@ -472,7 +475,7 @@ class TestDeadlocks:
         flags = ccl_file(tmp_path, kernel(body), n_slots=2)
         exit_code, kind, line = failure(run(*RING, *flags, "--n-elem", 32, "--no-verify-data"))
         assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "a circle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
+        assert "a cycle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
 
     def test_within_one_sip(self, tmp_path):
         body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"

@@ -1,8 +1,4 @@
-"""``ahbm-probe``: both sums, term by term, equal what the simulator makes of the same transfers (T5 of ADR-0023 D13).
-
-Seen to fail: the PE's overhead left out of a sum; the drain of the payload in place of the wire's bytes; the credit by
-the port that the message came out of; the write latency of another memory; a cycle of PE_IPCQ on one side only.
-"""
+"""``ahbm-probe``: both sums, term by term, equal the simulated times of the same transfers (T5 of ADR-0023 D13)."""
 
 import json
 from pathlib import Path
@@ -27,14 +23,14 @@ def sums(told: dict[str, Any]) -> tuple[int, int]:
     return told["raw_dma"]["sum_ps"], told["pair"]["sum_ps"]
 
 
-def test_by_hand() -> None:
+def test_sums_within_a_sip() -> None:
     """Cube 0 to 1: 14,550 ps of way, 64 B a nanosecond, 1 ns of TCM, 14,800 back for 16 B; PE_IPCQ 1 ns a side."""
     told = probed("--from", "0.0.0", "--to", "0.1.0", "--bytes", 4096)
     assert sums(told) == (14_550 + 64_000 + 1_000 + 14_800, 1_000 + 14_550 + 64_000 + 1_000 + 1_000 + 14_800)
     assert told["overhead_ps"] == 2_000
 
 
-def test_across_sips_by_hand() -> None:
+def test_sums_across_sips() -> None:
     """SIP 0 to SIP 1 of a ring over Ethernet: the link's 500 ns each way, its framing once each way, and nothing else
     that differs between a raw DMA and a pair but PE_IPCQ.
     """
@@ -62,7 +58,7 @@ PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))
 
 @settings(max_examples=60, deadline=None)
 @given(PLACES, PLACES, st.integers(1, 2048), SETTINGS, st.sampled_from(["fast_path", "fabric", "piggyback"]))
-def test_the_sums_are_what_happens(
+def test_the_sums_equal_the_simulated_times(
     src: tuple[int, int, int], dst: tuple[int, int, int], elements: int, parts: dict[str, Any], mode: str
 ) -> None:
     """Any two PEs of three SIPs, any message of a slot: to the picosecond; and T5 where recv waits for the credit."""
@@ -83,7 +79,7 @@ def test_the_sums_are_what_happens(
         assert raw <= pair or parts["defaults.buffer_kind"] != "tcm"
 
 
-def test_what_it_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Every term on a line of its own, whose figures add up to the sum below them."""
     file = tmp_path / "probe.json"
     assert main(["--from", "0.0.0", "--to", "1.3.2", "--bytes", "256", "--json", str(file)]) == 0
@@ -127,7 +123,7 @@ HERE = ["--from", "0.0.0", "--to"]
         ),
     ],
 )
-def test_what_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
+def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
     assert main(words) == 2
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", f"ahbm-probe: {line}\n")

@@ -1,8 +1,4 @@
-"""The trace of sends and receives: ``--trace-ccl FILE``, one line each, in order of simulated time.
-
-Seen to fail: receives noted when they are posted; ranks one after the other in place of by time; a trace that moves
-the digest.
-"""
+"""The trace of sends and receives: ``--trace-ccl FILE``, one line each, in order of simulated time."""
 
 import csv
 from pathlib import Path
@@ -42,7 +38,7 @@ def traced(tmp_path: Path) -> "tuple[list[dict[str, str]], Any]":
         return list(csv.DictReader(lines)), done
 
 
-def test_a_line_a_send_and_recv(tmp_path: Path) -> None:
+def test_one_line_per_send_and_recv(tmp_path: Path) -> None:
     """Rank, place, time, direction and bytes as the op log has them, over all ranks in order of time."""
     lines, done = traced(tmp_path)
     assert [(int(each["rank"]), int(each["cube"]), each["op"], each["dir"]) for each in lines] == [
@@ -63,14 +59,14 @@ def test_a_line_a_send_and_recv(tmp_path: Path) -> None:
     assert sorted(logged) == times
 
 
-def test_it_changes_nothing(tmp_path: Path) -> None:
+def test_tracing_does_not_change_the_digest(tmp_path: Path) -> None:
     _, done = traced(tmp_path)
     plain = run(*ccl_file(tmp_path, PASS_ON), *FLAGS)
     assert plain.document["digest"] == done.document["digest"]
 
 
-def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
-    """By a process that was killed while it wrote. Planted: the whole trace lost for it."""
+def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    """By a process that was killed while it wrote."""
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
         trace = TraceFile(str(tmp_path), rank)
         for t_ps in times:
@@ -89,14 +85,13 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none/trace.csv", "."])
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_unwritable_file_is_refused(tmp_path: Path, name: str) -> None:
     """By ``check_writable``, as for the other files of a run: before anything starts."""
     with pytest.raises(ConfigError, match=r"--trace-ccl .*: cannot be written"):
         result.check_writable(options.parse(["--trace-ccl", str(tmp_path / name)]))
 
 
 def test_a_direction_may_have_any_name(tmp_path: Path) -> None:
-    """Planted: lines told apart by their commas."""
     file = tmp_path / "trace.csv"
     source = PASS_ON.replace('"E"', '"to, E"').replace('"W"', '"from ""W"""'.replace('""', "'"))
     done = run(*ccl_file(tmp_path, source), *FLAGS, "--trace-ccl", file)

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
+from failing_runs import RING, assert_partial, kill_standing, last_lines
+from launch import ALL_REDUCE, CHECKOUT, END_S, Done, environment, launched, script, temporary_folder
 from runs import run
-from test_failures import ALL_REDUCE, RING, assert_partial, kill_standing, last_lines, script
 
 from broker.mail.kinds import MAIL_KINDS
 

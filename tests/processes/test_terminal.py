@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.processes
 
-LONG = ["--sips", "4", "--topology", "torus_2d", "--bytes", "4M", "--no-verify-data"]
+LONG = ["--sips", "4", "--topology", "torus_2d", "--bytes", "2M", "--no-verify-data"]
 SHORT = ["--sips", "2"]
 
 

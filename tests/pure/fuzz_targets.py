@@ -35,7 +35,6 @@ from launcher.run.run_folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
-from sipsim.config.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
@@ -43,6 +42,7 @@ from sipsim.faults.plan import BadFault, RandomFaults, parse_fault
 from sipsim.io import packets
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
+from sipsim.plan.load import load
 from sipsim.recovery.packet_log import PacketLog
 
 MOST = 2**63 - 1
@@ -159,7 +159,7 @@ def _take_agent(data: bytes) -> None:
         elif isinstance(message, Order):
             assert isinstance(message.fields[0], str)
     if not found:
-        raise BadMessage("nobody takes it")
+        raise BadMessage("neither side accepts it")
 
 
 def _take_log(data: bytes) -> None:
@@ -167,13 +167,13 @@ def _take_log(data: bytes) -> None:
     path.write_bytes(data)
     log = PacketLog(str(path.parent), 0, "d")
     try:
-        told = log.told_logged()
+        told = log.logged_counts()
         join = wire.Join(3, 0, 2, "1", "d", 4, "h", "e", 1, log.logged_ps, told)
         assert wire.decode_for_broker(wire.encode(join)) == join, "the broker takes what it is told of a log"
         log.append(1, wire.encode(wire.PacketBatch(0, 0, ((0, 1, b""),))))
         log.mark(5)
         for dst, count, _ in told:
-            assert sum(len(wire.decode_for_sip(frame).packets) for frame in log.parcels(dst)) >= count  # type: ignore[union-attr]
+            assert sum(len(wire.decode_for_sip(frame).packets) for frame in log.batches(dst)) >= count  # type: ignore[union-attr]
     finally:
         log.close()
 
@@ -316,8 +316,7 @@ def targets() -> dict[str, Target]:
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
     states = ["process_states", {"sip-0": ["running", 0.05]}]
     agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], states, ["finish", 1.5]]
-    agents += [["order", '["killall"]']]
-    agents.append(["news", '["started", "sip-0", 0, 5]'])
+    agents += [["order", '["killall"]'], ["news", '["started", "sip-0", 0, 5]']]
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
         "packets": Target(_take_packet, BadFrame, tuple(map(packets.encode, PACKETS))),

@@ -1,4 +1,4 @@
-"""Small systems for tests of the hardware: configs from a few settings, plans with a wiring of one's own, a bench.
+"""Small systems for tests of the hardware: configs from a few settings, plans with a given wiring, a bench.
 
 Not a test. A :class:`Bench` is one SIP without a broker: nothing arrives over a link, so its engine may be stepped
 to the end. A kernel on it is a function of ``tl``.
@@ -7,19 +7,21 @@ to the end. A kernel on it is a function of ``tl``.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.config.load import load
+from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.links.base import link_in_use
+from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS
 from sipsim.sip.sip import Sip
+from sipsim.system.system import System
 from sipsim.task import TaskFailed
-from sipsim.tl.words import TL
-from sipsim.topology.address import PhysAddr
+from sipsim.tl.language import TL
+from sipsim.topology.address import PePlace, PhysAddr
 
 MOST_EVENTS = 1_000_000
 Kernel = Callable[[TL], None]
@@ -33,8 +35,14 @@ def config(settings: dict[str, Any]) -> Resolved:
     return load(overrides=[Override(path, value, f"--set {path}") for path, value in settings.items()])
 
 
+def system_of(resolved: Resolved) -> System:
+    """The system alone, without an algorithm that must be able to run on it."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    return System(resolved, link_in_use(resolved), knobs.vc_chunk_size)
+
+
 class WiredPlan(Plan):
-    """A plan whose places and neighbours are given, in place of its algorithm's."""
+    """A plan with given PEs and neighbours instead of its algorithm's."""
 
     def __init__(self, resolved: Resolved, places: list[PePlace], table: NeighbourTable) -> None:
         self._wired = places, table
@@ -63,7 +71,7 @@ class Bench:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.sip = Sip(0, plan, _nobody_there, keep_oplog=True, check_invariants=True)
+        self.sip = Sip(0, plan, _no_peer, keep_oplog=True, check_invariants=True)
         self.engine = self.sip.engine
 
     def kernel(self, cube: int, pe: int, body: Kernel) -> None:
@@ -73,21 +81,21 @@ class Bench:
         self.sip.spawn(part, lambda: body(tl))
 
     def pause(self, cube: int, pe: int, time_ps: int) -> None:
-        """Called in a PE's kernel: do nothing for so long."""
+        """Wait for ``time_ps``; called in a PE's kernel."""
         task = self.sip.pe(cube, pe).task
         assert task is not None
         self.engine.at(self.engine.now_ps + time_ps, task.resume)
         task.wait("a pause")
 
     def run(self) -> None:
-        """To the end; the exception that a kernel raises is raised here."""
+        """Run to the end; raises the exception of a kernel."""
         try:
             assert self.engine.run_before(None, MOST_EVENTS)
         except TaskFailed as failure:
             raise failure.__cause__ or failure from None
 
     def step(self) -> bool:
-        """One event; whether there was one."""
+        """Run one event; whether there was one."""
         if self.engine.next_ps() is None:
             return False
         self.engine.run_before(None, 1)
@@ -128,5 +136,5 @@ def tcm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
     return PhysAddr(sip, cube, pe, "tcm", offset).encode()
 
 
-def _nobody_there(dst: int, packet: object) -> None:
+def _no_peer(dst: int, packet: object) -> None:
     raise AssertionError(f"SIP 0 is alone here, and sent {packet} to SIP {dst}")

@@ -1,6 +1,6 @@
-"""Real mail for tests: its ends made by need, a wait that never hangs for ever, a second thread where two must work.
+"""Mail over real sockets for tests: its ends opened on demand, waits that cannot hang, a second thread. Not a test.
 
-Not a test. A test that uses these takes the fixture ``here`` from this file: endpoints are relative to its folder.
+A test that uses these takes the fixture ``workdir`` from this file: endpoints are relative to its folder.
 """
 
 import contextlib
@@ -16,29 +16,30 @@ import pytest
 import zmq
 
 from broker.ids import BROKER
+from broker.mail.base import MailOptions
 from broker.mail.kinds import MailKind
 from broker.mail.unix_mail import PIECE_BYTES
 from broker.security.keys import JobKeys
 
 END_S = 20
-"""Nobody needs as long; only for a test not to hang."""
+"""Far more than any test needs; it only stops one that hangs."""
 SIZES = [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES, 3 * 2**20 + 7]
 
 
 def frame_of(sender: int, number: int, nbytes: int) -> bytes:
-    """Bytes that no other frame has, and that nobody can mistake for another piece of the same one."""
+    """Bytes that differ in every frame, and between the pieces of one."""
     return random.Random(f"{sender} {number}").randbytes(nbytes)
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-class Post:
-    """The ends of one mail, made by need and closed with the test: ``keys``, and over ``tcp``, if so."""
+class Ends:
+    """The ends of one mail, opened on demand and closed with the test, with ``keys`` and over ``tcp`` if set."""
 
     def __init__(self, kind: MailKind, keys: JobKeys | None = None, tcp: bool = False) -> None:
         self.kind = kind
@@ -62,8 +63,10 @@ class Post:
         return self.broker
 
     def open_sip(self, rank: int, **more: Any) -> Any:
+        """``more``: fields of ``MailOptions``."""
         keys = self.keys and self.keys.for_sip(rank)
-        self.sips[rank] = self.kind.sip(rank, self.at("broker"), self.at(f"sip-{rank}"), keys, **more)
+        options = MailOptions(**more)
+        self.sips[rank] = self.kind.sip(rank, self.at("broker"), self.at(f"sip-{rank}"), keys, options)
         return self.sips[rank]
 
     def open_launcher(self) -> Any:
@@ -71,7 +74,7 @@ class Post:
         return self.launcher
 
     def open_all(self, sips: int) -> None:
-        """A broker that knows every SIP, and SIPs that know each other."""
+        """A broker that every SIP has sent to, and SIPs connected to each other."""
         self.open_broker()
         for rank in range(sips):
             self.open_sip(rank).send(BROKER, b"here")
@@ -81,15 +84,15 @@ class Post:
 
     def close(self) -> None:
         if self.launcher is not None:
-            self.launcher.close_now()
+            self.launcher.close()
         for end in (*self.sips.values(), self.broker):
             if end is not None:
                 end.close()
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Endpoints are relative, for a socket's path is short; and a wait for what never comes fails."""
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Endpoints are relative, since a socket's path must be short; a test that hangs fails."""
 
     def too_long(*_: object) -> None:
         raise TimeoutError("this test hangs")
@@ -103,8 +106,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def beside(action: Callable[[], object]) -> Iterator[None]:
-    """Run ``action`` in a thread; it has ended, and has not failed, when the block is left."""
+def in_thread(action: Callable[[], object]) -> Iterator[None]:
+    """Run ``action`` in a thread; when the block is left, wait for its end and check that it has not failed."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -118,13 +121,13 @@ def beside(action: Callable[[], object]) -> Iterator[None]:
     try:
         yield
         thread.join(END_S)
-        assert not thread.is_alive(), "the other side hangs"
+        assert not thread.is_alive(), "the thread hangs"
     finally:
         assert failed == []
 
 
-def of_the_launcher(launcher: Any, frames: int) -> list[bytes]:
-    """So many frames that come to the launcher, waited for as the engine does."""
+def launcher_frames(launcher: Any, frames: int) -> list[bytes]:
+    """Wait for so many frames at the launcher, as the engine does."""
     poller = zmq.Poller()
     poller.register(launcher.pollable, zmq.POLLIN)
     found = list(launcher.receive_waiting())

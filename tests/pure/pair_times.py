@@ -1,7 +1,7 @@
-"""Times of a pair of neighbours by the default config, and what their kernels say most. Not a test.
+"""Times of a pair of neighbours by the default config, and common operations of their kernels. Not a test.
 
-The pair is PE 0 of cube 0 and PE 0 of its neighbour to the E. The head needs 14,550 ps for the way, both there and
-back: wires 0.5 + 4 * 2.5 + 0.5 + 1 + 0.5 + 2.5 + 0.5 = 15.5 mm at 0.1 ns, PE 1, seven routers of 1, two UCIe ports
+The pair is PE 0 of cube 0 and PE 0 of its neighbour to the E. The head needs 14,550 ps for the route in either
+direction: wires 0.5 + 4 * 2.5 + 0.5 + 1 + 0.5 + 2.5 + 0.5 = 15.5 mm at 0.1 ns, PE 1, seven routers of 1, two UCIe ports
 of 2, PE 1. The drain is 64 B a nanosecond.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from hardware import Bench
 
 from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 IPCQ_PS = 1_000
 PE_PS = 1_000
@@ -36,7 +36,7 @@ def arrival_ps(nbytes: int, kind: str = "tcm") -> int:
 
 
 def near_fetch_ps(kind: str) -> int:
-    """How much later than from the PE's own TCM: a command, the read, and the way to the PE."""
+    """How much later than from the PE's own TCM: a command, the read, and the route to the PE."""
     return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS - PE_PS
 
 
@@ -54,13 +54,13 @@ def recv_i32(tl: TL, count: int = 16, **more: Any) -> list[int]:
 
 
 def note_credits(bench: Bench, ipcq: PeIpcq) -> list[tuple[int, int]]:
-    """From now on: (time, consumer_seq) of each credit that comes to a PE."""
+    """From now on: (time, consumer_seq) of each credit that arrives at a PE."""
     seen: list[tuple[int, int]] = []
     credit: Callable[..., None] = ipcq.credit
 
-    def noted(metadata: Any) -> None:
+    def record(metadata: Any) -> None:
         seen.append((bench.engine.now_ps, metadata.consumer_seq))
         credit(metadata)
 
-    ipcq.credit = noted  # type: ignore[method-assign]
+    ipcq.credit = record  # type: ignore[method-assign]
     return seen

@@ -1,4 +1,4 @@
-"""Watches what sessions promise and what they send, by books of its own. Not a test."""
+"""Records the promises and packets of sessions independently. Not a test."""
 
 import random
 
@@ -11,7 +11,7 @@ from sipsim.sync.session import Session
 
 
 class Watched:
-    """Every packet of every session, with the promise that was in force, kept by the test's own books."""
+    """Every packet of every session, with the promise in force, recorded independently."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.slacks: list[int] = []
@@ -29,10 +29,10 @@ class Watched:
             emit(session, channel, arrival_ps, body)
 
         def watched_report(session: Session) -> Report:
-            said = self.last[session.rank] = report(session)
-            if said.next_ps is not None:
-                self.gains.append(said.promise_ps - said.next_ps)
-            return said
+            made = self.last[session.rank] = report(session)
+            if made.next_ps is not None:
+                self.gains.append(made.promise_ps - made.next_ps)
+            return made
 
         def watched_begin(session: Session) -> None:
             rank, horizon = session.rank, session._grant.horizon_ps
@@ -47,7 +47,7 @@ class Watched:
 
 
 def short_windows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Cut every other grant, by chance, so short that one instant is run, and a report and a promise made after it."""
+    """Cut grants at random so short that one time is run, followed by a report and a promise."""
     grant, rng = Session.grant, random.Random(seed)
 
     def cut(session: Session, granted: Grant) -> None:

@@ -1,4 +1,4 @@
-"""Watches the edges of a fabric and says what must hold there whatever the traffic. Not a test."""
+"""Records the edges of a fabric and checks what must hold for any traffic. Not a test."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,7 +20,7 @@ Spans = list[tuple[int, int]]
 
 
 class Taken(NamedTuple):
-    """A claim that stood in the end, as the lane's state tells it: the time taken, and the time left idle."""
+    """A final claim, from the lane's state: the time taken, and the time left idle."""
 
     head_ps: int
     tail_ps: int
@@ -31,7 +31,7 @@ class Taken(NamedTuple):
 
 
 class ClaimWitness:
-    """Stands beside ``_claim`` and reconstructs each lane's claims from its state before and after."""
+    """Wraps ``_claim`` and reconstructs each lane's claims from its state before and after."""
 
     def __init__(self) -> None:
         self._claim = sipsim.noc.fabric._claim
@@ -168,7 +168,7 @@ class Witness:
         return lanes
 
     def _check_parts(self, train: Train, hop: int) -> None:
-        """Everything goes, once and in order, not faster than the edge and not before it came."""
+        """Every share passes once and in order, not faster than the edge and not before its arrival."""
         leg, parts = train.legs[hop], self._parts[train.seq, hop]
         assert (parts[0].run.first, parts[-1].run.last) == (WHOLE, 0)
         assert all(one.run.last == two.run.first for one, two in pairwise(parts)), "bytes lost or sent twice"
@@ -193,7 +193,7 @@ class Witness:
         return (run.start_ps if share == run.first else run.passes_ps(share)) + run.leg.onward_ps
 
     def _check_order(self, passages: list[Passage], vc: int) -> None:
-        """In a channel who came first goes first while its bytes are there; no idling while all of one are there."""
+        """In a channel the first arrival passes first while its bytes are available; no idling while all of one are."""
         idle = [(a.end_ps, b.start_ps) for a, b in pairwise(passages) if a.end_ps < b.start_ps]
         here = {(p.train.seq, p.hop) for p in passages if p.train.vc == vc}
         line = sorted((self._head_ps(seq, hop), seq, hop) for seq, hop in here)

@@ -5,10 +5,10 @@
 chain that reduces and broadcasts back, rows and then columns. 4. The last column broadcasts S to N.
 5. Rows broadcast E to W.
 
-A shard larger than a slot goes in tiles. The root cube keeps its partial sums in its own shard between the
+A shard larger than a slot is sent in tiles. The root cube keeps its partial sums in its own shard between the
 phases, so that no phase needs more than a ring's worth of tiles in the PE.
 
-**Order of additions**, which :func:`reference` repeats: a cube adds what arrives to its own, so a row is
+**Order of additions**, which :func:`reference` repeats: a cube adds what arrives to its own data, so a row is
 ``((c0 + c1) + c2) + ...`` and so is the last column, from the north. In a ring, a rank adds to its own the
 partial sums of the ranks behind it, nearest first; from three ranks on, ranks may therefore differ in the last
 bits of floating types. On a mesh the chain runs from W to E and from N to S, and all ranks agree.
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sipsim.ccl.neighbours import NeighbourMap, intercube_multisip
-from sipsim.config.rules import effective_rank_per
+from sipsim.ccl.neighbours import NeighbourMap
+from sipsim.ccl.settings import effective_rank_per
 from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.system.system import System
-    from sipsim.tl.words import TL
+    from sipsim.tl.language import TL
 
 Array = np.ndarray[Any, Any]
 Block = list[TensorHandle]
@@ -52,6 +52,27 @@ def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "S
     if per != "cube" or world_size != system.n_sips * system.n_cubes:
         raise ValueError("every cube takes part; leave rank_per and world_size null")
     return intercube_multisip(system, rank)
+
+
+def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
+    """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
+
+    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
+    """
+    sip, cube = divmod(rank, system.n_cubes)
+    width, height = system.cube_mesh
+    x, y = cube % width, cube // width
+    steps = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+    neighbours = {
+        direction: rank + dy * width + dx
+        for direction, (dx, dy) in steps.items()
+        if 0 <= x + dx < width and 0 <= y + dy < height
+    }
+    for port in ("N", "S", "E", "W"):
+        far = system.far_ends.get((sip, port))
+        if far is not None:
+            neighbours[f"global_{port}"] = far.sip * system.n_cubes + cube
+    return neighbours
 
 
 def kernel(
@@ -86,7 +107,7 @@ def kernel(
 
 
 def _tiles(shard: Pointer, n_elem: int, tl: "TL") -> list[tuple[Pointer, int]]:
-    """(address, elements) of the pieces of a shard that fit a slot; one piece where there is nobody to send to."""
+    """(address, elements) of the pieces of a shard that fit a slot; one piece where there is no neighbour."""
     itemsize = shard.dtype.itemsize
     slots = [tl.ipcq_slots(d)[1] for d in _ALL_DIRECTIONS if tl.has_direction(d)]
     most = max(min(slots) // itemsize, 1) if slots else n_elem
@@ -128,20 +149,20 @@ def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int,
 
 
 def _ring(sums: Block, size: int, to: str, source: str, tl: "TL") -> Block:
-    """``size - 1`` rounds: pass on what came last round, add what comes now."""
+    """``size - 1`` rounds: pass on what arrived last round, add what arrives now."""
     moving = sums
     for _ in range(size - 1):
         for tile in moving:
             tl.send(to, tile)
         moving = [tl.recv(source, tile.shape, tile.dtype) for tile in moving]
-        sums = [mine + theirs for mine, theirs in zip(sums, moving, strict=True)]
+        sums = [total + tile for total, tile in zip(sums, moving, strict=True)]
     return sums
 
 
 def _chain(sums: Block, place: int, size: int, to: str, source: str, tl: "TL") -> Block:
     """Reduce along a line towards its last rank, then broadcast back."""
     if place > 0:
-        sums = [mine + tl.recv(source, mine.shape, mine.dtype) for mine in sums]
+        sums = [total + tl.recv(source, total.shape, total.dtype) for total in sums]
     if place < size - 1:
         for tile in sums:
             tl.send(to, tile)
@@ -175,7 +196,7 @@ _EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
 
 
 def reference(tensors: list[Array], system: "System") -> list[Array]:
-    """What each rank's rows must hold, bit for bit, given every rank's (cubes, elements) input: NumPy, same order."""
+    """The exact rows of each rank from all (cubes, elements) inputs, in NumPy, with the kernel's order of additions."""
     width, height = system.cube_mesh
     kind = TOPO_NAME_TO_KIND[system.topology]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,1 +1,1 @@
-"""Built-in neighbour tables. A table is one function here, registered by name with what it asks of the ranks."""
+"""Built-in neighbour tables. A table is one function, registered by name with its demands on the ranks."""

@@ -1,6 +1,6 @@
-"""What a built-in neighbour table is: a function from a rank and the number of ranks to ``{direction: rank}``.
+"""The interface of a built-in neighbour table: a function from a rank and the number of ranks to ``{direction: rank}``.
 
-A rank here is a place in the wiring (``Plan.places``). No table makes a rank its own neighbour.
+A rank is a PE in the wiring (``Plan.pe_of_rank``). No table makes a rank its own neighbour.
 """
 
 import math
@@ -14,10 +14,10 @@ Builder = Callable[[int, int], NeighbourMap]
 
 
 class Table(NamedTuple):
-    """``build(rank, size)`` answers with the neighbours of one rank.
+    """``build(rank, size)`` returns the neighbours of one rank.
 
     ``square``: takes square numbers of ranks only. ``one_way``: a direction's opposite only ever receives.
-    ``self_wired``: it is empty, and the algorithm's ``neighbors()`` must do the wiring.
+    ``self_wired``: it is empty, and the algorithm must export ``neighbors()``.
     """
 
     build: Builder
@@ -26,7 +26,7 @@ class Table(NamedTuple):
     self_wired: bool = False
 
     def refuses(self, size: int, most: int) -> str | None:
-        """Why it cannot wire ``size`` ranks, and which numbers up to ``most`` would do; None when it can."""
+        """Why the table cannot wire ``size`` ranks, with the nearest numbers up to ``most`` that it can; else None."""
         side = math.isqrt(size)
         if not self.square or side * side == size:
             return None

@@ -16,13 +16,13 @@ def wrapping_grid(rank: int, size: int) -> NeighbourMap:
     x, y = rank % side, rank // side
     if side == 1:
         return {}
-    return {way: (y + dy) % side * side + (x + dx) % side for way, (dx, dy) in STEPS.items()}
+    return {name: (y + dy) % side * side + (x + dx) % side for name, (dx, dy) in STEPS.items()}
 
 
 @table("mesh_2d_no_wrap", square=True)
 def mesh_2d_no_wrap(rank: int, size: int) -> NeighbourMap:
-    """N, S, E, W; the ranks at an edge have nobody behind it."""
+    """N, S, E, W; a rank at an edge has no neighbour beyond it."""
     side = math.isqrt(size)
     x, y = rank % side, rank // side
-    steps = {way: (x + dx, y + dy) for way, (dx, dy) in STEPS.items()}
-    return {way: v * side + u for way, (u, v) in steps.items() if 0 <= u < side and 0 <= v < side}
+    steps = {name: (x + dx, y + dy) for name, (dx, dy) in STEPS.items()}
+    return {name: v * side + u for name, (u, v) in steps.items() if 0 <= u < side and 0 <= v < side}

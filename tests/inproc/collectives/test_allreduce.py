@@ -1,16 +1,13 @@
-"""The default job, every SIP in this process: each element of each rank is the sum, whatever the system looks like.
+"""The default job, every SIP in this process: each element of each rank is the sum, on many systems.
 
-The sums are checked here, with whole numbers, besides the job's own check. Seen to fail with these bugs planted:
-a ring that makes one round too few, a last tile that is forgotten, a full ring that does not make its sender wait, a
-window that is begun before the packets it counts on were taken, packets of one time injected in order of their coming
-instead of canonical order (these two show with shuffled mail only), a seed that is ignored.
+The sums are checked here, with whole numbers, besides the job's own check.
 """
 
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
 from sipsim.task import Task
@@ -34,7 +31,7 @@ SYSTEMS = {
 
 
 def assert_all_sums(done: Run) -> None:
-    """Every element of every rank is right, the job says so, and nothing is left in a queue."""
+    """Every element of every rank is right, the job reports it, and no queue holds a message."""
     assert done.outcome.error is None, done.outcome.error.message
     row = sums_of(done)
     for member in done.members:
@@ -49,7 +46,7 @@ def assert_all_sums(done: Run) -> None:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What tasks waited for, as it happens: such as ``send E`` and ``recv global_W`` for queues."""
+    """What tasks waited for, in order: such as ``send E`` and ``recv global_W`` for queues."""
     seen: list[str] = []
     really = Task.wait
 
@@ -78,7 +75,7 @@ def test_the_default_job_on_the_default_cubes(system):
 
 
 def test_data_differ_between_ranks_and_have_no_zero():
-    """Else a sum could be right by accident."""
+    """Otherwise a sum could be right by accident."""
     done = run(*TORUS, *SMALL, "--dtype", "i32", "--n-elem", 64, "--iters", 1)
     row = sums_of(done)
     assert len(set(row.tolist())) > 60
@@ -204,7 +201,7 @@ def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
 """
 
 
-def test_packets_that_arrive_at_one_time_have_an_order_of_their_own(tmp_path):
+def test_packets_that_arrive_at_one_time_are_in_canonical_order(tmp_path):
     """SIPs 0 and 2 send to SIP 1 from mirrored places, so that their packets always meet there."""
     mirrored = ("cube.noc.routers.w=1", "cube.noc.routers.h=1", "cube.pes=1", "sip.cube_mesh.w=2", "sip.cube_mesh.h=1")
     flags = (*ccl_file(tmp_path, MEET), "--sips", 3, "--n-elem", 16, "--no-verify-data")
@@ -217,8 +214,8 @@ def test_packets_that_arrive_at_one_time_have_an_order_of_their_own(tmp_path):
         assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain.results(), f"seed {seed}"
 
 
-def test_wide_rings_make_nobody_wait_to_send(waits):
-    """The other side of the tests above: the wait is for a full ring and nothing else."""
+def test_no_sender_waits_with_wide_rings(waits):
+    """The counterpart of the tests above: a sender waits for a full ring only."""
     assert_all_sums(run("--sips", 2, *SMALL, "--n-elem", 16))
     assert not [what for what in waits if what.startswith("send")]
     assert "recv W" in waits
@@ -251,7 +248,7 @@ MAILS = {
 
 
 @pytest.mark.parametrize("system", MAILS)
-def test_the_order_of_the_mail_cannot_be_seen(system):
+def test_the_order_of_the_mail_does_not_change_results(system):
     plain = run(*MAILS[system])
     assert_all_sums(plain)
     for seed in SHUFFLES:
@@ -261,8 +258,8 @@ def test_the_order_of_the_mail_cannot_be_seen(system):
         assert shuffled.document["runs"] == plain.document["runs"], f"seed {seed}"
 
 
-def test_shuffled_mail_does_change_how_the_run_is_granted():
-    """Else the test above would compare a run with itself."""
+def test_shuffled_mail_changes_the_grants():
+    """Otherwise the test above would compare a run with itself."""
     grants = {run(*TORUS, *SMALL, office=ShuffledInprocMail(seed)).document["sync"]["grants"] for seed in SHUFFLES}
     assert len(grants) > 1
 

@@ -1,4 +1,4 @@
-"""Times between SIPs to the picosecond: the whole all-reduce as a sum of legs worked out here, and single messages.
+"""Times between SIPs to the picosecond: the whole all-reduce as a sum of legs computed here, and single messages.
 
 The sum uses nothing of the simulator but the numbers of its resolved config. The hops of each leg are written down
 below, router by router; how a leg becomes a time, and how legs follow one another, is this file's own. Everything
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from hardware import config, records_of
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request
@@ -120,7 +120,7 @@ class Costs:
         return int(up(nbytes, flit - self.link["flit_overhead_bytes"]) * flit)
 
     def message(self, leg: str, back: str, nbytes: int) -> int:
-        """From a send that nothing holds up to the end of the recv that waits for it: a cycle of PE_IPCQ, the way, the
+        """From a send that does not wait to the end of the recv that waits for it: a cycle of PE_IPCQ, the way, the
         slot's write; then a cycle of PE_IPCQ, and the credit's way back, for which recv blocks."""
         there = self.ipcq + self.transfer(leg, nbytes) + self.tcm_write
         return there + self.ipcq + self.transfer(back, self.credit_bytes)
@@ -237,11 +237,7 @@ OTHER_COSTS = {
 @pytest.mark.parametrize("other", [{}, OTHER_COSTS], ids=["default costs", "other costs"])
 @pytest.mark.parametrize("link", ["ethernet_100g", "ucie"])
 def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, Any]) -> None:
-    """64 KiB on four SIPs: the time of the run, and the end of every cube of every SIP, to the picosecond.
-
-    Planted: a drain paid at each edge; a credit that recv does not wait for; the cycle of PE_IPCQ on one side only; an
-    acknowledgement without its way; framing of the link left out; the far SIP's part of the head paid twice.
-    """
+    """64 KiB on four SIPs: the time of the run, and the end of every cube of every SIP, to the picosecond."""
     settings = {"system.sips.count": 4, "system.sips.topology": "torus_2d", "system.sips.link": link, **other}
     run = in_process(settings, Job(n_elems=(N_ELEM,)))
     expected = all_reduce(Costs(config(settings), link), SLOT_BYTES)
@@ -331,12 +327,9 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
 def test_a_message_between_sips_takes_what_one_fabric_would(
     tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
 ) -> None:
-    """From the sender's HBM to the next SIP, and through one and two that only pass it on: the fetch, the head's
+    """From the sender's HBM to the next SIP, and through one and two that forward it: the fetch, the head's
     latency from end to end, links and all, and the narrowest part's drain once; then the write. And the receiver's
     credit: its whole way back, for 16 B.
-
-    Planted: the drain paid anew in each SIP; the span not passed on; the IO port's overhead left out or paid twice; the
-    link's drain without its framing; a transit that waits for the last byte.
     """
     run, seen = one_message(tmp_path, {**line(last_sip + 1), **BOTTLENECKS[bottleneck]}, n_elem, last_sip)
     system, parts = run.members[0].plan.system, run.members[0].plan.resolved.components
@@ -352,12 +345,10 @@ def test_a_message_between_sips_takes_what_one_fabric_would(
 
 
 def test_end_to_end_by_hand(tmp_path: Path) -> None:
-    """The route itself, so that the test above rests on something: from cube 2 by cube 3 out by E; in by W at cube 2
+    """The route itself, which the test above relies on: from cube 2 by cube 3 out by E; in by W at cube 2
     of the next SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.
 
     Before it the fetch: a command to the HBM, its read, and the way to the PE, whose cycle counts once.
-
-    Planted: Y before X; the IO ports' wires paid by one of two SIPs only; the PE's cycle paid twice; no fetch.
     """
     settings = {**line(3), "system.sips.link": "ethernet_100g"}
     _, seen = one_message(tmp_path, settings, 2048, 2)

@@ -1,17 +1,17 @@
-"""What the author of a kernel is told when a word is used wrongly, does not exist, or the kernel cannot be called."""
+"""Errors for kernel authors: wrong arguments, unknown ``tl`` functions, kernels that cannot be called."""
 
 import pytest
 from runs import ccl_file, run
 
 from launcher.run.options import Usage
 from sipsim.errors import ConfigError
-from sipsim.tl.words import HANDLES
+from sipsim.tl.language import HANDLES
 
 SMALL = ("--sips", 1, "--set", "sip.cube_mesh={w: 2, h: 1}", "--n-elem", 8)
 HEAD = "def kernel_args(world_size, n_elem):\n    return ()\n\n\n"
 
 
-def told(folder, body: str) -> tuple[str, str]:
+def failure_of(folder, body: str) -> tuple[str, str]:
     """Kind and message of the failure of a kernel with this body."""
     source = f"{HEAD}def kernel(t_ptr, tl):\n    {body}\n"
     error = run(*SMALL, *ccl_file(folder, source, topology="ring_1d", rank_per="cube")).outcome.error
@@ -31,21 +31,20 @@ MISTAKES = [
     (
         "tl.dot(1, 2)",
         "exception",
-        "AttributeError: tl has no word 'dot'; it has add, has_direction, ipcq_slots, last_polled_dir, load, "
+        "AttributeError: tl has no operation 'dot'; it has add, has_direction, ipcq_slots, last_polled_dir, load, "
         "num_programs, program_id, rank, recv, recv_async, send, store, wait, world_size",
     ),
 ]
 
 
-@pytest.mark.parametrize(("body", "kind", "says"), MISTAKES)
-def test_a_word_used_wrongly(tmp_path, body: str, kind: str, says: str) -> None:
-    """Planted: the attribute of our own that the wrong thing has not."""
-    assert told(tmp_path, body) == (kind, says)
+@pytest.mark.parametrize(("body", "kind", "message"), MISTAKES)
+def test_wrong_arguments(tmp_path, body: str, kind: str, message: str) -> None:
+    assert failure_of(tmp_path, body) == (kind, message)
 
 
-def test_a_word_that_does_not_exist_can_be_asked_for(tmp_path) -> None:
-    """``hasattr`` goes on to work. Planted: a KernelError for an unknown word."""
-    assert told(tmp_path, "assert not hasattr(tl, 'dot')\n    1 / 0") == (
+def test_hasattr_of_an_unknown_function(tmp_path) -> None:
+    """``hasattr`` still works."""
+    assert failure_of(tmp_path, "assert not hasattr(tl, 'dot')\n    1 / 0") == (
         "exception",
         "ZeroDivisionError: division by zero",
     )
@@ -53,13 +52,12 @@ def test_a_word_that_does_not_exist_can_be_asked_for(tmp_path) -> None:
 
 @pytest.mark.parametrize("kernel", ["def kernel(t_ptr): pass", "def kernel(t_ptr, tl):\n    yield"])
 def test_a_kernel_that_cannot_run_is_refused_before_the_start(tmp_path, kernel: str) -> None:
-    """Planted: checked at the all-reduce only."""
     with pytest.raises(ConfigError, match=r"^algorithms\.mine\.module = "):
         run(*SMALL, "--dry-run", *ccl_file(tmp_path, f"{HEAD}{kernel}\n", topology="ring_1d"))
 
 
 def test_a_launched_generator_is_refused(tmp_path) -> None:
-    """It would do nothing, and nobody would know. Planted: not looked at."""
+    """It would do nothing, silently."""
     script = tmp_path / "script.py"
     script.write_text("def worker(rank, world_size, torch):\n    torch.launch(k)\n\ndef k(tl):\n    yield\n")
     error = run(*SMALL[:-2], str(script)).outcome.error
@@ -67,7 +65,6 @@ def test_a_launched_generator_is_refused(tmp_path) -> None:
     assert error.message.startswith("TypeError: torch.launch: the kernel must be a plain function, without yield")
 
 
-def test_the_flag_that_nobody_knows_names_the_command() -> None:
-    """Planted: the braces of a string that is no f-string."""
+def test_the_error_of_an_unknown_flag_names_the_command() -> None:
     with pytest.raises(Usage, match="see ahbm-launch --help"):
         run("--zzz")

@@ -1,4 +1,4 @@
-"""What is said of kernels that wait for ever: circles and missing sends, with futures and receives from any direction.
+"""Deadlock reports: circles and missing sends, with futures and receives from any direction.
 
 Whole runs of two SIPs with kernels of their own. The reports of the simplest cases are in ``pure/test_diagnostics.py``.
 """
@@ -14,7 +14,7 @@ from launcher.report.outcome import RunError
 from sipsim.ccl.install import PePlace
 from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.node.sip_node import SipNode
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 A, B, C = PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(1, 0, 0)
 """Two cubes of rank 0, and one of rank 1."""
@@ -37,7 +37,7 @@ def later(tl: TL, direction: str) -> Any:
 
 
 def deadlock(kernels: list[Callable[[TL], object]], table: NeighbourTable = TRIANGLE) -> RunError:
-    """Run a kernel on each of A, B and C, with rings of two slots; what is told of the deadlock."""
+    """Run a kernel on each of A, B and C, with rings of two slots; returns the error."""
     settings = {"sip.cube_mesh": {"w": 2, "h": 1}, "defaults.n_slots": 2}
     plan = WiredPlan(config(settings), [A, B, C][: len(table)], table)
 
@@ -58,8 +58,8 @@ def reason(error: RunError) -> str:
     return said
 
 
-def test_a_circle_of_futures() -> None:
-    """Each waits for a future before it sends, two of them across SIPs. A future that nobody waits for is not told."""
+def test_a_cycle_of_futures() -> None:
+    """Each waits for a future before it sends, two across SIPs. A future that is not waited for is not reported."""
 
     def kernel(before: str, after: str, other: str) -> Callable[[TL], object]:
         def body(tl: TL) -> None:
@@ -72,34 +72,28 @@ def test_a_circle_of_futures() -> None:
 
     error = deadlock([kernel("c", "b", "b"), kernel("a", "c", "c"), kernel("b", "a", "a")])
     assert reason(error) == (
-        f"a circle: {NAMES[A]} (recv c) -> {NAMES[C]} (recv b) -> {NAMES[B]} (recv a) -> {NAMES[A]}"
+        f"a cycle: {NAMES[A]} (recv c) -> {NAMES[C]} (recv b) -> {NAMES[B]} (recv a) -> {NAMES[A]}"
     )
     assert len(error.facts["deadlock"]["waits"]) == 3
 
 
-def test_a_circle_through_receives_from_any_direction() -> None:
-    """All three wait for anybody: nobody can be helped. Each has two waits to tell.
-
-    Planted: a receive from any direction never in a circle.
-    """
+def test_a_cycle_through_receives_from_any_direction() -> None:
+    """All three receive from any direction. Each has two edges in the report."""
     error = deadlock([take, take, take])
-    assert reason(error).startswith("a circle: rank 0 cube 0 PE 0 (recv b) -> rank 0 cube 1 PE 0 (recv a) -> ")
+    assert reason(error).startswith("a cycle: rank 0 cube 0 PE 0 (recv b) -> rank 0 cube 1 PE 0 (recv a) -> ")
     assert len(error.facts["deadlock"]["waits"]) == 6
     assert error.message.startswith("3 PEs wait")
 
 
-def test_who_could_be_helped_is_in_no_circle() -> None:
-    """A waits for B or C, and B for A; but C has ended, and could have sent to A. That is what is missing.
-
-    Planted: a circle through one of several that would do.
-    """
+def test_a_pe_with_another_sender_is_in_no_cycle() -> None:
+    """A waits for B or C, and B for A; but C has ended, and could have sent to A. That is what is missing."""
     error = deadlock([take, lambda tl: take(tl, "a"), lambda _tl: None])
     assert reason(error) == f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv b or c)"
     assert error.facts["deadlock"]["cycle"] == []
     assert f"    {NAMES[B]} -> {NAMES[A]} (recv a)" in error.detail, "and who follows from it"
 
 
-def test_a_future_that_nobody_sends_for() -> None:
+def test_a_future_without_a_send() -> None:
     """Two futures, one message, which the first one has taken: the second is missing."""
 
     def two(tl: TL) -> None:
@@ -109,46 +103,38 @@ def test_a_future_that_nobody_sends_for() -> None:
 
     error = deadlock([two, lambda tl: send(tl, "a"), lambda _tl: None])
     assert reason(error) == f"missing: a send by {NAMES[B]}, which waits for nothing, to {NAMES[A]} (its recv b)"
-    assert "does not ask for" not in error.detail
+    assert "in other directions" not in error.detail
     (wait,) = error.facts["deadlock"]["waits"]
     assert (wait["here"]["my_tail"], wait["here"]["peer_head_cache"], wait["there"]["my_head"]) == (1, 1, 1)
 
 
-def test_messages_that_are_not_asked_for() -> None:
+def test_messages_without_a_receive() -> None:
     """A waits for B by name; C has sent to A twice, and A to B, which is B's affair. A receive from any direction asks
     for all.
-
-    Planted: the messages of another PE told.
     """
     error = deadlock([lambda tl: [send(tl, "b"), take(tl, "b")], lambda _tl: None, lambda tl: send(tl, "a", 2)])
-    assert "    it has messages that it does not ask for: 2 from c" in error.detail.splitlines()
-    assert error.detail.count("does not ask for") == 1
+    assert "    it has unread messages in other directions: 2 from c" in error.detail.splitlines()
+    assert error.detail.count("in other directions") == 1
     drained = deadlock([lambda tl: [take(tl) for _ in range(3)], lambda _tl: None, lambda tl: send(tl, "a", 2)])
-    assert "does not ask for" not in drained.detail
+    assert "in other directions" not in drained.detail
 
 
 def test_a_sender_whose_peer_waits_for_another() -> None:
-    """B fills A's ring and waits to send on; A waits for C, which has ended: C's send is missing, and A has messages.
-
-    Planted: the full ring told as the reason.
-    """
+    """B fills A's ring and is blocked; A waits for C, which has ended: C's send is missing, and A has messages."""
     error = deadlock([lambda tl: take(tl, "c"), lambda tl: send(tl, "a", 3), lambda _tl: None])
     assert reason(error) == f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv c)"
-    assert "    it has messages that it does not ask for: 2 from b" in error.detail.splitlines()
+    assert "    it has unread messages in other directions: 2 from b" in error.detail.splitlines()
     assert f"    {NAMES[B]} -> {NAMES[A]} (send a)" in error.detail
 
 
 ONE_WAY: NeighbourTable = {0: {"E": 1}, 1: {"E": 2}, 2: {"E": 0}}
 
 
-def test_any_direction_means_those_from_which_somebody_sends() -> None:
-    """In a one-way ring each waits for the one before it: a circle against the ring's sense, along W alone.
-
-    Planted: directions waited for that only send.
-    """
+def test_any_direction_means_those_that_receive() -> None:
+    """In a unidirectional ring each waits for the one before it: a circle against the ring's sense, along W alone."""
     error = deadlock([take, take, take], ONE_WAY)
     assert reason(error) == (
-        f"a circle: {NAMES[A]} (recv W) -> {NAMES[C]} (recv W) -> {NAMES[B]} (recv W) -> {NAMES[A]}"
+        f"a cycle: {NAMES[A]} (recv W) -> {NAMES[C]} (recv W) -> {NAMES[B]} (recv W) -> {NAMES[A]}"
     )
     assert len(error.facts["deadlock"]["waits"]) == 3
 
@@ -156,7 +142,7 @@ def test_any_direction_means_those_from_which_somebody_sends() -> None:
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
 @pytest.mark.parametrize("backpressure", ["sleep", "poll"])
 def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) -> None:
-    """Two that send before they receive, one slot more than there is. Planted: a poll that never ends."""
+    """Two PEs that send before they receive, one message more than slots."""
     settings = {"defaults.credit_return_mode": mode, "defaults.backpressure": backpressure, "defaults.n_slots": 2}
     plan = WiredPlan(config({"sip.cube_mesh": {"w": 2, "h": 1}, **settings}), [A, C], {0: {"c": 1}, 1: {"a": 0}})
 
@@ -166,4 +152,4 @@ def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) ->
 
     error = run_sips(plan, start).outcome.error
     assert error is not None
-    assert reason(error) == f"a circle: {NAMES[A]} (send c) -> {NAMES[C]} (send a) -> {NAMES[A]}"
+    assert reason(error) == f"a cycle: {NAMES[A]} (send c) -> {NAMES[C]} (send a) -> {NAMES[A]}"

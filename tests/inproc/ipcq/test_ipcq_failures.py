@@ -1,4 +1,4 @@
-"""What goes wrong in queues is named, with its place and time, in the result of a whole run of two SIPs.
+"""Errors of queues, with place and time, in the result of a whole run of two SIPs.
 
 The invariants of ADR-0023 D14 and ADR-0025 D6: each is broken in the real parts, and the checker says which it was.
 Then what kernels do wrong: F1 to F5.
@@ -76,7 +76,7 @@ def no_wrap(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_slot(patch: pytest.MonkeyPatch) -> None:
-    """A message written one slot further than its sender said."""
+    """A message written one slot after its address."""
     real = Carrier.carry_token
 
     def carry(carrier: Carrier, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
@@ -108,7 +108,7 @@ def freed_unread(patch: pytest.MonkeyPatch) -> None:
 
 
 def sent_again(patch: pytest.MonkeyPatch) -> None:
-    """Each message on its way twice."""
+    """Each message sent twice."""
     real = Carrier.carry_token
 
     def carry(carrier: Carrier, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
@@ -130,7 +130,7 @@ def head_goes_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_goes_back(patch: pytest.MonkeyPatch) -> None:
-    """A credit of which the number is taken as it is, and the first one comes again."""
+    """A credit whose number is applied unchecked, and the first one arrives again."""
     real = PeIpcq.credit
     first: list[IpcqCreditMetadata] = []
 
@@ -149,7 +149,7 @@ def credit_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def before_it_was_sent(patch: pytest.MonkeyPatch) -> None:
-    """A message that is said to have been sent when it arrives."""
+    """A message whose ``sent_ps`` is its arrival."""
     real = PeIpcq.arrive
     patch.setattr(PeIpcq, "arrive", lambda ipcq, token: real(ipcq, token._replace(sent_ps=ipcq._engine.now_ps)))
 
@@ -192,15 +192,15 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
 
 INVARIANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int, str]] = [
     (no_backpressure, r"I1: 9 messages in 8 slots", 0, "there"),
-    (credit_too_many, r"I1: 101 slots came back, \d+ messages were sent", 0, "there"),
+    (credit_too_many, r"I1: 101 slots were returned, \d+ messages were sent", 0, "there"),
     (taken_twice, r"I2: my_tail is 0, 1 were freed", 1, "back"),
-    (freed_unread, r"I1: a slot was freed whose message nobody took", 1, "back"),
+    (freed_unread, r"I1: a slot was freed before its message was taken", 1, "back"),
     (sent_again, r"I2: message 0 arrived in direction back of .* when 1 was next", 1, "back"),
     (head_goes_back, r"I2: sent 0 after 7", 0, "there"),
     (tail_goes_back, r"I2: peer_tail_cache went back from 2 to 1", 0, "there"),
-    (before_it_was_sent, r"I5: sent at (\d+) ps, here at \1 ps", 1, "back"),
+    (before_it_was_sent, r"I5: sent at (\d+) ps, arrived at \1 ps", 1, "back"),
     (pointer_first, r"I6: message 0 is announced and not in its slot", 1, "back"),
-    (overwritten, r"I7: message 0 changed while it lay in its slot", 1, "back"),
+    (overwritten, r"I7: message 0 changed in its slot", 1, "back"),
     (no_wrap, r"I3.1: 0x[0-9a-f]+ is not slot 0x[0-9a-f]+", 0, "there"),
     (wrong_slot, r"I3.1: 0x[0-9a-f]+ is not slot 0x[0-9a-f]+", 1, "back"),
 ]
@@ -223,8 +223,8 @@ def test_a_broken_invariant_is_named(
     assert re.match(says, error["message"]), error["message"]
 
 
-def test_a_sound_run_is_not_blamed_and_not_changed(tmp_path: Path) -> None:
-    """In every credit mode the checker is silent, and leaves times and data as they are. Planted: events of its own."""
+def test_the_checker_does_not_change_a_valid_run(tmp_path: Path) -> None:
+    """In every credit mode the checker is silent, and leaves times and data as they are."""
     for mode in ("fast_path", "fabric", "piggyback"):
         flags = ("--set", f"defaults.credit_return_mode={mode}", "--set", "defaults.n_slots=2")
         done = run_kernels(tmp_path, TEN, *flags, "--check-invariants")
@@ -232,8 +232,8 @@ def test_a_sound_run_is_not_blamed_and_not_changed(tmp_path: Path) -> None:
         assert done.document["digest"] == run_kernels(tmp_path, TEN, *flags).document["digest"]
 
 
-def test_it_checks_when_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the flag it costs nothing. Planted: always on; never on."""
+def test_the_checker_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the flag it costs nothing."""
     before_it_was_sent(monkeypatch)
     monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
     done = run_kernels(tmp_path, TEN)
@@ -261,8 +261,8 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("what", FAILURES)
-def test_what_a_kernel_does_wrong_is_named(tmp_path: Path, what: str) -> None:
-    """With rank, cube, PE, direction and time. Planted: errors that do not know their direction or place."""
+def test_kernel_errors_are_named(tmp_path: Path, what: str) -> None:
+    """With rank, cube, PE, direction and time."""
     body, kind, direction = FAILURES[what]
     error = told(run_kernels(tmp_path, f"{SENDER}    {body}"))
     assert error["kind"] == kind
@@ -271,8 +271,8 @@ def test_what_a_kernel_does_wrong_is_named(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("receive", ["tl.recv('back', n // 2, 'f32')", "tl.recv('back', (2, n // 2), 'f16')"])
-def test_f2_is_refused_under_strict_validation_only(tmp_path: Path, receive: str) -> None:
-    """Another type or shape of the same size. Planted: the flag ignored, either way."""
+def test_f2_raises_under_strict_validation_only(tmp_path: Path, receive: str) -> None:
+    """Another type or shape of the same size."""
     kernels = f"{SENDER}    for turn in range(10): {receive}"
     assert run_kernels(tmp_path, kernels).outcome.error is None
     error = told(run_kernels(tmp_path, kernels, "--set", "defaults.strict_validation=true"))
@@ -286,8 +286,8 @@ def deadlock_of(done: Run) -> dict[str, Any]:
     return facts
 
 
-def test_f3_a_receive_that_nobody_sends_for(tmp_path: Path) -> None:
-    """Rank, cube, PE, direction, both ends' pointers, and the time. Planted: no time; the wrong end first."""
+def test_f3_a_receive_without_a_send(tmp_path: Path) -> None:
+    """Rank, cube, PE, direction, both ends' pointers, and the time."""
     done = run_kernels(tmp_path, f"{TEN}\n    tl.wait(tl.recv_async('back', n, 'f16'))")
     facts = deadlock_of(done)
     ((wait,), here) = facts["waits"], facts["waits"][0]["here"]
@@ -297,8 +297,8 @@ def test_f3_a_receive_that_nobody_sends_for(tmp_path: Path) -> None:
     assert "missing: a send by rank 0 cube 1 PE 0" in facts["reason"]
 
 
-def test_f5_a_ring_that_nobody_reads(tmp_path: Path) -> None:
-    """Full, for ever: the send waits. Planted: as for F3."""
+def test_f5_a_ring_that_is_never_read(tmp_path: Path) -> None:
+    """Full, for ever: the send waits."""
     facts = deadlock_of(run_kernels(tmp_path, f"{SENDER}    pass"))
     ((wait,), here) = facts["waits"], facts["waits"][0]["here"]
     assert (wait["op"], here["rank"], here["cube"], here["pe"], here["direction"]) == ("send", 0, 1, 0, "there")

@@ -1,23 +1,15 @@
-"""No kind of mail between processes may move a result: random systems through real sockets, in one thread.
+"""No kind of mail between processes may change a result: random systems over real sockets, in one thread.
 
-The loops are the real ones, ``run_broker`` and ``run_client``, each in a greenlet of its own; where one of them
-would block in the kernel it lets another one go on, in a seeded order. So a wait that nobody will ever end is seen at
-once, and no test sleeps. Both mails must give the reference's traces, and so the same ones. What is varied: the size
-of parcels, of packets and of the pieces that a frame travels in, and participants that do not come to their turn
-while any other one can have it, so that what is sent to them fills their queues.
+The loops are the real ones, ``run_broker`` and ``run_client``, each in a greenlet; where one would block in the kernel,
+it switches to another one that is ready, in a seeded order. So a wait that never ends is found at once, and no test
+sleeps. Both kinds must give the reference's traces. Varied are the sizes of batches, of packets and of the pieces that
+a frame travels in, and actors that run only when no other one can, so that their queues fill.
 
-Not a test of processes or of speed. That it finds bugs is shown by planting them in the Unix mail; ZeroMQ's is not
-ours to break. Out of 40 systems, so many show each bug:
+Not a test of processes or of speed. Bugs are planted in Unix mail; ZeroMQ's sockets are not ours to break. ``main``
+prints in how many systems each is caught.
 
-       30  a long frame loses its second piece
-       11  a frame overtakes those that wait for room
-       33  a frame for which there is no room is lost
-       33  what waits for room is never tried again
-       14  pieces of several senders in one heap
-       38  a SIP that lacks packets waits for commands
-
-A mail's close gives up after some seconds in production; here it waits for as long as somebody can go on, so that
-what lingers at the end of a good run is a stall.
+A mail's close gives up after some seconds in production; here it waits for as long as any actor can go on, so that
+frames left at the end of a good run are a stall.
 """
 
 import os
@@ -37,8 +29,9 @@ from random_systems import Automaton, Outcome, System, first_difference, random_
 
 from broker import process as broker_process
 from broker.ids import BROKER, PROTOCOL
-from broker.mail import unix_mail, zmq_mail
+from broker.mail import unix_mail
 from broker.mail.kinds import MAIL_KINDS
+from broker.mail.zmq_mail import ZmqBroker, ZmqSipMail
 from broker.process import run_broker
 from broker.wire import (
     BadFrame,
@@ -62,11 +55,11 @@ from sipsim.sync.session import Session
 
 SYSTEMS = 40
 PATIENCE_MS = {"unix": 0, "zmq": 10_000}
-"""What is sent over a Unix socket is there at once; ZeroMQ has threads."""
+"""A Unix socket delivers at once; ZeroMQ has threads."""
 
 
 class Caught(AssertionError):
-    """Something that must never be seen from outside: a stall, a failed rank, a wrong end."""
+    """A stall, a failed rank or a wrong end of a run."""
 
 
 NAMED_FAILURES = (Caught, BadFrame)
@@ -78,7 +71,7 @@ Sources = list[tuple[Any, int]]
 
 
 class Stage:
-    """Lets one actor go on at a time, of those whose wait is over. The ``shy`` only when nobody else can."""
+    """Resumes one ready actor at a time; those in ``shy`` only when no other one is ready."""
 
     def __init__(self, seed: int, patience_ms: int) -> None:
         self._rng = random.Random(seed)
@@ -89,7 +82,7 @@ class Stage:
         self.soon: Sources = [(self._always[1], zmq.POLLOUT)]
 
     def add(self, play: Callable[[], Any], shy: bool = False) -> None:
-        """An actor; it begins at once, and has its turns later."""
+        """Add an actor; it runs at once until its first wait."""
         actor = greenlet(play)
         self._awaits[actor] = []
         if shy:
@@ -97,13 +90,13 @@ class Stage:
         self._continue(actor)
 
     def pause(self, sources: Sources) -> None:
-        """Called by an actor: wait until one of ``sources`` is ready, however long it takes to have a turn then."""
+        """Called by an actor: wait until one of ``sources`` is ready and its turn comes."""
         actor = getcurrent()
         self._awaits[actor] = sources
         actor.parent.switch()
 
     def turn(self) -> None:
-        """Called by an actor: sometimes it loses the processor, and others make room meanwhile."""
+        """Called by an actor: sometimes switch to others, which make room meanwhile."""
         if getcurrent() in self._awaits and self._rng.random() < 0.2:
             self.pause(self.soon)
 
@@ -115,10 +108,10 @@ class Stage:
             if ready:
                 self._continue(self._rng.choice(bold or ready))
             elif not zmq.zmq_poll([source for all_of in self._awaits.values() for source in all_of], self._patience_ms):
-                raise Caught(f"stall: {len(self._awaits)} wait for what nobody will send")
+                raise Caught(f"stall: {len(self._awaits)} wait for frames that are never sent")
 
     def clear(self) -> None:
-        """End those that have not ended."""
+        """End the actors that have not ended."""
         for actor in list(self._awaits):
             actor.throw(GreenletExit)
         for end in self._always:
@@ -131,7 +124,7 @@ class Stage:
 
 
 class _Select:
-    """What ``broker.mail.unix_mail`` uses of the module ``select``; waits are pauses."""
+    """The part of the module ``select`` that ``broker.mail.unix_mail`` uses; waits are pauses."""
 
     POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 
@@ -176,22 +169,23 @@ def _pause_before(
 
 
 def _no_real_waits(patch: pytest.MonkeyPatch, stage: Stage) -> None:
-    """Wherever the mails would wait in the kernel, they pause."""
+    """Pause wherever the mails would wait in the kernel."""
     patch.setattr(unix_mail, "select", _Select(stage))
-    _pause_before(patch, unix_mail._Senders, "send", stage, lambda *_: stage.turn() or [])
+    _pause_before(patch, unix_mail._End, "send", stage, lambda *_: stage.turn() or [])
     in_piece = unix_mail._Receiver, "_piece"
-    _pause_before(patch, *in_piece, stage, lambda inlet, flags: [] if flags else [(inlet, zmq.POLLIN)])
-    sip = zmq_mail.ZmqSipMail
-    _pause_before(patch, sip, "control", stage, lambda mail: [(mail._dealer, zmq.POLLIN)])
-    _pause_before(patch, sip, "parcel", stage, lambda mail: [(s, zmq.POLLIN) for s in (mail._pull, mail._dealer)])
-    _pause_before(patch, zmq_mail.ZmqBroker, "receive", stage, lambda mail: [(mail._router, zmq.POLLIN)])
+    _pause_before(patch, *in_piece, stage, lambda receiver, flags: [] if flags else [(receiver, zmq.POLLIN)])
+    control = lambda mail: (mail._broker.socket, zmq.POLLIN)  # noqa: E731
+    data = lambda mail: (mail._server.socket, zmq.POLLIN)  # noqa: E731
+    _pause_before(patch, ZmqSipMail, "recv_control", stage, lambda mail: [control(mail)])
+    _pause_before(patch, ZmqSipMail, "recv_data", stage, lambda mail: [data(mail), control(mail)])
+    _pause_before(patch, ZmqBroker, "receive", stage, lambda mail: [data(mail)])
 
 
 # --- a run ----------------------------------------------------------------------------------------------------
 
 
 class Weather(NamedTuple):
-    """What must not matter. ``padding``: bytes that every packet, and the outcome of every SIP, carries for nothing."""
+    """Conditions that must not matter. ``padding``: useless bytes in every packet and in the outcome of every SIP."""
 
     piece_bytes: int
     parcel_bytes: int
@@ -201,7 +195,7 @@ class Weather(NamedTuple):
 
 
 def random_weather(system: System) -> Weather:
-    """Long frames, or short pieces; somebody shy, perhaps the broker."""
+    """Long frames, or short pieces; shy actors, perhaps the broker."""
     rng = random.Random(system.seed)
     piece_bytes, padding = rng.choice(((unix_mail.PIECE_BYTES, 0), (5, 0), (40, 100), (unix_mail.PIECE_BYTES, 150_000)))
     shy = rng.sample(range(BROKER, system.size), rng.choice((0, 1, 1, 2)))
@@ -209,14 +203,14 @@ def random_weather(system: System) -> Weather:
 
 
 class Player(SyncClient):
-    """The real participant, with an automaton to simulate. It is its session's model and its device's world."""
+    """The real sync client, with an automaton to simulate. It is its session's model and its device's world."""
 
     def __init__(self, rank: int, system: System, padding: int, endpoint: str, *ends: Any) -> None:
         super().__init__(rank, *ends)
         self._endpoint = endpoint
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.post_parcel, reaction_ps)
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
         self.session.model = self
         self.at = self.engine.at
         self._padding = bytes(padding)
@@ -257,10 +251,10 @@ class Player(SyncClient):
         action()
 
 
-class _Nowhere:
-    """Placement that leaves the processors of this process alone."""
+class _NoAffinity:
+    """Leaves the processors of this process alone."""
 
-    def __init__(self, _shared_cpu: int, at_once: bool = False) -> None:
+    def __init__(self, _shared_cpu: int, preempts: bool = False) -> None:
         pass
 
     def colocate(self, _together: bool) -> None:
@@ -268,14 +262,14 @@ class _Nowhere:
 
 
 class _Run:
-    """One run of a system over one kind of mail; ``told`` is what the launcher's end received."""
+    """One run of a system over one kind of mail; ``received``: the messages at the launcher's end."""
 
     def __init__(self, system: System, kind: str, weather: Weather, folder: str) -> None:
         self.system = system
         self.weather = weather
         self.kind = MAIL_KINDS[kind]
         self.stage = Stage(system.seed, PATIENCE_MS[kind])
-        self.told: list[Any] = []
+        self.received: list[Any] = []
         self._broker = self.kind.local(f"{folder}/broker")
         self._sips = [self.kind.local(f"{folder}/sip-{rank}") for rank in range(system.size)]
         self._mails: list[Any] = []
@@ -291,23 +285,23 @@ class _Run:
         return self._outcome()
 
     def kind_that_remembers(self, _endpoint: str) -> Any:
-        """In place of ``mail_for``: what is opened is known, and closed even if nobody gets to that."""
+        """In place of ``mail_for``: records what is opened, so that it is closed in any case."""
         return self.kind._replace(
             sip=lambda *args: self._remember(self.kind.sip(*args)),
             broker=lambda *args: self._remember(self.kind.broker(*args)),
         )
 
     def close(self) -> None:
-        """Whatever has happened."""
+        """Release everything, in any state."""
         self.stage.clear()
         for mail in self._mails:
-            for part in ("_control", "_parcels", "_inlet"):
-                if hasattr(mail, part):
-                    getattr(mail, part).close()
-            if hasattr(mail, "_outlets"):
-                mail._outlets.close(0.0)
-            else:
-                mail._context.destroy(linger=0)
+            if hasattr(mail, "_sockets"):
+                mail._sockets.close(0)
+                continue
+            for receiver in ("_receiver", "_data"):
+                if hasattr(mail, receiver):
+                    getattr(mail, receiver).close()
+            mail._close_senders(0.0)
 
     def _remember(self, mail: Any) -> Any:
         self._mails.append(mail)
@@ -315,26 +309,26 @@ class _Run:
 
     def _sip(self, rank: int) -> None:
         system, padding, endpoint = self.system, self.weather.padding, self._sips[rank]
-        seat = SipProcessSpec(rank=rank, broker=self._broker, endpoint=endpoint, shared_cpu_seed=0)
-        run_client(seat, lambda *ends: Player(rank, system, padding, endpoint, *ends))
+        spec = SipProcessSpec(rank=rank, broker=self._broker, endpoint=endpoint, shared_cpu_seed=0)
+        run_client(spec, lambda *ends: Player(rank, system, padding, endpoint, *ends))
 
     def _launcher(self) -> None:
         mail: Any = self._remember(self.kind.launcher(self._broker))
         mail.send(BROKER, encode(StatusRequest()))
-        while not any(isinstance(message, Finished) for message in self.told):
+        while not any(isinstance(message, Finished) for message in self.received):
             self.stage.pause(self.stage.soon if mail.unsent else [(mail.pollable, zmq.POLLIN)])
-            self.told += map(decode_for_launcher, mail.receive_waiting())
-        mail.close_now()
+            self.received += map(decode_for_launcher, mail.receive_waiting())
+        mail.close()
 
     def _outcome(self) -> Outcome:
-        for message in self.told:
+        for message in self.received:
             if isinstance(message, RankFailed):
                 raise Caught(f"SIP {message.rank} failed: {message.message}")
-        blobs = {m.rank: msgspec.msgpack.decode(m.blob) for m in self.told if isinstance(m, RankResult)}
+        blobs = {m.rank: msgspec.msgpack.decode(m.blob) for m in self.received if isinstance(m, RankResult)}
         traces = [[tuple(event) for event in blobs[rank][0]] for rank in range(self.system.size)]
         waiting = [blobs[rank][1] for rank in range(self.system.size)]
-        if any(waiting) != any(isinstance(message, Deadlock) for message in self.told):
-            raise Caught(f"waiting {waiting}, and the launcher was told {self.told}")
+        if any(waiting) != any(isinstance(message, Deadlock) for message in self.received):
+            raise Caught(f"waiting {waiting}, and the launcher received {self.received}")
         return Outcome(traces, waiting)
 
 
@@ -343,16 +337,16 @@ def _patched(run: _Run) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         _no_real_waits(patch, run.stage)
         patch.setattr(unix_mail, "PIECE_BYTES", run.weather.piece_bytes)
-        patch.setattr(session_module, "PARCEL_BYTES", run.weather.parcel_bytes)
-        patch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", run.weather.looks)
+        patch.setattr(session_module, "BATCH_BYTES", run.weather.parcel_bytes)
+        patch.setattr(session_module, "EVENTS_BETWEEN_POLLS", run.weather.looks)
         for process in (broker_process, sip_process):
             patch.setattr(process, "mail_for", run.kind_that_remembers)
-            patch.setattr(process, "Placement", _Nowhere)
+            patch.setattr(process, "CpuAffinity", _NoAffinity)
         yield
 
 
 def through_sockets(system: System, kind: str) -> Outcome:
-    """What does happen.
+    """The traces and waiting kernels of one run.
 
     Raises:
         Caught: when the run stalls or ends in the wrong way.
@@ -382,19 +376,19 @@ def test_real_sockets_equal_the_reference(kind: str) -> None:
 
 
 def test_queues_fill_and_frames_travel_in_pieces() -> None:
-    """The systems and their weather make what is to be survived: no room at a receiver, and long frames, both ways."""
-    counts = {"no room for a parcel": 0, "no room for a report": 0, "in pieces": 0}
+    """The systems reach both cases, to the broker and from it: no room at a receiver, and frames in pieces."""
+    counts = {"no room for data": 0, "no room for a report": 0, "in pieces": 0}
     flush, send = unix_mail._Sender.flush, unix_mail._Sender.send
 
-    def counting_flush(outlet: unix_mail._Sender) -> bool:
-        gone = flush(outlet)
-        to_broker = outlet._socket.getpeername().endswith("/broker") if not gone else False
-        counts["no room for a report" if to_broker else "no room for a parcel"] += not gone
-        return gone
+    def counting_flush(sender: unix_mail._Sender) -> bool:
+        sent = flush(sender)
+        to_broker = sender._socket.getpeername().endswith("/broker") if not sent else False
+        counts["no room for a report" if to_broker else "no room for data"] += not sent
+        return sent
 
-    def counting_send(outlet: unix_mail._Sender, frame: bytes) -> bool:
+    def counting_send(sender: unix_mail._Sender, frame: bytes) -> bool:
         counts["in pieces"] += len(frame) > unix_mail.PIECE_BYTES
-        return send(outlet, frame)
+        return send(sender, frame)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unix_mail._Sender, "flush", counting_flush)
@@ -450,7 +444,7 @@ class _OneHeap(dict[bytes, bytearray]):
 
 
 class OneHeap(unix_mail._Receiver):
-    """Puts pieces together in order of receipt, whoever sent them."""
+    """Joins pieces in order of receipt, ignoring their senders."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -458,7 +452,7 @@ class OneHeap(unix_mail._Receiver):
 
 
 class WaitsForCommands(unix_mail.UnixSipMail):
-    """A SIP that lacks packets is given none."""
+    """A SIP that lacks packets waits for control frames."""
 
     def recv_data(self) -> bytes:
         return self.recv_control()
@@ -468,15 +462,15 @@ PLANTED: dict[str, type] = {
     "a long frame loses its second piece": SecondPieceLost,
     "a frame overtakes those that wait for room": Overtakes,
     "a frame for which there is no room is lost": LostWithoutRoom,
-    "what waits for room is never tried again": NeverTriedAgain,
-    "pieces of several senders in one heap": OneHeap,
+    "a queue is never flushed again": NeverTriedAgain,
+    "pieces of several senders are mixed": OneHeap,
     "a SIP that lacks packets waits for commands": WaitsForCommands,
 }
 
 
 @contextmanager
 def planted(bug: type) -> Iterator[None]:
-    """The bug in place of the part that it is a kind of."""
+    """The bug in place of its base class."""
     with pytest.MonkeyPatch.context() as patch:
         if bug is WaitsForCommands:
             patch.setitem(MAIL_KINDS, "unix", MAIL_KINDS["unix"]._replace(sip=WaitsForCommands))
@@ -486,7 +480,7 @@ def planted(bug: type) -> Iterator[None]:
 
 
 def catch(system: System, expected: Outcome) -> str | None:
-    """How a bug shows on one system, or None. Only named failures count."""
+    """The symptom of a bug on one system, or None. Only named failures count."""
     try:
         return first_difference(through_sockets(system, "unix"), expected)
     except NAMED_FAILURES as failure:

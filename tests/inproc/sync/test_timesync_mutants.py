@@ -1,8 +1,7 @@
 """Bugs planted into the synchronisation, one at a time: the random systems must catch every one of them.
 
-Not a test of the simulator but of ``test_timesync_property``: it keeps that test's list of catches true. Each mutant
-is a small change of one real part. ``PYTHONPATH=. python tests/inproc/sync/test_timesync_mutants.py`` runs each on
-every system and prints in how many it shows.
+It shows that ``test_timesync_property`` finds bugs. Each mutant is a small change of one real part. To print in how
+many systems each is caught: ``PYTHONPATH=.:tests/inproc python tests/inproc/sync/test_timesync_mutants.py``.
 """
 
 import heapq
@@ -44,12 +43,12 @@ class NeedNotAwaited(Session):
 
 
 class StreamPerChannel(Session):
-    """A parcel per channel; the counts of a pair are sums over its channels."""
+    """A batch per channel; the counts of a pair are sums over its channels."""
 
-    def _post_parcel(self, dst: int) -> None:
+    def _send_batch(self, dst: int) -> None:
         packets = self._outgoing.pop(dst).packets
         for lane in sorted({channel for channel, _, _ in packets}):
-            self._post(dst, PacketBatch(self.rank, 0, tuple(packet for packet in packets if packet[0] == lane)))
+            self._send(dst, PacketBatch(self.rank, 0, tuple(packet for packet in packets if packet[0] == lane)))
 
     def take(self, parcel: PacketBatch) -> None:
         super().take(replace(parcel, first=self._in.counts.get(parcel.src, 0)))
@@ -81,7 +80,7 @@ class TiesByReceipt(Session):
 
 
 class OverlapTakenAgain(Session):
-    """A parcel that brings something new brings all of it."""
+    """A batch with any new packet is taken whole."""
 
     def take(self, parcel: PacketBatch) -> None:
         if self._in.accept(parcel.src, parcel.first, len(parcel.packets)) < len(parcel.packets):
@@ -90,7 +89,7 @@ class OverlapTakenAgain(Session):
 
 
 class OverlapDropped(Session):
-    """A parcel that brings something known brings nothing."""
+    """A batch with any duplicate is dropped whole."""
 
     def take(self, parcel: PacketBatch) -> None:
         if not self._in.accept(parcel.src, parcel.first, len(parcel.packets)):
@@ -100,7 +99,7 @@ class OverlapDropped(Session):
 
 
 class SplitForgetsItsNumber(Session):
-    """All parcels of a window carry the number of its first packet."""
+    """All batches of a window carry the number of its first packet."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -111,13 +110,13 @@ class SplitForgetsItsNumber(Session):
         self._firsts.clear()
         return report
 
-    def _post_parcel(self, dst: int) -> None:
+    def _send_batch(self, dst: int) -> None:
         self._outgoing[dst].first = self._firsts.setdefault(dst, self._outgoing[dst].first)
-        super()._post_parcel(dst)
+        super()._send_batch(dst)
 
 
 class CountedLate(Session):
-    """What is still here at a report leaves after it, and is counted by the next one."""
+    """Packets that are unsent at a report are sent after it, and counted by the next one."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -137,10 +136,10 @@ class CountedLate(Session):
 
 
 class PromiseOfTheChannel(Session):
-    """Reads a promise as if what it allows could leave on no channel of a pair before, however late it arrives."""
+    """Forbids any packet to leave before the promise, on slow channels too, however late it arrives."""
 
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
-        if arrival_ps < self._sends_ps + self._channels[channel].delay_ps:
+        if arrival_ps < self._send_bound_ps + self._channels[channel].delay_ps:
             raise InvariantViolation("a slow channel was used before the promise")
         super().emit(channel, arrival_ps, body)
 
@@ -156,7 +155,7 @@ class InjectsAtTheHorizon(Session):
 
 
 class TakenMeansInjected(Session):
-    """Reports per source how many packets it injected, in place of how many it took."""
+    """Reports per source the packets that it injected, in place of those that it took."""
 
     def report(self) -> Report:
         held = Counter(source for _, source, *_ in self._held)
@@ -200,7 +199,7 @@ class HostCodeReports(SyncClient):
 
 
 class FirstReportTooEarly(SyncClient):
-    """Reports before the host script has done its first thing."""
+    """Reports before the first step of the host script."""
 
     def _act(self) -> bool:
         if self.owes_first_report:
@@ -217,7 +216,7 @@ class PromisesTooMuch(SyncClient):
         return min(super().next_send_bound_ps(next_ps) + 1, MAX_PS)
 
 
-# --- planted in what the broker knows of a SIP ----------------------------------------------------------------
+# --- planted in the broker's state of a SIP -------------------------------------------------------------------
 
 
 class FlightForgotten(SipSyncState):
@@ -242,12 +241,12 @@ class _NewestKey(dict[int, int]):
         super().__setitem__(key, value)
 
 
-class ToldByNewestOnly(SipSyncState):
-    """A grant asks for what the newest report told of, and for nothing else that is on its way."""
+class NewestAnnouncedOnly(SipSyncState):
+    """A grant requires the packets of the newest report alone, and no others in flight."""
 
     def __init__(self, reaction_ps: int) -> None:
         super().__init__(reaction_ps)
-        self.told = _NewestKey()
+        self.announced = _NewestKey()
 
 
 class FlightToRunningIgnored(SipSyncState):
@@ -261,41 +260,41 @@ class Bounding(SipSyncState):
     def promised_ps(self) -> int:
         return NEVER_PS if self.promise_ps is None else self.promise_ps
 
-    def caused_ps(self) -> int:
+    def reaction_bound_ps(self) -> int:
         return min(self.held_ps, self.flight_ps()) + self.reaction_ps
 
     def next_send_bound_ps(self) -> int:
-        acts = self.next_event_bound_ps()
-        if self.promise_ps is None or acts == NEVER_PS:
-            return acts
-        return max(acts, min(self.promised_ps(), self.caused_ps()))
+        event = self.next_event_bound_ps()
+        if self.promise_ps is None or event == NEVER_PS:
+            return event
+        return max(event, min(self.promised_ps(), self.reaction_bound_ps()))
 
 
 class PromiseNotLowered(Bounding):
-    def caused_ps(self) -> int:
+    def reaction_bound_ps(self) -> int:
         return NEVER_PS
 
 
 class PromiseNotLoweredByHeld(Bounding):
-    def caused_ps(self) -> int:
+    def reaction_bound_ps(self) -> int:
         return self.flight_ps() + self.reaction_ps
 
 
 class PromiseNotLoweredByFlight(Bounding):
-    def caused_ps(self) -> int:
+    def reaction_bound_ps(self) -> int:
         return self.held_ps + self.reaction_ps
 
 
 class HeldForgottenByGrant(Bounding):
-    """What a running SIP held has been injected, so it is left out: but what it causes is not sent yet."""
+    """Leaves out what a running SIP held, since it is injected; but what that causes is not sent yet."""
 
-    def caused_ps(self) -> int:
+    def reaction_bound_ps(self) -> int:
         return (self.flight_ps() if self.running else min(self.held_ps, self.flight_ps())) + self.reaction_ps
 
 
 class ReactionTwice(Bounding):
-    def caused_ps(self) -> int:
-        return super().caused_ps() + self.reaction_ps
+    def reaction_bound_ps(self) -> int:
+        return super().reaction_bound_ps() + self.reaction_ps
 
 
 class ReactionAfterPromise(Bounding):
@@ -307,19 +306,19 @@ class ReactionWithoutPromise(Bounding):
     """Takes the next event for an arrival: ``X = N + R`` where nothing is promised."""
 
     def next_send_bound_ps(self) -> int:
-        acts = self.next_event_bound_ps()
-        if self.promise_ps is not None or acts == NEVER_PS:
+        event = self.next_event_bound_ps()
+        if self.promise_ps is not None or event == NEVER_PS:
             return super().next_send_bound_ps()
-        return acts + self.reaction_ps
+        return event + self.reaction_ps
 
 
 class PromiseBelowNext(Bounding):
-    """A promise weaker than what the SIP's next event says by itself holds everybody back."""
+    """A promise before the SIP's next event bounds the others."""
 
     def next_send_bound_ps(self) -> int:
         if self.promise_ps is None or self.next_event_bound_ps() == NEVER_PS:
             return self.next_event_bound_ps()
-        return min(self.promised_ps(), self.caused_ps())
+        return min(self.promised_ps(), self.reaction_bound_ps())
 
 
 class _PromiseThatStays(SipSyncState):
@@ -331,7 +330,7 @@ class _PromiseThatStays(SipSyncState):
 
 
 class PromiseOutlivesItsReport(_PromiseThatStays):
-    """A report without a promise leaves the one before it."""
+    """A report without a promise keeps the one before it."""
 
     @_PromiseThatStays.promise_ps.setter
     def promise_ps(self, promise_ps: int | None) -> None:
@@ -340,7 +339,7 @@ class PromiseOutlivesItsReport(_PromiseThatStays):
 
 
 class PromiseOnlyRises(_PromiseThatStays):
-    """A promise stands for ever."""
+    """A promise is never lowered."""
 
     @_PromiseThatStays.promise_ps.setter
     def promise_ps(self, promise_ps: int | None) -> None:
@@ -362,32 +361,32 @@ class Decision(TimeSync):
     def may_grant(self) -> bool:
         return all(m.reported for m in self._members)
 
-    def is_quiet(self) -> bool:
+    def is_quiescent(self) -> bool:
         return all(m.reported and not m.running and m.next_event_bound_ps() == NEVER_PS for m in self._members)
 
-    def reaches(self, start_ps: int, horizon_ps: int) -> bool:
+    def may_run(self, start_ps: int, horizon_ps: int) -> bool:
         return start_ps < horizon_ps
 
     def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiescent:
         self._next_event_bounds = [m.next_event_bound_ps() for m in self._members]
         self._next_send_bounds = [m.next_send_bound_ps() for m in self._members]
-        if self.is_quiet():
+        if self.is_quiescent():
             return Quiescent(tuple(m.waiting for m in self._members))
         granted = []
         for rank, member in enumerate(self._members) if self.may_grant() else ():
             start, horizon = self._next_event_bounds[rank], self._horizon(rank)
-            if not member.running and start < NEVER_PS and self.reaches(start, horizon):
+            if not member.running and start < NEVER_PS and self.may_run(start, horizon):
                 granted.append((rank, self._grant(rank, start, None if horizon > MAX_PS else horizon)))
         return granted
 
 
 class EndWithFlight(Decision):
-    def is_quiet(self) -> bool:
+    def is_quiescent(self) -> bool:
         return all(m.reported and not m.running and m.next_ps == NEVER_PS for m in self._members)
 
 
 class EndWhileRunning(Decision):
-    def is_quiet(self) -> bool:
+    def is_quiescent(self) -> bool:
         return all(m.reported and (m.running or m.next_event_bound_ps() == NEVER_PS) for m in self._members)
 
 
@@ -397,18 +396,18 @@ class GrantBeforeFirstReports(Decision):
 
 
 class GrantOfNothing(Decision):
-    def reaches(self, start_ps: int, horizon_ps: int) -> bool:
+    def may_run(self, start_ps: int, horizon_ps: int) -> bool:
         return start_ps <= horizon_ps
 
 
 class BlockedStayBlocked(TimeSync):
-    """Looks at the reporter and at the receivers again, not at whom the reporter kept from running."""
+    """Examines the reporter and the receivers, not the SIPs that the reporter blocked."""
 
-    def _to_look_at(self, changed: set[int]) -> list[int]:
+    def _to_examine(self, changed: set[int]) -> list[int]:
         return [rank for rank, member in enumerate(self._members) if not member.running and rank in changed]
 
 
-class KnowsTheReporter(TimeSync):
+class RecordsReporter(TimeSync):
     reporter = -1
 
     def report(self, rank: int, report: Report, now_ns: int = 0) -> list[tuple[int, Grant]] | Quiescent:
@@ -416,33 +415,33 @@ class KnowsTheReporter(TimeSync):
         return super().report(rank, report, now_ns)
 
 
-class ReceiversNotLookedAt(KnowsTheReporter):
-    """Looks at the reporter and at whom the changed ones kept from running, not at idle SIPs that were sent packets."""
+class ReceiversNotExamined(RecordsReporter):
+    """Examines the reporter and the SIPs that changed ones blocked, not idle SIPs with packets in flight."""
 
-    def _to_look_at(self, changed: set[int]) -> list[int]:
+    def _to_examine(self, changed: set[int]) -> list[int]:
         if not self.grants:
-            return super()._to_look_at(changed)
+            return super()._to_examine(changed)
         idle = [(rank, member) for rank, member in enumerate(self._members) if not member.running]
         return [rank for rank, member in idle if rank == self.reporter or member.blocker in changed]
 
 
-class ReceiversKeepTheirBounds(KnowsTheReporter):
-    """Moves ``N`` and ``X`` of the reporter, not of those that it sent packets to."""
+class ReceiversKeepTheirBounds(RecordsReporter):
+    """Updates ``N`` and ``X`` of the reporter, not of the receivers of its packets."""
 
     def _decide(self, changed: set[int]) -> list[tuple[int, Grant]] | Quiescent:
         return super()._decide({self.reporter})
 
 
 class UnreachableBlock(TimeSync):
-    """A SIP from which no chain leads here keeps from running all the same, as if at no distance."""
+    """A SIP without a chain to another one blocks it all the same, as if without delay."""
 
-    def _look_at(self, rank: int) -> tuple[int, Grant] | None:
+    def _examine(self, rank: int) -> tuple[int, Grant] | None:
         start, into = self._next_event_bounds[rank], {source for source, _ in self.delays.into[rank]}
         for other in set(range(self.size)) - into - {rank}:
             if self._next_send_bounds[other] <= start < NEVER_PS:
                 self._members[rank].blocker = other
                 return None
-        return super()._look_at(rank)
+        return super()._examine(rank)
 
 
 # --- planted in the delays ------------------------------------------------------------------------------------
@@ -464,7 +463,7 @@ def _at_the_end(hub: Hub, system: System) -> None:
     into[:] = [[(src, delay + reactions[dst]) for src, delay in sources] for dst, sources in enumerate(into)]
 
 
-def _twice_on_the_way(hub: Hub, system: System) -> None:
+def _reactions_twice(hub: Hub, system: System) -> None:
     hub.timesync.delays = DelayMatrix(system.size, system.channels, [2 * r for r in system.reactions_ps])
 
 
@@ -485,7 +484,7 @@ def deciding(kind: type[TimeSync]) -> Parts:
     return Parts(tamper=tamper)
 
 
-def knowing(kind: type[SipSyncState]) -> Parts:
+def tracking(kind: type[SipSyncState]) -> Parts:
     def tamper(hub: Hub, system: System) -> None:
         hub.timesync._members = [kind(reaction_ps) for reaction_ps in system.reactions_ps]
 
@@ -499,55 +498,55 @@ def _more_reaction(system: System) -> list[int]:
 MUTANTS: dict[str, Parts] = {
     "held packets left out of next": Parts(session=HeldLeftOut),
     "need not awaited before running": Parts(session=NeedNotAwaited),
-    "packets in flight forgotten": knowing(FlightForgotten),
-    "only the newest least arrival kept": knowing(NewestArrivalOnly),
-    "packets in flight do not lower a running SIP": knowing(FlightToRunningIgnored),
-    "one stream and one mail order per channel": Parts(session=StreamPerChannel, participant=MailPerChannel),
+    "packets in flight forgotten": tracking(FlightForgotten),
+    "only the newest least arrival kept": tracking(NewestArrivalOnly),
+    "packets in flight do not lower a running SIP": tracking(FlightToRunningIgnored),
+    "one stream and one mail order per channel": Parts(session=StreamPerChannel, client=MailPerChannel),
     "a channel's count compared with the pair's": Parts(session=CountPerChannel),
     "taken counts injected packets only": Parts(session=TakenMeansInjected),
     "no self loop: D[j][j] missing": Parts(tamper=_no_cycles),
-    "SIPs that cannot be reached from bound": deciding(UnreachableBlock),
+    "SIPs without a chain block": deciding(UnreachableBlock),
     "delay of the slowest channel of a pair": Parts(tamper=_slowest_of_a_pair),
     "arrival after local at equal t": Parts(engine=ArrivalAfterLocal),
     "ties by order of receipt": Parts(session=TiesByReceipt),
-    "what arrives at the horizon is injected": Parts(session=InjectsAtTheHorizon),
+    "arrivals at the horizon are injected": Parts(session=InjectsAtTheHorizon),
     "events at the horizon are run": Parts(engine=RunsTheHorizon),
-    "end while something is in flight": deciding(EndWithFlight),
-    "end while someone runs": deciding(EndWhileRunning),
+    "end while a packet is in flight": deciding(EndWithFlight),
+    "end while a SIP runs": deciding(EndWhileRunning),
     "grant before every first report": deciding(GrantBeforeFirstReports),
-    "host code that reports": Parts(participant=HostCodeReports),
-    "first report before the script's first step": Parts(participant=FirstReportTooEarly),
-    "promise not lowered by held or in-flight": knowing(PromiseNotLowered),
-    "promise not lowered by held": knowing(PromiseNotLoweredByHeld),
-    "promise not lowered by in-flight": knowing(PromiseNotLoweredByFlight),
-    "promise not lowered by held once it runs": knowing(HeldForgottenByGrant),
-    "promise below N taken literally": knowing(PromiseBelowNext),
-    "promise kept by a report without one": knowing(PromiseOutlivesItsReport),
-    "promise never lowered by a later report": knowing(PromiseOnlyRises),
-    "promise larger than what is kept": Parts(participant=PromisesTooMuch),
+    "host code that reports": Parts(client=HostCodeReports),
+    "first report before the script's first step": Parts(client=FirstReportTooEarly),
+    "promise not lowered by held or in-flight": tracking(PromiseNotLowered),
+    "promise not lowered by held": tracking(PromiseNotLoweredByHeld),
+    "promise not lowered by in-flight": tracking(PromiseNotLoweredByFlight),
+    "promise not lowered by held once it runs": tracking(HeldForgottenByGrant),
+    "promise below N taken literally": tracking(PromiseBelowNext),
+    "promise kept by a report without one": tracking(PromiseOutlivesItsReport),
+    "promise never lowered by a later report": tracking(PromiseOnlyRises),
+    "promise larger than the real one": Parts(client=PromisesTooMuch),
     "promise read per channel": Parts(session=PromiseOfTheChannel),
-    "reaction without a promise: X = N + R": knowing(ReactionWithoutPromise),
-    "reaction added to the promise": knowing(ReactionAfterPromise),
-    "reaction counted twice in X": knowing(ReactionTwice),
-    "reaction counted twice on the way": Parts(tamper=_twice_on_the_way),
+    "reaction without a promise: X = N + R": tracking(ReactionWithoutPromise),
+    "reaction added to the promise": tracking(ReactionAfterPromise),
+    "reaction counted twice in X": tracking(ReactionTwice),
+    "reaction counted twice in D": Parts(tamper=_reactions_twice),
     "reaction of the chain's start in D": Parts(tamper=_at_the_start),
     "reaction of the chain's end in D": Parts(tamper=_at_the_end),
-    "reaction larger than what is kept": Parts(reactions=_more_reaction),
-    "a running SIP stands at infinity": knowing(RunningAtInfinity),
+    "reaction larger than the real one": Parts(reactions=_more_reaction),
+    "a running SIP is unbounded": tracking(RunningAtInfinity),
     "grant when N equals the horizon": deciding(GrantOfNothing),
-    "blocker moved, blocked not looked at": deciding(BlockedStayBlocked),
-    "idle receivers not looked at": deciding(ReceiversNotLookedAt),
-    "bounds of receivers not moved": deciding(ReceiversKeepTheirBounds),
-    "need only of the newest report": knowing(ToldByNewestOnly),
-    "parcel that the report does not count": Parts(session=CountedLate),
-    "parcel split early keeps its first number": Parts(session=SplitForgetsItsNumber),
-    "overlapping parcel taken again": Parts(session=OverlapTakenAgain),
-    "overlapping parcel dropped": Parts(session=OverlapDropped),
+    "blocker changed, blocked not examined": deciding(BlockedStayBlocked),
+    "idle receivers not examined": deciding(ReceiversNotExamined),
+    "bounds of receivers not updated": deciding(ReceiversKeepTheirBounds),
+    "need only of the newest report": tracking(NewestAnnouncedOnly),
+    "batch that the report does not count": Parts(session=CountedLate),
+    "batch split early keeps its first number": Parts(session=SplitForgetsItsNumber),
+    "overlapping batch taken again": Parts(session=OverlapTakenAgain),
+    "overlapping batch dropped": Parts(session=OverlapDropped),
 }
 
 
 def catch(system: System, expected: Outcome, parts: Parts) -> str | None:
-    """How a mutant shows on one system, or None. Only named failures count: a mutant that crashes is no catch."""
+    """The symptom of a mutant on one system, or None. Only named failures count: a crash is no catch."""
     try:
         return first_difference(simulate(system, parts), expected)
     except NAMED_FAILURES as failure:
@@ -563,9 +562,8 @@ def test_planted_bug_is_caught(name: str) -> None:
     pytest.fail(f"no system of {SYSTEMS} shows: {name}")
 
 
-@pytest.mark.parametrize("parts", [deciding(Decision), knowing(Bounding)])
-def test_rewritten_parts_are_no_mutants(parts: Parts) -> None:
-    """The copies that mutants are made from are right."""
+@pytest.mark.parametrize("parts", [deciding(Decision), tracking(Bounding)], ids=["Decision", "Bounding"])
+def test_base_classes_of_mutants_are_correct(parts: Parts) -> None:
     for seed in range(100):
         system = random_system(seed)
         assert catch(system, reference(system), parts) is None, f"seed {seed}"
@@ -577,8 +575,8 @@ def main() -> None:
     expected = [reference(system) for system in systems]
     for name, parts in MUTANTS.items():
         caught = [how for s, e in zip(systems, expected, strict=True) if (how := catch(s, e, parts)) is not None]
-        ways = Counter(how.split(" ")[0] for how in caught)
-        print(f"{len(caught):5d}  {name:50s} {dict(ways.most_common(4))}")
+        symptoms = Counter(how.split(" ")[0] for how in caught)
+        print(f"{len(caught):5d}  {name:50s} {dict(symptoms.most_common(4))}")
 
 
 if __name__ == "__main__":

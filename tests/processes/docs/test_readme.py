@@ -76,7 +76,7 @@ def test_host_script_runs(tmp_path: Path) -> None:
 
 
 def test_a_failure_looks_as_the_readme_shows_it() -> None:
-    asked, *told = indented_block_after("that is said when the kernel counted one").splitlines()
+    asked, *told = indented_block_after("the report says so.").splitlines()
     ran = command(shlex.split(asked)[2:], ROOT)
     assert ran.returncode == 4
     # What the broker knew of a SIP that is killed, and its pid, differ from run to run.

@@ -8,51 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from launch import ALL_REDUCE, END_S, STAND, Done, Launch, environment, launched, launching, script, temporary_folder
+from failing_runs import RING, Standing, assert_partial, kill_standing, last_lines
+from launch import ALL_REDUCE, END_S, STAND, Done, environment, launched, launching, script, temporary_folder
 
 pytestmark = pytest.mark.processes
-
-RING = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-
-
-class Standing:
-    """A run whose ranks all block in their scripts after a first collective, and the pids of its processes."""
-
-    def __init__(self, launch: Launch) -> None:
-        said = launch.words("stands", 3)
-        self.sips = {rank: int(pid) for rank, pid in said.items()}
-        tree = launch.watch()
-        (self.server,) = tree[launch.pid]
-        (self.broker,) = set(tree[self.server]) - set(self.sips.values())
-        assert set(tree[self.server]) == {self.broker, *self.sips.values()}
-
-
-def kill_standing(folder: Path, who: str, signum: int = signal.SIGKILL, *flags: str) -> Done:
-    """Kill one process of a blocked run; ``who`` is ``sip-1``, ``broker``, ``server`` or ``launcher``."""
-    path = script(folder, f"{STAND}\n{ALL_REDUCE}")
-    with launching(*RING, "--json", folder / "out.json", *flags, path) as launch:
-        run = Standing(launch)
-        pids = {"broker": run.broker, "server": run.server, "launcher": launch.pid}
-        pids |= {f"sip-{rank}": pid for rank, pid in run.sips.items()}
-        os.kill(pids[who], signum)
-        done = launch.end()
-    assert done.left_files == []
-    return done
-
-
-def assert_partial(done: Done, status: str, kind: str) -> None:
-    """The result file is marked partial, with the reason."""
-    assert (done.document["status"], done.document["error"]["kind"], done.document["digest"]) == (status, kind, None)
-    assert done.document["schema"] == 1
-
-
-def last_lines(done: Done) -> list[str]:
-    """The launcher's own lines."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
-
 
 class TestAKilledProcess:
     def test_a_sip(self, tmp_path):
@@ -204,7 +165,7 @@ class TestAFailureOfTheProgram:
             "missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 cube 3 PE 0 (its recv global_W)"
         )
         assert report[0] == (
-            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come"
+            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not arrived"
         )
         assert len(document_ranks(done)) == 3
 
@@ -247,7 +208,7 @@ from launcher.cli import launch as cli
 from launcher.processes import fork_server as server
 
 gone = []
-really_receive, really_news = zmq_mail.ZmqEnd.receive_waiting, server.ForkServer.news
+really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news
 
 def receive(self):
     return really_receive(self) if len(gone) == 4 else iter(())
@@ -257,7 +218,7 @@ def news(self):
     gone.extend(event for event in found if isinstance(event, server.Ended))
     return found
 
-zmq_mail.ZmqEnd.receive_waiting, server.ForkServer.news = receive, news
+zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news = receive, news
 sys.exit(cli.main(sys.argv[1:]))
 """
 

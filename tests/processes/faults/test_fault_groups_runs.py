@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from launch import END_S, launched
-from test_by_hand import SMALL, ByHand, by_hand
+from manual_run import SMALL, ByHand, by_hand
 
 from broker.security.keys import KeyPair
 

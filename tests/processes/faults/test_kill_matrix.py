@@ -13,21 +13,25 @@ sys.path.insert(0, str(SCRIPT.parent))
 
 from kill_matrix import CELLS  # noqa: E402
 
-END_S = 300
-MOMENTS = 1
+END_S = 900
 
 
-@pytest.fixture(scope="module")
-def filled() -> "subprocess.CompletedProcess[str]":
-    argv = ["--moments", str(MOMENTS), "--bytes", "1M", "--seed", "5"]
-    return subprocess.run([sys.executable, SCRIPT, *argv], capture_output=True, text=True, timeout=END_S)
+@pytest.fixture(scope="module", params=[("1", "256K"), pytest.param(("3", "1M"), marks=pytest.mark.slow)], ids="-".join)
+def matrix(request: pytest.FixtureRequest) -> "tuple[str, subprocess.CompletedProcess[str]]":
+    """How many moments each cell has, and the run that prints the table."""
+    moments, nbytes = request.param
+    argv = ["--moments", moments, "--bytes", nbytes, "--seed", "5"]
+    return moments, subprocess.run([sys.executable, SCRIPT, *argv], capture_output=True, text=True, timeout=END_S)
 
 
 @pytest.mark.parametrize(("victim", "may"), CELLS)
-def test_a_run_ends_as_it_must(victim: str, may: str, filled: "subprocess.CompletedProcess[str]") -> None:
-    (row,) = [line.split() for line in filled.stdout.splitlines() if line.split()[:2] == [victim, may]]
+def test_a_run_ends_as_it_must(
+    victim: str, may: str, matrix: "tuple[str, subprocess.CompletedProcess[str]]"
+) -> None:
+    moments, done = matrix
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == [victim, may]]
     runs, late = int(row[2]), int(row[3])
-    assert (runs - late, row[-1]) == (MOMENTS, "none"), filled.stdout + filled.stderr
+    assert (runs - late, row[-1]) == (int(moments), "none"), done.stdout + done.stderr
 
 
 def test_what_is_no_cell() -> None:

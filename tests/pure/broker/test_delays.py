@@ -1,8 +1,4 @@
-"""Least delays against Floyd-Warshall and, with reactions, against all chains; and the chains that they stand for.
-
-Seen to fail with these bugs planted: the reaction of an end of the chain counted, of the first or the last SIP; that
-of the one before in place of its own; ``into`` by rank; the slowest of parallel channels.
-"""
+"""Least delays against Floyd-Warshall and, with reactions, against all chains; and the chains of those delays."""
 
 import random
 from collections.abc import Iterator
@@ -47,20 +43,20 @@ def test_equals_floyd_warshall_and_chains_add_up(seed: int) -> None:
 
 
 def simple_chains(channels: list[Channel], src: int, dst: int) -> Iterator[list[Channel]]:
-    """All of them that pass no SIP twice, but for a cycle's end."""
+    """All chains that pass no SIP twice, except for the end of a cycle."""
     todo = [[c] for c in channels if c.src == src]
     while todo:
         chain = todo.pop()
-        here = chain[-1].dst
-        if here == dst:
+        node = chain[-1].dst
+        if node == dst:
             yield chain
-        if here not in {c.src for c in chain}:
-            todo += [[*chain, c] for c in channels if c.src == here]
+        if node not in {c.src for c in chain}:
+            todo += [[*chain, c] for c in channels if c.src == node]
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_reactions_against_all_simple_chains(seed: int) -> None:
-    """A chain costs its channels' delays and the reactions of the SIPs that it passes, its ends left out."""
+    """A chain costs its channels' delays and the reactions of its intermediate SIPs."""
     rng = random.Random(seed)
     size = rng.randint(1, 5)
     channels = random_channels(rng, size)[:9]
@@ -83,8 +79,8 @@ def test_reactions_against_all_simple_chains(seed: int) -> None:
             assert [c.src for c in chain] + [dst] == ([src] + [c.dst for c in chain] if chain else [dst])
 
 
-def test_a_longer_way_may_be_the_quicker_one() -> None:
-    """By 1 it takes 3 + 100 + 3, by 2 and 3 it takes 20 + 1 + 20 + 1 + 20; nobody's own reaction counts at an end."""
+def test_a_chain_of_more_channels_may_be_faster() -> None:
+    """Through 1: 3 + 100 + 3; through 2 and 3: 20 + 1 + 20 + 1 + 20. The reactions of the two ends do not count."""
     channels = [Channel(0, 1, 3, "a"), Channel(1, 4, 3, "b")]
     channels += [Channel(0, 2, 20, "c"), Channel(2, 3, 20, "d"), Channel(3, 4, 20, "e")]
     delays = DelayMatrix(5, channels, [1000, 100, 1, 1, 1000])

@@ -1,4 +1,4 @@
-"""Who may join, and the exact line that everybody else is told."""
+"""Which SIPs may join, and the exact line of each refusal."""
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ def joined() -> Membership:
     return members
 
 
-def test_all_ranks_in_any_order() -> None:
+def test_ranks_join_in_any_order() -> None:
     members = Membership(3)
     assert members.missing() == [0, 1, 2]
     for rank in (2, 0, 1):
@@ -32,7 +32,7 @@ def test_all_ranks_in_any_order() -> None:
     [
         (
             replace(FIRST, rank=1, protocol=PROTOCOL + 1),
-            f"SIP 1 speaks protocol {PROTOCOL + 1}, the broker {PROTOCOL}; install one version",
+            f"SIP 1 uses protocol {PROTOCOL + 1}, the broker {PROTOCOL}; install one version",
         ),
         (replace(FIRST, rank=1, world_size=4), "SIP 1 of 4 wants to join a run of 3 SIPs"),
         (replace(FIRST, rank=3), "SIP 3 of 3 wants to join a run of 3 SIPs"),
@@ -52,10 +52,11 @@ def test_refusals(join: Join, line: str) -> None:
     members = joined()
     assert members.join(join) == line
     assert "\n" not in line
-    assert members.joined == {0: FIRST}, "a refused SIP leaves no trace"
+    assert members.joined == {0: FIRST}, "a refused SIP has not joined"
 
 
-def test_protocol_is_judged_first_for_the_rest_may_mean_something_else() -> None:
+def test_the_protocol_is_checked_first() -> None:
+    # The other fields may have another meaning in another protocol.
     reason = Membership(3).join(replace(FIRST, protocol=99, world_size=7, rank=6))
     assert reason is not None
     assert "protocol 99" in reason

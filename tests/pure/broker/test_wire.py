@@ -1,4 +1,4 @@
-"""Every message there and back, and nothing but ``BadFrame`` for all other bytes."""
+"""Every message is encoded and decoded, and all other bytes raise ``BadFrame``."""
 
 import tracemalloc
 from typing import Any, get_args
@@ -13,8 +13,8 @@ from broker import ids, wire
 from broker.wire import BadFrame, Message, decode_for_broker, decode_for_launcher, decode_for_sip, encode
 
 MOST = 2**63 - 1
-STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
-FREE = wire.SipSync(4095, "idle", MOST, None, None, MOST, None, 0, 0, (), (), 0, 0, 0, MOST)
+WAITING = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
+IDLE = wire.SipSync(4095, "idle", MOST, None, None, MOST, None, 0, 0, (), (), 0, 0, 0, MOST)
 SAMPLES: dict[type[Message], list[Message]] = {
     wire.Join: [
         wire.Join(1, 4095, 4095, "1.0", "d" * 64, 4194304, "häuschen", "tcp://127.0.0.1:1"),
@@ -58,7 +58,7 @@ SAMPLES: dict[type[Message], list[Message]] = {
         wire.PacketBatch(4095, MOST, ((2**20, MOST, b""), (0, 0, bytes(300)))),
     ],
     wire.Status: [wire.Status(4, 10**15, 9)],
-    wire.Sync: [wire.Sync(False, "joining", 0, 0, (), ()), wire.Sync(True, "x", 1, MOST, (STANDS, FREE), (("a", 5),))],
+    wire.Sync: [wire.Sync(False, "joining", 0, 0, (), ()), wire.Sync(True, "x", 1, MOST, (WAITING, IDLE), (("a", 5),))],
     wire.RunStarted: [wire.RunStarted()],
     wire.RankFailed: [wire.RankFailed(0, "k", "m", "d", 1)],
     wire.RankResult: [wire.RankResult(7, b"r", False)],
@@ -82,16 +82,16 @@ def pack(*fields: Any) -> bytes:
 
 
 def refused(frame: bytes) -> list[str]:
-    """What each decoder says of bytes that none of them may take."""
-    said = []
+    """The errors of all decoders for bytes that each must refuse."""
+    errors = []
     for decode in DECODERS.values():
         with pytest.raises(BadFrame) as caught:
             decode(frame)
-        said.append(str(caught.value))
-    return said
+        errors.append(str(caught.value))
+    return errors
 
 
-# --- there and back -------------------------------------------------------------------------------------------
+# --- encoding and decoding ------------------------------------------------------------------------------------
 
 
 def test_every_kind_has_a_sample_and_a_receiver() -> None:
@@ -101,7 +101,7 @@ def test_every_kind_has_a_sample_and_a_receiver() -> None:
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda m: type(m).__name__)
-def test_there_and_back(message: Message) -> None:
+def test_a_message_is_encoded_and_decoded(message: Message) -> None:
     (decode,) = decoders_of(message)
     back = decode(encode(message))
     assert back == message
@@ -109,16 +109,16 @@ def test_there_and_back(message: Message) -> None:
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda m: type(m).__name__)
-def test_nobody_takes_a_message_that_is_for_another(message: Message) -> None:
-    (mine,) = decoders_of(message)
+def test_other_receivers_refuse_a_message(message: Message) -> None:
+    (right,) = decoders_of(message)
     for decode in DECODERS.values():
-        if decode is not mine:
+        if decode is not right:
             with pytest.raises(BadFrame):
                 decode(encode(message))
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda m: type(m).__name__)
-def test_a_cut_message_or_one_with_a_tail_is_refused(message: Message) -> None:
+def test_a_message_with_missing_or_extra_bytes_is_refused(message: Message) -> None:
     frame = encode(message)
     for length in range(len(frame)):
         refused(frame[:length])
@@ -133,7 +133,7 @@ def test_a_field_too_many_or_too_few_is_refused(message: Message) -> None:
     refused(pack(*fields[:required]))
 
 
-def test_what_nobody_would_accept_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 1000)
     assert decode_for_broker(encode(wire.Dump(bytes(900)))) == wire.Dump(bytes(900))
     with pytest.raises(BadFrame, match=r"a message of \d+ bytes; at most 1000"):
@@ -256,7 +256,7 @@ def test_fields_of_the_wrong_type_or_range(fields: tuple[Any, ...]) -> None:
     ],
     ids=lambda frame: frame[:24].hex(),
 )
-def test_a_claim_of_a_huge_length_takes_no_memory(frame: bytes) -> None:
+def test_a_huge_claimed_length_takes_no_memory(frame: bytes) -> None:
     tracemalloc.start()
     refused(frame)
     _, peak = tracemalloc.get_traced_memory()
@@ -264,7 +264,7 @@ def test_a_claim_of_a_huge_length_takes_no_memory(frame: bytes) -> None:
     assert peak < 2**20
 
 
-def test_no_claim_inside_a_claim_multiplies() -> None:
+def test_nested_claimed_lengths_do_not_multiply() -> None:
     tracemalloc.start()
     refused(b"\xdc\x02\x00" * 400)
     _, peak = tracemalloc.get_traced_memory()
@@ -273,7 +273,6 @@ def test_no_claim_inside_a_claim_multiplies() -> None:
 
 
 def test_more_items_than_allowed() -> None:
-    """Planted: a field without its bound."""
     ranks, most = 4096, ids.MAX_ITEMS
     packet = [0, 0, b""]
     fits = [
@@ -293,7 +292,7 @@ def test_more_items_than_allowed() -> None:
         decode_for_sip(pack("abort", "x" * (2**20 + 1)))
 
 
-def test_a_blob_that_fits_a_frame_is_told_whole() -> None:
+def test_a_blob_that_fits_a_frame_is_accepted() -> None:
     blob = bytes(ids.MAX_FRAME_BYTES - 100)
     assert decode_for_broker(encode(wire.Dump(blob))) == wire.Dump(blob)
 

@@ -1,11 +1,11 @@
-"""Algorithm modules: what one must export, what its kernel gets, and what its ``neighbors`` may do with a table."""
+"""Algorithm modules: required exports, the kernel's arguments, and the ``neighbors`` hook."""
 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hardware import config
+from hardware import config, system_of
 
 from sipsim.ccl.algorithm import NOT_PLAIN, Algorithm
 from sipsim.ccl.tables.base import TABLES
@@ -27,7 +27,7 @@ Load = Callable[..., Algorithm]
 
 @pytest.fixture
 def load(here: Path) -> Iterator[Load]:
-    """Write a module, load it as an algorithm by its path; afterwards no trace of it is left."""
+    """Write a module, load it as an algorithm by its path; and remove it afterwards."""
     before = set(sys.modules)
 
     def loaded(source: str, module: str = "mine.py", topology: str = "none") -> Algorithm:
@@ -40,7 +40,7 @@ def load(here: Path) -> Iterator[Load]:
 
 
 def system() -> System:
-    return System(config({}))
+    return system_of(config({}))
 
 
 def neighbours(algorithm: Algorithm, size: int = 32) -> dict[str, int]:
@@ -52,7 +52,6 @@ def neighbours(algorithm: Algorithm, size: int = 32) -> dict[str, int]:
 
 
 def test_a_file_is_a_module(load: Load) -> None:
-    """Planted: the path's stem imported by name, which finds another module or none."""
     algorithm = load(GOOD)
     assert algorithm.kernel.__name__ == "kernel"
     assert algorithm.topology_kind("ring_1d") == 7
@@ -64,7 +63,7 @@ def test_a_file_by_its_absolute_path(load: Load, here: Path) -> None:
 
 
 def test_two_files_of_one_stem_stay_apart(here: Path) -> None:
-    """Each is loaded under its algorithm's name. Planted: the stem used for ``sys.modules``."""
+    """Each is loaded under its algorithm's name."""
     loaded = []
     for folder, kind in (("a", 1), ("b", 2)):
         (here / folder).mkdir()
@@ -75,13 +74,13 @@ def test_two_files_of_one_stem_stay_apart(here: Path) -> None:
 
 
 def test_a_module_may_use_its_own_classes(load: Load) -> None:
-    """``dataclasses`` look their module up. Planted: the module not registered before it runs."""
+    """``dataclasses`` look their module up."""
     source = "import dataclasses\n@dataclasses.dataclass\nclass Plan:\n    n: int = 3\n" + GOOD
     assert load(source).topology_kind("ring_1d") == 7
 
 
 def test_every_sip_has_a_module_of_its_own(load: Load) -> None:
-    """What one SIP's kernel keeps in its module, another's does not see. Planted: one module for all SIPs."""
+    """State that a kernel keeps in its module is not shared between SIPs."""
     algorithm = load(GOOD + "seen = []\ndef kernel(t_ptr, tl): seen.append(tl); return len(seen)\n")
     one, two = algorithm.fresh_instance(0), algorithm.fresh_instance(1)
     assert [one.kernel(None, 1), one.kernel(None, 2), two.kernel(None, 3)] == [1, 2, 1]
@@ -89,17 +88,17 @@ def test_every_sip_has_a_module_of_its_own(load: Load) -> None:
     assert one.source_sha256() == algorithm.source_sha256()
 
 
-def test_the_hash_is_of_the_source(load: Load) -> None:
-    """Every SIP must run the same. Planted: the hash of the path."""
+def test_the_hash_covers_the_source(load: Load) -> None:
+    """Every SIP must run the same."""
     one, same, other = load(GOOD).source_sha256(), load(GOOD).source_sha256(), load(GOOD + "#").source_sha256()
     assert one == same != other
 
 
-def test_the_built_in_one() -> None:
+def test_the_built_in_algorithm() -> None:
     resolved = config({})
     algorithm = Algorithm("intercube_allreduce", resolved.ccl.algorithms["intercube_allreduce"])
     assert algorithm.reference is not None
-    assert algorithm.kernel_args(System(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
+    assert algorithm.kernel_args(system_of(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
 
 
 # --- the contract ---------------------------------------------------------------------------------------------
@@ -125,14 +124,12 @@ BROKEN = [
 
 @pytest.mark.parametrize(("source", "says"), BROKEN)
 def test_one_line_for_a_broken_module(load: Load, source: str, says: str) -> None:
-    """Planted: the exception itself let through, or its line ends; a hook that is looked for only when it is called."""
     with pytest.raises(ConfigError) as caught:
         load(source)
     assert str(caught.value) == WHERE + says
 
 
 def test_a_missing_file_and_a_missing_module(load: Load) -> None:
-    """Planted: a path without a file left to importlib, which answers with None."""
     with pytest.raises(ConfigError) as no_file:
         load(GOOD, "nowhere/mine.py")
     assert str(no_file.value) == (
@@ -144,7 +141,7 @@ def test_a_missing_file_and_a_missing_module(load: Load) -> None:
 
 
 def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
-    """F4: found when the plan is made. Planted: a ``KeyError`` in the kernel's arguments."""
+    """F4: found when the plan is made."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD).topology_kind("torus_2d")
     says = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
@@ -164,21 +161,18 @@ def test_the_plan_refuses_it_before_anything_runs() -> None:
 
 
 def test_with_topologies_the_kernel_gets_the_grid_of_sips(load: Load) -> None:
-    """ADR-0032 D5: n_sips to the hook; SIP, code, width, height appended. Planted: the wiring's ranks to the hook."""
+    """ADR-0032 D5: n_sips to the hook; SIP, code, width, height appended."""
     assert load(GOOD).kernel_args(system(), 32, 1, 9) == (2, 9, 1, 7, 2, 1)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES.names())
-def test_without_topologies_the_kernel_gets_what_the_hook_says(load: Load, topology: str) -> None:
-    """ADR-0023 D11: the wiring's world size to the hook, nothing appended, and it runs on any topology of SIPs.
-
-    Planted: the number of SIPs to the hook; rank and grid appended; a module without the dict runs on ring_1d only.
-    """
+def test_without_topologies_the_kernel_gets_what_the_hook_returns(load: Load, topology: str) -> None:
+    """ADR-0023 D11: the wiring's world size to the hook, nothing appended, and it runs on any topology of SIPs."""
     settings = {"system.sips.topology": topology, "system.sips.count": 4}
     if topology == "custom":
         cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(3)]
         settings["system.sips.custom_links"] = cables
-    assert load(PLAIN).kernel_args(System(config(settings)), 7, 1, 9) == (7, 9)
+    assert load(PLAIN).kernel_args(system_of(config(settings)), 7, 1, 9) == (7, 9)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +184,7 @@ def test_without_topologies_the_kernel_gets_what_the_hook_says(load: Load, topol
         ("(world_size, n_elem, *, extra=1)", "(2, 9)"),
     ],
 )
-def test_the_system_is_given_to_those_who_ask(load: Load, signature: str, passed: str) -> None:
-    """Planted: keyword-only parameters counted."""
+def test_a_hook_with_a_third_parameter_gets_the_system(load: Load, signature: str, passed: str) -> None:
     names = [name.split("=")[0] for name in signature.strip("()").split("*")[0].split(", ") if name]
     listed = ", ".join("type(system).__name__" if name == "system" else name for name in names)
     hook = f"def kernel_args{signature}: return ({listed})\n"
@@ -219,7 +212,6 @@ TAKES = [
 
 @pytest.mark.parametrize(("signature", "module", "says"), TAKES)
 def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, says: str | None) -> None:
-    """Planted: one value too few counted; the grid's four values told to who has no TOPO_NAME_TO_KIND."""
     algorithm = load(module + f"def kernel{signature}: pass\n")
     args = algorithm.kernel_args(system(), 2, 0, 9)
     if says is None:
@@ -238,7 +230,6 @@ def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, modu
     ],
 )
 def test_kernel_args_that_fail_are_one_line(load: Load, body: str, says: str) -> None:
-    """Planted: the exception itself let through."""
     with pytest.raises(ConfigError) as caught:
         load(PLAIN + f"def kernel_args(world_size, n_elem): {body}\n").kernel_args(system(), 2, 0, 9)
     assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {says}"
@@ -270,16 +261,14 @@ PATTERNS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_neighbours(load: Load, pattern: str) -> None:
-    """The patterns of ADR-0023 D11, on a ring. Planted: an empty answer taken for none (``answer or built_in``); the
-    changes of A lost; the built-in map itself given to the hook, so that C keeps what was scribbled on it.
-    """
+    """The patterns of ADR-0023 D11, on a ring."""
     source, change = PATTERNS[pattern]
     expected = {way: peer for way, peer in {**BUILT_IN, **change}.items() if peer is not None}
     assert neighbours(load(GOOD + source, topology="ring_1d")) == expected
 
 
-def test_scribbling_on_one_rank_is_not_seen_by_another(load: Load) -> None:
-    """A hook may keep its argument and change it later. Planted: one map for all ranks, or the returned one kept."""
+def test_a_changed_map_of_one_rank_does_not_change_another(load: Load) -> None:
+    """A hook may keep its argument and change it later."""
     source = (
         "kept = []\ndef neighbors(rank, size, b):\n    for old in kept: old.clear()\n    kept.append(b)\n    return b\n"
     )
@@ -288,8 +277,8 @@ def test_scribbling_on_one_rank_is_not_seen_by_another(load: Load) -> None:
 
 
 @pytest.mark.parametrize("topology", ["none", "custom"])
-def test_who_wires_itself_must_say_how(load: Load, topology: str) -> None:
-    """F4 of ADR-0023: no table and no hook. With a hook, what it says counts. Planted: ranks that know nobody."""
+def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str) -> None:
+    """F4 of ADR-0023: no table and no hook. With a hook, its result counts."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD, topology=topology).neighbour_table(system(), 4)
     assert str(caught.value) == (
@@ -322,11 +311,7 @@ FAILING = [
 
 @pytest.mark.parametrize(("body", "says"), FAILING, ids=[body for body, _ in FAILING])
 def test_a_hook_that_fails_is_one_line(load: Load, body: str, says: str) -> None:
-    """It raises, or answers what is no map of names to other ranks. The line names algorithm, rank and direction.
-
-    Planted: the traceback, as an internal error; a bool taken for rank 1; -1 for the last rank; a rank that is its
-    own neighbour; ranks checked in the hook's answer but not in a map that was changed in place.
-    """
+    """It raises, or returns no map of names to other ranks. The line names algorithm, rank and direction."""
     with pytest.raises(ConfigError) as caught:
         load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
     assert str(caught.value) == f"{WHERE}neighbors(rank=0) {says}"
@@ -347,7 +332,7 @@ def test_the_first_wrong_rank_is_named(load: Load) -> None:
     "settings", [{"rank_per": "sip"}, {"rank_per": "pe"}, {"world_size": 16}, {"rank_per": "pe", "world_size": 32}]
 )
 def test_the_built_in_algorithm_takes_every_cube(settings: dict[str, object]) -> None:
-    """Its ranks are cubes (ADR-0032 D3). Planted: any other number of ranks wired as if they were."""
+    """Its ranks are cubes (ADR-0032 D3)."""
     entry = {f"algorithms.intercube_allreduce.{key}": value for key, value in settings.items()}
     with pytest.raises(ConfigError, match="ValueError: every cube takes part; leave rank_per and world_size null"):
         Plan(config(entry))

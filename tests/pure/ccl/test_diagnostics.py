@@ -1,8 +1,4 @@
-"""What a deadlock is told as, from dumps made by hand: a circle, or whoever was expected and did not come.
-
-Seen to fail with these bugs planted: a circle looked for along who sends instead of who is waited for, a root that
-is itself waiting, a peer's queue found by its name instead of by its ring, a report that leaves out who only follows.
-"""
+"""The report of a deadlock, from dumps made by hand: a cycle, or a missing send or recv."""
 
 import msgspec
 import pytest
@@ -16,7 +12,7 @@ RING_BYTES = 4096
 
 
 def ring(place: Place, number: int) -> int:
-    """Where a place's receive ring lies."""
+    """The address of a place's receive ring."""
     return (place[0] * 1000 + place[1] * 10 + number) * RING_BYTES
 
 
@@ -36,7 +32,7 @@ def host(rank: int) -> TaskState:
 
 
 def blobs(queues: list[QueueState], tasks: list[TaskState], ranks: int, now_ps: int = 1500) -> list[bytes]:
-    """The dumps of all ranks, each with what is its own."""
+    """The dumps of all ranks, each with its own queues and tasks."""
     return [
         msgspec.json.encode(
             SipDump(
@@ -63,18 +59,18 @@ def ring_of(ranks: int) -> list[QueueState]:
     ]
 
 
-class TestCircles:
-    def test_receivers_in_a_circle(self) -> None:
+class TestCycles:
+    def test_receivers_in_a_cycle(self) -> None:
         tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in range(3)]
         line, report, _facts = explain_deadlock(blobs(ring_of(3), tasks, 3))
         assert line == (
-            "3 PEs wait and nothing can happen any more, at 1.500 ns; a circle: "
+            "3 PEs wait and nothing can happen any more, at 1.500 ns; a cycle: "
             "rank 0 cube 3 PE 0 (recv global_W) -> rank 2 cube 3 PE 0 (recv global_W) -> "
             "rank 1 cube 3 PE 0 (recv global_W) -> rank 0 cube 3 PE 0"
         )
         assert report.splitlines()[0:9:3] == [
             f"  rank {rank} cube 3 PE 0 waits in recv global_W, peer rank {(rank - 1) % 3} cube 3 PE 0: "
-            f"message 0 has not come"
+            f"message 0 has not arrived"
             for rank in (0, 2, 1)
         ]
 
@@ -83,10 +79,10 @@ class TestCircles:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
         assert report.splitlines()[0].endswith(": 1 of its ring's 4 slots are full")
         assert line.endswith(
-            "a circle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
+            "a cycle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
         )
 
-    def test_who_waits_for_the_circle_is_no_part_of_it(self) -> None:
+    def test_a_pe_that_waits_for_the_cycle_is_not_in_it(self) -> None:
         queues = [
             *ring_of(3),
             queue((0, 2, 0), "E", (0, 3, 0), 0, 2),
@@ -98,24 +94,24 @@ class TestCircles:
         assert "cube 2" not in line
         named = [text for text in report.splitlines() if " waits in " in text]
         assert len(named) == 4
-        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0: message 0 has not come"
+        assert named[-1] == "  rank 0 cube 2 PE 0 waits in recv E, peer rank 0 cube 3 PE 0: message 0 has not arrived"
 
-    def test_two_circles_are_told_from_the_least_place(self) -> None:
+    def test_of_two_cycles_the_one_with_the_least_place_is_reported(self) -> None:
         a, b, c, d = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
         queues = [queue(x, "E", y, 0, 0) for x, y in ((a, b), (b, a), (c, d), (d, c))]
         line, _, _facts = explain_deadlock(blobs(queues, [waits(place, "recv", "E") for place in (d, c, b, a)], 2))
-        assert "a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
+        assert "a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
 
     def test_a_pe_that_waits_for_itself(self) -> None:
         here = (0, 0, 0)
         line, _, _facts = explain_deadlock(blobs([queue(here, "E", here, 0, 0)], [waits(here, "recv", "E")], 1))
-        assert line.endswith("a circle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0")
+        assert line.endswith("a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0")
 
     def test_none(self) -> None:
         assert find_cycle([]) == []
 
 
-class TestWhoDidNotCome:
+class TestMissingPeer:
     def test_a_missing_send(self) -> None:
         tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in (0, 2)]
         line, report, _facts = explain_deadlock(blobs(ring_of(3), [*tasks, host(0), host(2)], 3))
@@ -126,9 +122,9 @@ class TestWhoDidNotCome:
         lines = report.splitlines()
         for line, (who, peer) in zip(lines[0:6:3], ((2, 1), (0, 2)), strict=True):
             text = f"  rank {who} cube 3 PE 0 waits in recv global_W, peer rank {peer} cube 3 PE 0"
-            assert line == f"{text}: message 0 has not come"
+            assert line == f"{text}: message 0 has not arrived"
         assert lines[6:] == [
-            "  who waits for whom:",
+            "  waits-for graph:",
             "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
             "    rank 0 cube 3 PE 0 -> rank 2 cube 3 PE 0 (recv global_W)",
             "  rank 0: host script waits for a collective",
@@ -145,28 +141,28 @@ class TestWhoDidNotCome:
     def test_the_pointers_of_both_ends(self) -> None:
         _, report, _facts = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
         assert report.splitlines() == [
-            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not come",
+            "  rank 2 cube 3 PE 0 waits in recv global_W, peer rank 1 cube 3 PE 0: message 0 has not arrived",
             "    here:  my_head=0 my_tail=0 peer_head_cache=0 peer_tail_cache=0",
             "    there: my_head=5 my_tail=2 peer_head_cache=2 peer_tail_cache=4 (its global_E)",
-            "  who waits for whom:",
+            "  waits-for graph:",
             "    rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
             "  rank 0: its script has ended",
             "  rank 1: its script has ended",
         ]
 
-    def test_two_links_between_the_same_two_are_told_apart_by_their_rings(self) -> None:
+    def test_two_links_between_the_same_sips_are_distinguished_by_their_rings(self) -> None:
         """With two SIPs in a ring both directions lead to the same peer."""
         _, report, _facts = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_W")], 2))
         assert report.splitlines()[2].endswith("(its global_E)")
         _, report, _facts = explain_deadlock(blobs(ring_of(2), [waits((0, 3, 0), "recv", "global_E")], 2))
         assert report.splitlines()[2].endswith("(its global_W)")
 
-    def test_a_peer_that_has_no_queue_there(self) -> None:
-        """A receive-only ring: nothing is known of the other end, and nothing is made up."""
+    def test_a_peer_without_a_queue_in_any_dump(self) -> None:
+        """A receive-only ring: the far end is unknown and left out."""
         lonely = queue((0, 0, 0), "E", (1, 0, 0), 0, 7)
         _, report, _facts = explain_deadlock(blobs([lonely], [waits((0, 0, 0), "recv", "E")], 2))
         starts = [line[:8] for line in report.splitlines()]
-        assert starts == ["  rank 0", "    here", "  who wa", "    rank", "  rank 1"]
+        assert starts == ["  rank 0", "    here", "  waits-", "    rank", "  rank 1"]
 
     def test_only_scripts_wait(self) -> None:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), [host(1)], 2))
@@ -175,7 +171,7 @@ class TestWhoDidNotCome:
         assert report == "  rank 1: host script waits for a collective\n  rank 0: its script has ended"
 
     def test_a_chain_has_one_root(self) -> None:
-        """0 waits for 1, 1 for 2, 2 for 3, who does not wait: only the last is the cause."""
+        """0 waits for 1, 1 for 2, 2 for 3, which does not wait: only the last is the cause."""
         tasks = [waits((rank, 3, 0), "recv", "global_E") for rank in (0, 1, 2)]
         line, report, _facts = explain_deadlock(blobs(ring_of(4), tasks, 4))
         assert "missing: a send by rank 3 cube 3 PE 0" in line
@@ -185,6 +181,6 @@ class TestWhoDidNotCome:
 
 
 @pytest.mark.parametrize("blob", [b"", b"{}", b'{"rank": "one"}', b"\xff"])
-def test_a_dump_that_is_none_is_refused(blob: bytes) -> None:
+def test_bytes_that_are_no_dump_are_refused(blob: bytes) -> None:
     with pytest.raises(BadFrame, match=r"^not the dump of a SIP: [EJOI]"):
         explain_deadlock([blob])

@@ -1,19 +1,19 @@
-"""The built-in neighbour tables, by hand and by rule, how they pair, and which PEs their ranks are."""
+"""The built-in neighbour tables: by hand, by property, their pairing, and the PEs of their ranks."""
 
-import json
 from collections import Counter
 
 import pytest
-from hardware import ONE_SIP, Bench, WiredPlan, config
+from hardware import ONE_SIP, Bench, WiredPlan, config, system_of
+from msgspec import json
 
-from sipsim.ccl.install import PePlace, Ring, check_endpoints, install, pair_rings
+from sipsim.ccl.install import Ring, check_endpoints, install, pair_rings
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
+from sipsim.ccl.settings import canonical_algorithm, effective_ipcq
 from sipsim.ccl.tables.base import TABLES
-from sipsim.config.rules import effective_ipcq
 from sipsim.errors import KernelError
 from sipsim.plan.plan import Plan
-from sipsim.system.system import System
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
+from sipsim.topology.address import PePlace
 
 WIRED = [name for name in TABLES.names() if not TABLES.get(name).self_wired]
 ANY_SIZES = (1, 2, 3, 4, 7, 8, 9, 16, 25, 64)
@@ -34,7 +34,7 @@ EVERY = [(name, size) for name in WIRED for size in sizes_of(name)]
 # --- the tables -----------------------------------------------------------------------------------------------
 
 
-def test_the_tables_there_are() -> None:
+def test_names_of_the_tables() -> None:
     assert TABLES.names() == [
         *("custom", "mesh_2d", "mesh_2d_no_wrap", "none", "ring_1d", "ring_1d_unidir", "torus_2d", "tree_binary")
     ]
@@ -72,21 +72,18 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("name", "size", "rank", "expected"), BY_HAND)
 def test_by_hand(name: str, size: int, rank: int, expected: dict[str, int]) -> None:
-    """Planted: N and S the other way; a column's width taken for the row's; a mesh that does not wrap; a child beyond
-    the last rank; a lone rank that is its own neighbour; the children of r at 2r and 2r+1.
-    """
     assert TABLES.get(name).build(rank, size) == expected
 
 
 @pytest.mark.parametrize("size", sizes_of("mesh_2d"))
 def test_a_torus_is_the_mesh_of_the_adr(size: int) -> None:
-    """Both words wrap. Planted: torus_2d registered for the mesh without wrap."""
+    """Both names wrap."""
     assert table("torus_2d", size) == table("mesh_2d", size)
 
 
 @pytest.mark.parametrize(("name", "size"), EVERY)
 def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
-    """Whom a rank names names it back, but in the one-way ring, where it follows. Planted: a rank its own neighbour."""
+    """Neighbours name each other, except in the one-way ring, where a neighbour is the next rank."""
     wiring = table(name, size)
     for rank, neighbours in wiring.items():
         for peer in neighbours.values():
@@ -109,8 +106,8 @@ def test_neighbours_are_other_ranks_and_mutual(name: str, size: int) -> None:
         (1, 1, None),
     ],
 )
-def test_what_is_no_square(name: str, size: int, most: int, says: str | None) -> None:
-    """The line says what would do. Planted: a square that is more than there are places for."""
+def test_a_number_of_ranks_that_is_no_square(name: str, size: int, most: int, says: str | None) -> None:
+    """The line names the nearest squares."""
     assert TABLES.get(name).refuses(size, most) == says
 
 
@@ -119,11 +116,7 @@ def test_what_is_no_square(name: str, size: int, most: int, says: str | None) ->
 
 @pytest.mark.parametrize(("name", "size"), EVERY)
 def test_each_ring_has_one_sender_and_faces_its_opposite(name: str, size: int) -> None:
-    """E writes to W and N to S, on rings and grids of any size, two-wide ones included; a child to the parent ring.
-
-    Planted: the first direction that leads back (two-wide grids and rings of two); the fallback of ADR-0025 D1 in the
-    one-way ring of two, whose Es would face each other.
-    """
+    """E writes to W and N to S, on rings and grids of any size, two-wide ones included; a child to the parent ring."""
     pairs = pair_rings(table(name, size), TABLES.get(name).one_way)
     assert len(set(pairs.values())) == len(pairs)
     for sender, ring in pairs.items():
@@ -137,7 +130,7 @@ def test_each_ring_has_one_sender_and_faces_its_opposite(name: str, size: int) -
 
 @pytest.mark.parametrize(("name", "size"), EVERY)
 @pytest.mark.parametrize("per_cube", [1, 4])
-def test_what_is_installed_has_two_ends(name: str, size: int, per_cube: int) -> None:
+def test_installed_queue_pairs_have_two_ends(name: str, size: int, per_cube: int) -> None:
     """I3, I4 and I3.1 over the whole plan, ranks on PEs of several cubes, and each receive ring written by one PE."""
     settings = {"system.sips.count": 2, "cube.pes": per_cube, "sip.cube_mesh": {"w": 8, "h": 4}}
     entry = {"topology": name, "rank_per": "pe", "world_size": size}
@@ -156,7 +149,7 @@ def under_entry(entry: dict[str, object]) -> dict[str, object]:
 
 
 class WiredTable(Plan):
-    """A plan by the configured table; the built-in algorithm's own wiring is not asked."""
+    """A plan by the configured table; without the built-in algorithm's own wiring."""
 
     def _neighbour_table(self) -> NeighbourTable:
         return table(self.algorithm.entry.topology, self.world_size)
@@ -165,11 +158,7 @@ class WiredTable(Plan):
 @pytest.mark.parametrize("name", ["ring_1d", "mesh_2d", "mesh_2d_no_wrap"])
 @pytest.mark.parametrize("size", [2, 4, 9, 16])
 def test_a_dropped_direction_leaves_the_others_as_they_were(name: str, size: int) -> None:
-    """Pattern A of ADR-0023: any one direction of one rank left out, and the rest pair as before.
-
-    Planted: the way back of ADR-0025 D1 taken even where another direction faces it, which gives a ring of two, and
-    a two-wide mesh, two senders for one ring.
-    """
+    """Pattern A of ADR-0023: any one direction of one rank left out, and the rest pair as before."""
     if size not in sizes_of(name):
         return
     whole = table(name, size)
@@ -183,9 +172,7 @@ def test_a_dropped_direction_leaves_the_others_as_they_were(name: str, size: int
 
 @pytest.mark.parametrize("size", [2, 3, 7, 16])
 def test_a_tree_that_only_broadcasts(size: int) -> None:
-    """A hook leaves every parent out; a child still receives there. Planted: it receives in child_left, as it was sent,
-    which the child itself sends in.
-    """
+    """A hook leaves every parent out; a child still receives there."""
     whole = table("tree_binary", size)
     downwards = {r: {way: peer for way, peer in m.items() if way != "parent"} for r, m in whole.items()}
     pairs = pair_rings(downwards)
@@ -193,8 +180,8 @@ def test_a_tree_that_only_broadcasts(size: int) -> None:
     assert sorted(pairs.values()) == [Ring(rank, "parent") for rank in range(1, size)]
 
 
-def test_one_way_with_a_way_back_of_the_algorithms_own() -> None:
-    """A hook may add W: then both ways are used, each by its own ring. Planted: W's ring at E's sender left out."""
+def test_a_hook_adds_the_direction_back_to_a_one_way_ring() -> None:
+    """A hook may add W: then both directions are used, each with its own ring."""
     both = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
     assert pair_rings(both, one_way=True) == pair_rings(both)
 
@@ -216,10 +203,7 @@ PER = [
 @pytest.mark.parametrize(("topology", "rank_per", "kind", "count"), PER)
 @pytest.mark.parametrize("world_size", [None, 1, 2])
 def test_places_of_a_plan(topology: str, rank_per: str | None, kind: str, count: int, world_size: int | None) -> None:
-    """A cube by ADR-0032, a PE by ADR-0023 D11, in order of SIP, cube, PE; the first ``world_size``.
-
-    Planted: a PE for all tables; the number of SIPs as the world's size; rank_of counted by SIP.
-    """
+    """A cube by ADR-0032, a PE by ADR-0023 D11, in order of SIP, cube, PE; the first ``world_size``."""
     size = {"cube.pes": 3, "sip.cube_mesh": {"w": 2, "h": 2}}
     entry = under_entry({"topology": topology, "rank_per": rank_per, "world_size": world_size})
     plan = WiredTable(config({**size, **entry}))
@@ -233,17 +217,15 @@ def test_places_of_a_plan(topology: str, rank_per: str | None, kind: str, count:
 
 
 def canonical(**entry: object) -> str:
-    return System(config(under_entry(entry))).canonical_text()
+    resolved = config(under_entry(entry))
+    return json.encode(canonical_algorithm(resolved, ALLREDUCE)).decode()
 
 
 def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
-    """Written out or left out; the usual one adds nothing, so that digests of before still hold.
-
-    Planted: keys of the entry as they stand; the wiring left out of the digest; the usual one put in.
-    """
+    """Written out or left out; the usual wiring adds nothing, so that older digests stay valid."""
     usual = canonical()
     assert canonical(rank_per="cube", world_size=32) == usual == canonical(topology="custom")
-    assert len(json.loads(usual)["algorithm"]) == 3
+    assert len(json.decode(usual)) == 3
     others = [
         canonical(rank_per="pe"),
         canonical(rank_per="sip"),
@@ -257,30 +239,29 @@ def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
     assert canonical(topology="ring_1d", rank_per="pe", world_size=256) == canonical(topology="ring_1d")
 
 
-def test_what_a_kernel_hears_of_it() -> None:
-    """``tl.rank`` counts places, not cubes or SIPs. Planted: the cube's number; the number of PEs there are."""
+def test_rank_and_world_size_of_a_kernel() -> None:
+    """``tl.rank`` counts places, not cubes or SIPs."""
     places = [PePlace(0, 1, 2), PePlace(0, 0, 0), PePlace(0, 1, 0)]
     bench = Bench(WiredPlan(config(ONE_SIP), places, {rank: {} for rank in range(3)}))
-    heard: dict[int, tuple[int, int]] = {}
+    seen: dict[int, tuple[int, int]] = {}
     for rank, place in enumerate(places):
-        bench.kernel(place.cube, place.pe, lambda tl, rank=rank: heard.update({rank: (tl.rank(), tl.world_size())}))
+        bench.kernel(place.cube, place.pe, lambda tl, rank=rank: seen.update({rank: (tl.rank(), tl.world_size())}))
     bench.run()
-    assert heard == {0: (0, 3), 1: (1, 3), 2: (2, 3)}
+    assert seen == {0: (0, 3), 1: (1, 3), 2: (2, 3)}
 
 
 @pytest.mark.parametrize("word", [TL.rank, TL.world_size])
-def test_a_pe_without_a_rank_is_told_so(word: object) -> None:
-    """Planted: rank 0, or None, for a PE that takes no part."""
+def test_rank_of_a_pe_without_one_is_an_error(word: object) -> None:
     bench = Bench(WiredPlan(config(ONE_SIP), [PePlace(0, 0, 0)], {0: {}}))
     bench.kernel(1, 3, word)  # type: ignore[arg-type]
-    says = r"^the PE \(0, 1, 3\) \(SIP, cube, PE\) has no rank; rank_per and world_size say which PEs have$"
-    with pytest.raises(KernelError, match=says):
+    message = r"^the PE \(0, 1, 3\) \(SIP, cube, PE\) has no rank; rank_per and world_size say which PEs have$"
+    with pytest.raises(KernelError, match=message):
         bench.run()
 
 
 def test_every_pe_of_sixteen_sips() -> None:
     """2,048 ranks over PEs, cubes and SIPs are installed whole."""
-    system = System(config({"system.sips.count": 16}))
+    system = system_of(config({"system.sips.count": 16}))
     size = 16 * 16 * 8
     places = [PePlace(sip, cube, pe) for sip in range(16) for cube in range(16) for pe in range(8)]
     plan = install(system, effective_ipcq(system.resolved, ALLREDUCE), places, table("ring_1d", size))

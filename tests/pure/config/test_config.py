@@ -1,4 +1,4 @@
-"""Config files and flags: the defaults and their sources, merging, what follows, and who is blamed for a mistake."""
+"""Config files and flags: defaults and their sources, merging, derived settings, and the origin named in an error."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,13 @@ import msgspec
 import pytest
 import yaml
 
+from sipsim.ccl.settings import effective_ipcq, effective_world_size
 from sipsim.config import strict_yaml
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.load import default_dir, load
+from sipsim.config.load import default_dir
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.config.override import Override, parse_set
-from sipsim.config.rules import effective_ipcq, effective_world_size
+from sipsim.plan.load import load
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
@@ -29,7 +30,6 @@ def sets(*texts: str) -> list[Override]:
 
 
 def test_defaults_load() -> None:
-    """Planted: a default that its own schema refuses (``count: 0``)."""
     resolved = load()
     assert resolved.topology.system.sips.count == 2
     assert resolved.topology.sip.ports.E is None
@@ -39,7 +39,7 @@ def test_defaults_load() -> None:
 
 
 def test_resolved_survives_json() -> None:
-    """Every process reads it as JSON. Planted: numbers of ``params`` read as ``Decimal``."""
+    """Every process reads it as JSON."""
     resolved = load()
     assert msgspec.json.decode(msgspec.json.encode(resolved), type=Resolved) == resolved
 
@@ -66,7 +66,6 @@ def comment_of(lines: list[str], number: int) -> str:
 
 @pytest.mark.parametrize("stem", SECTION_FILES)
 def test_every_default_has_its_unit_and_source(stem: str) -> None:
-    """Planted: the comment of ``pe_dma.ack_bytes`` without its unit; the source of ``router.overhead_ns`` gone."""
     text = (default_dir() / f"{stem}.yaml").read_text()
     numbers = leaf_lines(yaml.compose(text, Loader=yaml.SafeLoader))
     bare = [
@@ -79,7 +78,7 @@ def test_every_default_has_its_unit_and_source(stem: str) -> None:
 
 
 def test_every_default_key_is_written_out() -> None:
-    """A reader of the files sees all that can be set. Planted: ``shape: null`` taken out of topology.yaml."""
+    """The files list every key."""
     raw = {stem: strict_yaml.read_mapping(default_dir() / f"{stem}.yaml") for stem in SECTION_FILES}
     complete = msgspec.to_builtins(load())
     optional = {"custom_links", "world_size"} | set(IpcqKnobs.__struct_fields__)
@@ -94,8 +93,8 @@ def missing_keys(complete: Any, written: Any, path: tuple[str, ...]) -> set[str]
     return absent.union(*below)
 
 
-def test_packaged_defaults_win(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a wheel the files lie inside the package. Planted: the checkout's directory first."""
+def test_packaged_defaults_are_preferred(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wheel the files are inside the package."""
     (here / "sipsim" / "_configs").mkdir(parents=True)
     monkeypatch.setattr("sipsim.__file__", str(here / "sipsim" / "__init__.py"))
     assert default_dir() == here / "sipsim" / "_configs"
@@ -104,7 +103,6 @@ def test_packaged_defaults_win(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_missing_default_file_is_named(line_of: LineOf, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a missing default file taken as empty."""
     monkeypatch.setattr("sipsim.__file__", str(here / "sipsim" / "__init__.py"))
     assert line_of() == "configs/topology.yaml: cannot be read: No such file or directory"
 
@@ -123,10 +121,9 @@ def test_missing_default_file_is_named(line_of: LineOf, here: Path, monkeypatch:
         ("links", "links:", "link:", "configs/links.yaml: unknown key 'link'; did you mean 'links'? allowed: links"),
     ],
 )
-def test_spoilt_default_file_is_named(
+def test_invalid_default_file_is_named(
     line_of: LineOf, here: Path, monkeypatch: pytest.MonkeyPatch, stem: str, old: str, new: str, line: str
 ) -> None:
-    """Planted: the origin of default values forgotten, so that the line begins with ``config``."""
     copy_defaults(here)
     spoilt = here / "configs" / f"{stem}.yaml"
     spoilt.write_text(spoilt.read_text().replace(old, new, 1))
@@ -135,7 +132,6 @@ def test_spoilt_default_file_is_named(
 
 
 def test_missing_section_of_a_default_file(line_of: LineOf, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: only keys that are present have an origin."""
     copy_defaults(here)
     (here / "configs" / "topology.yaml").write_text("system: {sips: {count: 2, topology: ring_1d, link: ucie}}\n")
     monkeypatch.setattr("sipsim.__file__", str(here / "sipsim" / "__init__.py"))
@@ -152,7 +148,6 @@ def copy_defaults(here: Path) -> None:
 
 
 def test_user_file_writes_only_what_differs(write: Write) -> None:
-    """Planted: the user's mapping replaces the default's."""
     config = write(
         "my.yaml", "system: {sips: {count: 4}}\nrouter: {overhead_ns: 2.5}\nlinks: {ucie: {params: {latency_ns: 7}}}\n"
     )
@@ -166,8 +161,7 @@ def test_user_file_writes_only_what_differs(write: Write) -> None:
     assert resolved.ccl.algorithms[ALLREDUCE].slot_size == 512
 
 
-def test_flags_win_over_files_and_later_flags_over_earlier(write: Write) -> None:
-    """Planted: overrides applied before the user's files."""
+def test_flags_override_files_and_later_flags_earlier_ones(write: Write) -> None:
     config = write("my.yaml", "system: {sips: {count: 4}}")
     assert load(config, overrides=sets("system.sips.count=5")).topology.system.sips.count == 5
     assert load(overrides=sets("system.sips.count=5", "system.sips.count=3")).topology.system.sips.count == 3
@@ -177,19 +171,17 @@ def test_flags_win_over_files_and_later_flags_over_earlier(write: Write) -> None
     ("text", "shape"), [("3x2", (3, 2)), ("[3,2]", (3, 2)), ("[ 2 , 3 ]", (2, 3)), ("6x1", (6, 1))]
 )
 def test_shape_spellings(text: str, shape: tuple[int, int]) -> None:
-    """Planted: ``WxH`` read as ``HxW``."""
     overrides = sets("system.sips.count=6", "system.sips.topology=torus_2d", f"system.sips.shape={text}")
     assert load(overrides=overrides).topology.system.sips.shape == shape
 
 
 def test_pair_spelling_is_for_pairs_only() -> None:
-    """Planted: every ``AxB`` text becomes a list."""
     resolved = load(overrides=sets(f"algorithms.{ALLREDUCE}.module=3x2"))
     assert resolved.ccl.algorithms[ALLREDUCE].module == "3x2"
 
 
 def test_overrides_are_not_changed_by_loading() -> None:
-    """A later ``--set`` below an earlier mapping. Planted: the override's own mapping put into the document."""
+    """A later ``--set`` below an earlier mapping."""
     params = dict(load().links.links["ethernet_100g"].params)
     preset = {"kind": "ethernet", "source": "test", "params": params}
     whole = Override("links.mine", preset, "--link-file x")
@@ -199,7 +191,7 @@ def test_overrides_are_not_changed_by_loading() -> None:
 
 
 def test_new_preset_and_new_algorithm(write: Write) -> None:
-    """Names are free where a file maps names to entries. Planted: a user's file may not add keys below the top."""
+    """Names are free where a file maps names to entries."""
     config = write(
         "my.yaml",
         "links: {slow: {kind: ucie, source: mine, params: "
@@ -216,7 +208,7 @@ def test_new_preset_and_new_algorithm(write: Write) -> None:
 
 
 def test_effective_ipcq_overrides_key_by_key() -> None:
-    """``false`` and other falsy values of an entry count. Planted: ``entry.value or default``."""
+    """``false`` and other falsy values of an entry count."""
     overrides = sets(
         "defaults.strict_validation=true",
         "defaults.n_slots=4",
@@ -241,7 +233,7 @@ def test_effective_ipcq_overrides_key_by_key() -> None:
     ],
 )
 def test_effective_world_size(texts: list[str]) -> None:
-    """Entry, then defaults, then every place. Planted: defaults before the entry; a rank a SIP; always PEs."""
+    """Entry, then defaults, then every place."""
     assert effective_world_size(load(overrides=sets(*texts)), ALLREDUCE) == 2
 
 
@@ -249,42 +241,37 @@ def test_effective_world_size(texts: list[str]) -> None:
 
 
 def test_user_file_is_named(line_of: LineOf, write: Write) -> None:
-    """Planted: the default file named for a user's value."""
     config = write("my.yaml", "system: {sips: {count: -1}}")
     assert line_of(config) == "my.yaml: system.sips.count = -1: must be at least 1"
 
 
 def test_ccl_file_is_named(line_of: LineOf, write: Write) -> None:
-    """Planted: ``--ccl`` values credited to the default file."""
     ccl = write("c.yaml", f"algorithms: {{{ALLREDUCE}: {{root_cube: 3}}}}")
     assert line_of(ccl=ccl).startswith(f"c.yaml: algorithms.{ALLREDUCE}.root_cube = 3: must be null or 15")
 
 
 def test_launcher_flag_is_named_as_the_user_wrote_it(line_of: LineOf) -> None:
-    """Planted: the override's path in place of its origin."""
     assert line_of(overrides=[Override("system.sips.count", -1, "--sips -1")]) == (
         "--sips -1: system.sips.count = -1: must be at least 1"
     )
 
 
-def test_default_is_blamed_when_the_default_is_wrong_for_the_others(line_of: LineOf) -> None:
-    """The flag that made the clash, not the file of the other side. Planted: the first path's owner always."""
+def test_the_flag_that_conflicts_is_named(line_of: LineOf) -> None:
+    """The flag that caused the conflict, not the file of the other value."""
     line = line_of(overrides=[Override("sip.cube_mesh.w", 1, "--mesh-w 1")], texts=["sip.ports.E=7"])
     assert line == "--set sip.ports.E=7: sip.ports.E = 7: no such cube in a 1x4 mesh; allowed: null, 0 to 3"
     swapped = line_of(overrides=[*sets("sip.ports.E=7"), Override("sip.cube_mesh.w", 1, "--mesh-w 1")])
     assert swapped == "--mesh-w 1: sip.ports.E = 7: no such cube in a 1x4 mesh; allowed: null, 0 to 3"
 
 
-def test_latest_flag_is_blamed_after_a_reset(line_of: LineOf) -> None:
-    """Planted: a value that is set again keeps its place in the order of settings."""
+def test_latest_flag_is_named_after_a_reset(line_of: LineOf) -> None:
     shape = Override("system.sips.topology", "torus_2d", "--topology torus_2d")
     twice = [Override("system.sips.count", count, f"--sips {count}") for count in (4, 5)]
     line = line_of(overrides=[twice[0], shape, twice[1]])
     assert line == ("--sips 5: torus_2d needs a perfect square of SIPs or a shape, and 5 is no square; add --shape 5x1")
 
 
-def test_whole_mapping_replaced_forgets_old_blame(line_of: LineOf, write: Write) -> None:
-    """Planted: origins below a replaced value kept."""
+def test_a_replaced_mapping_forgets_old_origins(line_of: LineOf, write: Write) -> None:
     config = write("my.yaml", "sip: {ports: {E: 2}}")
     none, others = Override("sip.ports", None, "--no-ports"), Override("sip.ports", {"E": 99}, "--ports E=99")
     assert line_of(config, overrides=[none]) == ("--no-ports: sip.ports = null: must be a mapping; allowed: E, N, S, W")

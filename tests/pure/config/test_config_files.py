@@ -1,4 +1,4 @@
-"""Files that are no config: the strict reader, its limits and lines, and that nothing that is written surprises it."""
+"""Invalid files: the strict reader, its limits and line numbers, and random input, which never raises another error."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sipsim.config import strict_yaml
-from sipsim.config.load import load
 from sipsim.config.override import Override, parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
+from sipsim.plan.load import load
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
@@ -63,12 +63,10 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("content", "line"), BAD_FILES, ids=[line[:60] for _, line in BAD_FILES])
 def test_bad_file(line_of: LineOf, write: Write, content: bytes, line: str) -> None:
-    """Planted: duplicate keys let through; the depth not limited; anchors let through; a second document ignored."""
     assert line_of(write("bad.yaml", content)) == line
 
 
 def test_config_key_in_ccl_file(line_of: LineOf, write: Write) -> None:
-    """Planted: every top-level key allowed in either file."""
     ccl = write("c.yaml", "system: {sips: {count: 2}}")
     assert line_of(ccl=ccl) == "c.yaml: key 'system' belongs to topology.yaml; give it with --config"
 
@@ -78,17 +76,14 @@ def test_config_key_in_ccl_file(line_of: LineOf, write: Write) -> None:
     [("missing.yaml", "No such file or directory"), (".", "Is a directory"), ("nul\0byte", "embedded null byte")],
 )
 def test_unreadable_file(line_of: LineOf, here: Path, name: str, reason: str) -> None:
-    """Planted: only FileNotFoundError caught."""
     assert line_of(Path(name)) == f"{strict_yaml.one_line(name)}: cannot be read: {reason}"
 
 
-def test_byte_order_mark_is_no_mistake(write: Write) -> None:
-    """Planted: the mark counted among the control characters."""
+def test_byte_order_mark_is_accepted(write: Write) -> None:
     assert load(write("my.yaml", b"\xef\xbb\xbfcube: {pes: 4}\n")).topology.cube.pes == 4
 
 
 def test_paths_are_shown_from_the_working_directory(line_of: LineOf, write: Write, here: Path) -> None:
-    """Planted: the absolute path always."""
     write("my.yaml", "cube: {pes: 0}")
     assert line_of(here / "my.yaml") == "my.yaml: cube.pes = 0: must be at least 1"
 
@@ -121,14 +116,14 @@ def test_paths_are_shown_from_the_working_directory(line_of: LineOf, write: Writ
     ],
 )
 def test_plain_values(text: str, value: Any) -> None:
-    """YAML 1.2's core schema. Planted: the resolver of YAML 1.1, for which ``yes`` is true and ``1:30`` is 90."""
+    """YAML 1.2's core schema."""
     found = parse_text(text)
     assert found == value
     assert type(found) is type(value)
 
 
 def test_half_a_surrogate_pair_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pure-Python parser lets it through. Planted: quoted text taken as it is."""
+    """The pure-Python parser lets it through."""
     monkeypatch.setattr(strict_yaml, "_LOADER", yaml.SafeLoader)
     with pytest.raises(YamlMistake, match="half a surrogate pair"):
         parse_text('"\\ud800"')
@@ -138,7 +133,7 @@ def test_half_a_surrogate_pair_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_bad_file_without_the_c_parser(
     line_of: LineOf, write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, line: str
 ) -> None:
-    """The same line but for the parser's own wording. Planted: a call that only the C parser has."""
+    """The same line, except for the parser's own text."""
     monkeypatch.setattr(strict_yaml, "_LOADER", yaml.SafeLoader)
     found = line_of(write("bad.yaml", content))
     assert found == line or ("not valid YAML" in line and "not valid YAML" in found)
@@ -172,16 +167,14 @@ def one_line_or_fine(config: Path | None, overrides: Sequence[Override] = (), te
 @settings(max_examples=300, deadline=None)
 @example([("links.ucie", {5: 1})])
 @given(st.lists(st.tuples(some_paths, json_like), max_size=4))
-def test_random_overrides_never_surprise(items: list[tuple[str, Any]]) -> None:
-    """Planted: the nearest key sought for a key that is no text."""
+def test_random_overrides_raise_config_errors_only(items: list[tuple[str, Any]]) -> None:
     one_line_or_fine(None, [Override(path, value, "--set x") for path, value in items])
 
 
 @settings(max_examples=300, deadline=None)
 @example("a\nb")
 @given(st.text(max_size=60) | st.tuples(real_paths, st.text(max_size=20)).map("=".join))
-def test_random_set_texts_never_surprise(text: str) -> None:
-    """Planted: the origin not made one line."""
+def test_random_set_texts_raise_config_errors_only(text: str) -> None:
     one_line_or_fine(None, texts=[text])
 
 
@@ -207,8 +200,7 @@ yaml_bits = st.lists(
 @given(
     st.binary(max_size=80) | yaml_bits.map(str.encode) | st.text(max_size=60).map(lambda t: t.encode(errors="replace"))
 )
-def test_random_files_never_surprise(garbage_file: Path, content: bytes) -> None:
-    """Planted: UnicodeDecodeError not caught."""
+def test_random_files_raise_config_errors_only(garbage_file: Path, content: bytes) -> None:
     garbage_file.write_bytes(content)
     one_line_or_fine(garbage_file)
 
@@ -216,8 +208,7 @@ def test_random_files_never_surprise(garbage_file: Path, content: bytes) -> None
 @settings(max_examples=200, deadline=None)
 @example({"links": {"a\nb": 3}})
 @given(st.dictionaries(st.sampled_from(sorted({*TOP_LEVEL.split(", "), "x"})), json_like, max_size=3))
-def test_random_mappings_in_files_never_surprise(garbage_file: Path, values: dict[str, Any]) -> None:
-    """Planted: a message with the key unescaped."""
+def test_random_mappings_in_files_raise_config_errors_only(garbage_file: Path, values: dict[str, Any]) -> None:
     garbage_file.write_text(yaml.safe_dump(values), encoding="utf-8", errors="replace")
     one_line_or_fine(garbage_file)
 
@@ -227,6 +218,5 @@ numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=0, max_valu
 
 @given(numbers)
 def test_any_allowed_number_is_kept(value: float) -> None:
-    """Planted: numbers read through text and rounded to six digits."""
     assert load(overrides=sets(f"hbm.read_latency_ns={value!r}")).components.hbm.read_latency_ns == value
     assert math.isfinite(value)

@@ -1,4 +1,4 @@
-"""Every kind of mistake in a value, a key or a flag, with the exact line that a user reads."""
+"""Every kind of mistake in a value, a key or a flag, with its exact error line."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sipsim.config.check import convert
-from sipsim.config.load import _defaults, load
+from sipsim.config.load import _defaults
 from sipsim.config.override import Override, apply, parse_set
-from sipsim.config.rules import RULES
 from sipsim.errors import ConfigError
+from sipsim.plan.load import RULES, load
 
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
@@ -260,17 +260,12 @@ ONE_SET = [
 
 @pytest.mark.parametrize(("text", "line"), ONE_SET, ids=[text for text, _ in ONE_SET])
 def test_mistake_in_one_flag(line_of: LineOf, text: str, line: str) -> None:
-    """Every kind of mistake, from a flag that the line begins with.
-
-    Planted, each seen here: ``<`` for ``<=`` in a bound; the check for bool dropped from the walk;
-    any one rule taken out of ``RULES``; the kind left out of the blame in ``link_params_fit_kind``; the values
-    of a mapping left out of the blame after a struct's own check; ``pes`` left out of the room for SRAM rings.
-    """
+    """Every kind of mistake, from a flag that the line begins with."""
     assert line_of(texts=[text]) == f"--set {text}: {line}"
 
 
 def test_every_rule_has_a_row() -> None:
-    """A new rule asks for a line in the table. Planted: a rule that never fires."""
+    """A new rule needs a row in the table."""
     fired = set()
     for text, line in ONE_SET:
         for rule in RULES:
@@ -286,7 +281,7 @@ def fires(rule: Any, text: str, line: str) -> bool:
 
 
 def rule_problem(rule: Any, text: str) -> Any:
-    """What one rule says of the defaults with one setting that the schema allows, else None."""
+    """The problem that one rule finds in the defaults with one setting, None if the schema refuses the setting."""
     document = _defaults()
     try:
         apply(document, parse_set(text))
@@ -324,5 +319,5 @@ FITS = [
 
 @pytest.mark.parametrize("text", FITS)
 def test_edges_that_are_allowed(text: str) -> None:
-    """The last value before each refusal. Planted: ``>=`` for ``>`` in the room for rings; ``<`` for ``<=`` of PEs."""
+    """The last value before each refusal."""
     load(overrides=sets(text))

@@ -1,6 +1,6 @@
 """``credit_return_mode`` fabric and piggyback, in picoseconds; the pair and its times are those of ``pair_times``.
 
-Message 0 of 64 B is here at 17,550 ps; receivers begin at 20,000.
+Message 0 of 64 B arrives at 17,550 ps; receivers start at 20,000.
 """
 
 import pytest
@@ -20,7 +20,7 @@ from pair_times import (
 from sipsim.ccl.install import PePlace
 from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 START_PS = 20_000
 OUT_PS = IPCQ_PS + PE_PS + drain_ps(16)
@@ -32,7 +32,7 @@ def bench_of(mode: str, **more: object) -> Bench:
 
 
 def run(bench: Bench, sends: int, receiver: object, start_ps: int = START_PS) -> list[tuple[int, int]]:
-    """Send so many messages at once, and run a receiver from then on; the credits that came to the sender."""
+    """Send messages at once, and run a receiver; returns the credits that arrive at the sender."""
     seen = note_credits(bench, bench.ipcq(0, 0))
     bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(sends)])
 
@@ -51,11 +51,7 @@ def run(bench: Bench, sends: int, receiver: object, start_ps: int = START_PS) ->
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("credit_bytes", [1, 16, 64])
 def test_recv_ends_when_the_credit_has_left_the_pe(credit_bytes: int, kind: str) -> None:
-    """And the credit arrives when it would on its own wire: at the PE, whatever the rings are in.
-
-    Planted: recv that waits for the arrival, or for the head alone; a credit to the rings' memory; the cycle of PE_IPCQ
-    left out; the drain paid on both parts of the way.
-    """
+    """The credit arrives as on its own wire: at the PE, for rings in any memory."""
     start_ps = 60_000
     slots = {"n_slots": 1, "ipcq_credit_size_bytes": credit_bytes, "buffer_kind": kind}
     dear = {"hbm.overhead_ns": 7, "sram.overhead_ns": 7, "defaults.credit_return_mode": "fabric"}
@@ -73,11 +69,8 @@ def answer_first(tl: TL) -> None:
     recv_i32(tl)
 
 
-def test_a_credit_waits_behind_data_and_recv_with_it() -> None:
-    """The head of the credit is at the edge at 22,000, and leaves at 86,000. On its own wire it comes at 35,800.
-
-    Planted: a credit that is not on the fabric; ``injected`` told when it starts.
-    """
+def test_a_credit_and_its_recv_wait_behind_data() -> None:
+    """The head of the credit reaches the edge at 22,000, and leaves at 86,000. On its own wire it arrives at 35,800."""
     bench = bench_of("fabric", virtual_channels=False)
     seen = run(bench, 1, answer_first)
     assert bench.records("ipcq.recv")[0].end_ps == 86_000 + drain_ps(16)
@@ -87,10 +80,8 @@ def test_a_credit_waits_behind_data_and_recv_with_it() -> None:
 
 
 def test_data_waits_behind_a_credit() -> None:
-    """The credit has the edge out of the PE from 22,000 for 250 ps; a message of 64 B whose head comes 100 ps later
+    """The credit has the edge out of the PE from 22,000 for 250 ps; a message of 64 B whose head arrives 100 ps later
     waits 150 ps, and stays behind it: each edge on the way serves the credit first.
-
-    Planted: the rest of the credit's way claimed only once it is out of the first router, so that data passes it there.
     """
     bench = bench_of("fabric", virtual_channels=False)
     seen = note_credits(bench, bench.ipcq(0, 0))
@@ -113,7 +104,7 @@ def test_data_waits_behind_a_credit() -> None:
 
 
 def test_a_pe_may_be_its_own_neighbour() -> None:
-    """A ring of one: the credit has no edge to leave by. Planted: the first edge taken for granted."""
+    """A ring of one: the credit has no edge to leave by."""
     for mode, end_ps in (("fast_path", 5_000), ("fabric", 5_000), ("piggyback", 3_000)):
         settings = {**ONE_SIP, "defaults.credit_return_mode": mode, "defaults.n_slots": 1}
         bench = Bench(WiredPlan(config(settings), [PePlace(0, 0, 0)], {0: {"E": 0}}))
@@ -133,12 +124,8 @@ def test_a_pe_may_be_its_own_neighbour() -> None:
 WAIT_PS = 100_000
 
 
-def test_a_credit_rides_on_the_next_message() -> None:
-    """recv returns at once; the sender hears of its slot when the answer arrives, and nothing goes alone later.
-
-    Planted: recv that waits for the credit; a credit that goes alone as well; riders that are seen before their
-    message is here; a timer that is not stopped by the ride.
-    """
+def test_a_credit_is_piggybacked_on_the_next_message() -> None:
+    """recv returns at once; the credit arrives with the answer, and none is sent alone later."""
     bench = bench_of("piggyback", n_slots=1)
 
     def receiver(tl: TL) -> None:
@@ -154,18 +141,16 @@ def test_a_credit_rides_on_the_next_message() -> None:
 
 
 @pytest.mark.parametrize("wait_ns", [0, 100, 250])
-def test_a_credit_that_nothing_takes_along_goes_alone(wait_ns: int) -> None:
-    """After ``piggyback_wait_ns``, over the fabric, with its own 16 B. Planted: at once; after another wait; never."""
+def test_a_credit_without_a_message_is_sent_alone(wait_ns: int) -> None:
+    """After ``piggyback_wait_ns``, over the fabric, with its own 16 B."""
     bench = bench_of("piggyback", n_slots=1, piggyback_wait_ns=wait_ns)
     seen = run(bench, 2, recv_i32)
     assert seen == [(START_PS + wait_ns * 1000 + RETURN_PS, 1)]
 
 
-def test_credits_of_one_ring_go_as_one() -> None:
+def test_credits_of_one_ring_are_sent_as_one() -> None:
     """Three receives at 20,000, 50,000 and 119,000 ps: one credit for all, a wait after the first of them. Another at
     121,000 waits anew.
-
-    Planted: a credit each; the first one's number; the wait counted from the last; a timer that takes what came later.
     """
     bench = bench_of("piggyback")
 
@@ -181,11 +166,8 @@ def test_credits_of_one_ring_go_as_one() -> None:
     ]
 
 
-def test_a_wait_begins_anew_after_a_ride() -> None:
-    """A credit rides at 21,000; the next one is of 30,000 and goes at 130,000, not at 120,000.
-
-    Planted: the first one's timer takes it along.
-    """
+def test_the_wait_restarts_after_a_piggyback() -> None:
+    """A credit is piggybacked at 21,000; the next one is of 30,000 and is sent at 130,000, not at 120,000."""
     bench = bench_of("piggyback")
 
     def receiver(tl: TL) -> None:
@@ -204,11 +186,8 @@ def two_ways(mode: str) -> Bench:
     return Bench(WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
 
 
-def test_a_message_takes_the_credits_of_all_rings_of_its_peer() -> None:
-    """Two directions to one peer: what is sent W takes along the credits of both, and each frees its own ring.
-
-    Planted: only those of the direction it is sent in; one credit a peer, so that the last ring wins.
-    """
+def test_a_message_carries_the_credits_of_all_rings_of_its_peer() -> None:
+    """Two directions to one peer: a message sent W carries the credits of both, and each frees its own ring."""
     bench = two_ways("piggyback")
     seen = note_credits(bench, bench.ipcq(0, 0))
 
@@ -236,8 +215,8 @@ def three_in_a_row() -> Bench:
     return Bench(WiredPlan(config(settings), places, {0: {"a": 1, "b": 2}, 1: {"a": 0}, 2: {"b": 0}}))
 
 
-def test_a_credit_does_not_ride_to_somebody_else() -> None:
-    """What PE 0 has to give back to PE 1 does not go with a message to PE 2. Planted: one waiting room for all."""
+def test_a_credit_is_not_piggybacked_to_another_peer() -> None:
+    """What PE 0 has to give back to PE 1 does not go with a message to PE 2."""
     bench = three_in_a_row()
     to_1, to_2 = note_credits(bench, bench.ipcq(0, 1)), note_credits(bench, bench.ipcq(0, 2))
 
@@ -254,11 +233,8 @@ def test_a_credit_does_not_ride_to_somebody_else() -> None:
     assert time_ps > WAIT_PS
 
 
-def test_a_stale_credit_does_not_let_a_send_go() -> None:
-    """A credit that went alone is overtaken by a later one that rode: its number frees nothing, and the send waits on.
-
-    Planted: a send that does not look again after it was woken (``if`` for ``while``); the last number kept.
-    """
+def test_a_stale_credit_does_not_resume_a_send() -> None:
+    """A credit sent alone is overtaken by a later, piggybacked one: it frees nothing, and the send stays blocked."""
     bench = bench_of("fast_path", n_slots=1)
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
     bench.engine.at(19_000, lambda: sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W")))
@@ -281,8 +257,7 @@ TOKEN = IpcqDmaToken(2**61, 9, 1, 2, 3, "E", b"abcd", "f32", (1, 1), 12_345, (CR
         CreditPacket(2, 3, CREDIT),
     ],
 )
-def test_a_packet_is_the_same_after_its_way(packet: Freight | CreditPacket) -> None:
-    """Planted: riders left out; a credit that goes like a message taken for one on its own wire."""
+def test_a_packet_survives_encoding(packet: Freight | CreditPacket) -> None:
     there = decode(encode(packet))
     assert there == packet
     assert type(there) is type(packet)

@@ -1,7 +1,6 @@
-"""The checker alone, step by step, on queue pairs whose pointers are set by hand: each sentence that it can say.
+"""The checker alone, step by step, on queue pairs whose pointers are set by hand: each of its messages.
 
-Whole runs with a broken part are in ``inproc/test_ipcq_failures.py``. Planted: each condition of the checker, always
-true.
+Whole runs with a broken part are in ``inproc/test_ipcq_failures.py``.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ DATA = b"abcd"
 
 
 class Scene:
-    """Both ends of a ring of two slots, and a checker that has seen nothing; ``do_...`` moves pointers and tells it."""
+    """Both ends of a ring of two slots, and a new checker; ``do_...`` moves pointers and calls it."""
 
     def __init__(self) -> None:
         self.bench = pair_bench({"defaults.n_slots": 2})
@@ -76,25 +75,25 @@ BROKEN: list[tuple[list[Steps], str, tuple[int, int], str]] = [
     ([lambda s: s.sent(0, 2)], "I2: my_head is 2, 1 were sent", (0, 0), "E"),
     ([two_here, lambda s: s.sent(2, 3)], "I1: 3 messages in 2 slots", (0, 0), "E"),
     ([lambda s: s.sent(0, 1, slot=1)], "I3.1: ", (0, 0), "E"),
-    ([lambda s: s.arrived(1, 1)], "I1: message 1 came again or early", (1, 0), "W"),
-    ([one_message, lambda s: s.arrived(0, 1)], "I1: message 0 came again or early", (1, 0), "W"),
+    ([lambda s: s.arrived(1, 1)], "I1: message 1 is a duplicate or early", (1, 0), "W"),
+    ([one_message, lambda s: s.arrived(0, 1)], "I1: message 0 is a duplicate or early", (1, 0), "W"),
     ([lambda s: s.arrived(0, 2)], "I2: peer_head_cache is 2, 1 have arrived", (1, 0), "W"),
     ([two_here, lambda s: s.arrived(2, 3)], "I1: 3 messages in 2 slots", (1, 0), "W"),
     ([lambda s: s.arrived(0, 1, slot=1)], "I3.1: ", (1, 0), "W"),
-    ([lambda s: s.arrived(0, 1, sent_ps=1_000)], "I5: sent at 1000 ps, here at 1000 ps", (1, 0), "W"),
+    ([lambda s: s.arrived(0, 1, sent_ps=1_000)], "I5: sent at 1000 ps, arrived at 1000 ps", (1, 0), "W"),
     ([lambda s: s.arrived(0, 1, data=b"abce")], "I6: message 0 is announced and not in its slot", (1, 0), "W"),
     ([lambda s: s.taken(0)], "I1: message 0 was taken and has not arrived", (1, 0), "W"),
     ([two_here, lambda s: s.taken(1)], "I2: my_tail is 1, message 0 is next", (1, 0), "W"),
-    ([two_here, lambda s: s.taken(0, b"abce")], "I7: message 0 changed while it lay in its slot", (1, 0), "W"),
+    ([two_here, lambda s: s.taken(0, b"abce")], "I7: message 0 changed in its slot", (1, 0), "W"),
     ([two_here, lambda s: s.taken(0), lambda s: s.freed(2)], "I2: my_tail is 2, 1 were freed", (1, 0), "W"),
-    ([two_here, lambda s: s.freed(1)], "I1: a slot was freed whose message nobody took", (1, 0), "W"),
+    ([two_here, lambda s: s.freed(1)], "I1: a slot was freed before its message was taken", (1, 0), "W"),
     ([one_message, lambda s: s.credited(0)], "I2: peer_tail_cache went back from 1 to 0", (0, 0), "E"),
-    ([one_message, lambda s: s.credited(2)], "I1: 2 slots came back, 1 messages were sent", (0, 0), "E"),
+    ([one_message, lambda s: s.credited(2)], "I1: 2 slots were returned, 1 messages were sent", (0, 0), "E"),
 ]
 
 
 @pytest.mark.parametrize(("steps", "says", "place", "direction"), BROKEN, ids=[says for _, says, _, _ in BROKEN])
-def test_each_thing_that_is_not_so_is_said(
+def test_each_violation_is_named(
     steps: list[Steps], says: str, place: tuple[int, int], direction: str
 ) -> None:
     """With the place and the direction, as fields and in words."""
@@ -109,7 +108,7 @@ def test_each_thing_that_is_not_so_is_said(
     assert str(error).endswith(f" (queue pair {direction} of rank 0 cube {place[0]} PE {place[1]})")
 
 
-def test_nothing_is_said_of_a_sound_queue() -> None:
+def test_a_valid_sequence_raises_nothing() -> None:
     """Five messages through two slots, and two that stay."""
     scene = Scene()
     for seq in range(5):
@@ -120,7 +119,6 @@ def test_nothing_is_said_of_a_sound_queue() -> None:
 
 
 def test_directions_are_counted_apart() -> None:
-    """Planted: one count a PE."""
     scene = Scene()
     one_message(scene)
     scene.out.direction = "N"

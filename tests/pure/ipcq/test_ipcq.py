@@ -14,8 +14,8 @@ from pair_times import CREDIT_PS, RETURN_PS, arrival_ps, drain_ps, put, send_i32
 from sipsim.ccl.install import PePlace
 from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.tl.words import TL
 from sipsim.topology.address import MIB, PhysAddr
 
 # --- times ----------------------------------------------------------------------------------------------------
@@ -26,9 +26,6 @@ from sipsim.topology.address import MIB, PhysAddr
 def test_a_pair_takes_the_sum(kind: str, nbytes: int) -> None:
     """Send returns at once; recv at IPCQ + way + drain + write + IPCQ + credit. Other buffers change times, never data.
     From the PE's own TCM: nothing is fetched.
-
-    Planted: the cycle of PE_IPCQ left out on one side; recv that does not wait for the credit; the drain of the credit
-    left out; every ring written as a TCM.
     """
     bench = pair_bench({"defaults.buffer_kind": kind})
     put(bench, tcm(0, 0), range(nbytes // 4))
@@ -45,11 +42,9 @@ def test_a_pair_takes_the_sum(kind: str, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
-def test_a_message_goes_to_the_memory_that_its_ring_is_in(kind: str) -> None:
+def test_a_message_is_written_to_the_memory_of_its_ring(kind: str) -> None:
     """A ring in HBM or SRAM is behind that memory's own port: its wire, its overhead and its bandwidth count, not the
     PE's. Here 0.9 mm, 7 ns and 16 GB/s: 0.04 + 6 ns more than to the PE, and a drain of 4 ns for 64 B.
-
-    Planted: the way to the PE whatever the ring is in.
     """
     port = {f"cube.noc.{kind}_distance_mm": 0.9, f"{kind}.overhead_ns": 7, f"{kind}.bandwidth_GBps": 16}
     bench = pair_bench({"defaults.buffer_kind": kind, **port})
@@ -60,13 +55,12 @@ def test_a_message_goes_to_the_memory_that_its_ring_is_in(kind: str) -> None:
 
 
 def test_the_credit_of_a_pair_is_the_path_of_16_bytes() -> None:
-    """Planted: the 4096 B of a slot; a path without its nodes."""
     bench = pair_bench()
     assert bench.queue(0, 0, "E").credit_ps == bench.queue(1, 0, "W").credit_ps == CREDIT_PS
 
 
 def test_a_send_behind_a_send_waits_on_the_edge_out_of_the_pe() -> None:
-    """Both heads leave at once: the second is a drain later. Planted: sends that pass through each other."""
+    """Both heads leave at once: the second is a drain later."""
     bench = pair_bench()
 
     def sender(tl: TL) -> None:
@@ -95,9 +89,7 @@ def pointers(bench: Bench) -> tuple[int, int, int, int]:
 
 
 def test_pointers_after_each_step() -> None:
-    """One message: sent, arrived, taken, freed. Planted: my_tail moved at the credit's arrival; pointers kept modulo
-    n_slots.
-    """
+    """One message: sent, arrived, taken, freed."""
     bench = pair_bench({"defaults.n_slots": 1})
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
 
@@ -120,7 +112,7 @@ def test_pointers_after_each_step() -> None:
 
 
 def test_pointers_count_on_past_the_ring() -> None:
-    """Five messages through two slots, at the slots in turn. Planted: pointers that wrap; the slot by the tail."""
+    """Five messages through two slots, at the slots in turn."""
     bench = pair_bench({"defaults.n_slots": 2, "defaults.slot_size": 64})
     run_messages(bench, [64] * 5, 0)
     assert pointers(bench) == (5, 5, 5, 5)
@@ -170,10 +162,7 @@ def hand_times(count: int, n_slots: int, first_recv_ps: int) -> tuple[list[int],
 @pytest.mark.parametrize("n_slots", [1, 2, 8])
 @pytest.mark.parametrize("first_recv_ps", [0, 40_000, 1_000_000])
 def test_a_sender_waits_exactly_until_the_credit(n_slots: int, first_recv_ps: int) -> None:
-    """As many as there are slots leave at once, each further one in the step in which a credit comes.
-
-    Planted: one slot too few or too many; a sender that looks again only when the receiver's recv has ended.
-    """
+    """As many messages as slots leave at once, each further one in the step in which a credit arrives."""
     bench = pair_bench({"defaults.n_slots": n_slots})
     count = 2 * n_slots + 3
     run_messages(bench, [64] * count, first_recv_ps)
@@ -183,7 +172,7 @@ def test_a_sender_waits_exactly_until_the_credit(n_slots: int, first_recv_ps: in
 
 
 def test_the_first_wait_by_hand() -> None:
-    """Two slots: the third send leaves when the first message, there since 17,550, has been taken at 40,000 and its
+    """Two slots: the third send leaves when the first message, arrived at 17,550, has been taken at 40,000 and its
     credit has come, at 55,800.
     """
     bench = pair_bench({"defaults.n_slots": 2})
@@ -197,8 +186,7 @@ def test_the_first_wait_by_hand() -> None:
     st.lists(st.integers(1, 64).map(lambda words: 4 * words), min_size=1, max_size=20),
     st.integers(0, 200_000),
 )
-def test_any_messages_come_whole_and_in_order(n_slots: int, sizes: list[int], first_recv_ps: int) -> None:
-    """Planted: a slot reused before its credit; sizes taken from the last message."""
+def test_messages_arrive_whole_and_in_order(n_slots: int, sizes: list[int], first_recv_ps: int) -> None:
     bench = pair_bench({"defaults.n_slots": n_slots, "defaults.slot_size": 256})
     assert run_messages(bench, sizes, first_recv_ps) == [[i] * (n // 4) for i, n in enumerate(sizes)]
     assert pointers(bench) == (len(sizes),) * 4
@@ -208,10 +196,7 @@ def test_any_messages_come_whole_and_in_order(n_slots: int, sizes: list[int], fi
 
 
 def test_received_bytes_never_change() -> None:
-    """One slot, three messages: each overwrites the last one's slot, and the handles keep what they were.
-
-    Planted: a handle that is a view of the slot.
-    """
+    """One slot, three messages: each overwrites the last one's slot, and the handles keep what they were."""
     bench = pair_bench({"defaults.n_slots": 1})
     assert run_messages(bench, [64] * 3, 0) == [[0] * 16, [1] * 16, [2] * 16]
     slot = bench.queue(1, 0, "W").my_rx_base_pa
@@ -219,7 +204,6 @@ def test_received_bytes_never_change() -> None:
 
 
 def test_received_bytes_cannot_be_written() -> None:
-    """Planted: a writable handle, which another holder would see change."""
     bench = pair_bench()
     got: list[TensorHandle] = []
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
@@ -230,9 +214,7 @@ def test_received_bytes_cannot_be_written() -> None:
 
 
 def test_the_source_may_be_overwritten_after_the_send() -> None:
-    """In the same step and later, long before the message arrives. Planted: the source read when the DMA starts or
-    ends.
-    """
+    """In the same step and later, long before the message arrives."""
     bench = pair_bench()
     put(bench, hbm(0, 0), [7] * 16, "<i4")
     got: list[TensorHandle] = []
@@ -250,11 +232,8 @@ def test_the_source_may_be_overwritten_after_the_send() -> None:
     assert [handle.array[0] for handle in got] == [7, 8]
 
 
-def test_a_send_that_waits_reads_its_source_when_it_goes() -> None:
-    """The snapshot belongs to the step that moves my_head, 55,800 ps here; the source changes at 55,799 and 55,801.
-
-    Planted: the source read when the kernel calls send.
-    """
+def test_a_blocked_send_reads_its_source_when_it_resumes() -> None:
+    """The snapshot is of the step that increments my_head, 55,800 ps; the source changes at 55,799 and 55,801."""
     bench = pair_bench({"defaults.n_slots": 1})
     got: list[TensorHandle] = []
     for time_ps, value in ((0, 1), (1, 2), (55_799, 3), (55_801, 4)):
@@ -271,11 +250,8 @@ def test_a_send_that_waits_reads_its_source_when_it_goes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
-def test_data_and_pointer_are_seen_in_one_step(kind: str) -> None:
-    """I6: after every single event, a slot holds its message if and only if the pointer says so.
-
-    Planted: the pointer moved at the drain's end and the data a write latency later; the data first.
-    """
+def test_data_and_pointer_become_visible_in_one_step(kind: str) -> None:
+    """I6: after every single event, a slot holds its message if and only if the pointer is past it."""
     bench = pair_bench({"defaults.buffer_kind": kind, "defaults.slot_size": 64})
     for index in range(4):
         put(bench, tcm(0, 64 * index), [index + 1] * 16, "<i4")
@@ -298,11 +274,8 @@ def ring_of_two() -> Bench:
     return Bench(WiredPlan(config(ONE_SIP), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
 
 
-def test_two_ways_to_one_peer_are_told_apart_by_the_address() -> None:
-    """ADR-0025 D2 and D3: what is sent E is received from W, and its credit frees E.
-
-    Planted: the direction found by who sent it; the credit matched by who returned it.
-    """
+def test_two_directions_to_one_peer_are_distinguished_by_the_address() -> None:
+    """ADR-0025 D2 and D3: what is sent E is received from W, and its credit frees E."""
     bench = ring_of_two()
     got: list[TensorHandle] = []
 
@@ -327,8 +300,8 @@ def one_way_ring() -> Bench:
     return Bench(WiredPlan(config(ONE_SIP), places, {rank: {"E": (rank + 1) % 3} for rank in range(3)}))
 
 
-def test_a_one_way_ring_passes_a_value_on() -> None:
-    """Received from W, which nobody can send to. Planted: no ring in the opposite direction."""
+def test_a_unidirectional_ring_passes_a_value_on() -> None:
+    """Received from W, which no PE can send to."""
     bench = one_way_ring()
     put(bench, tcm(0, 0), [3] * 4, "<i4")
     last: list[TensorHandle] = []
@@ -356,8 +329,8 @@ def error_of(bench: Bench, kernel: Any, kind: type[Exception], pe: int = 0) -> s
     return str(caught.value)
 
 
-def test_a_direction_that_is_not_installed() -> None:
-    """F1, for send and recv, and for sending into a receive-only ring. Planted: a receive-only ring written to."""
+def test_a_direction_that_is_not_installed_raises() -> None:
+    """F1, for send and recv, and for sending into a receive-only ring."""
     north = error_of(pair_bench(), lambda tl: tl.recv("N", 4, "i32"), IpcqInvalidDirection)
     assert north == "direction 'N' is not installed; installed: E"
     west = error_of(one_way_ring(), lambda tl: tl.send("W", src_addr=0, shape=4, dtype="i32"), IpcqInvalidDirection)
@@ -366,8 +339,8 @@ def test_a_direction_that_is_not_installed() -> None:
     assert lonely == "direction 'E' is not installed; installed: none"
 
 
-def test_a_message_larger_than_a_slot() -> None:
-    """By one element; a full slot is allowed. Planted: ``>=``; the excess written into the next slot."""
+def test_a_message_larger_than_a_slot_raises() -> None:
+    """By one element; a full slot is allowed."""
     run_messages(pair_bench(), [4096], 0)
     says = error_of(pair_bench(), lambda tl: send_i32(tl, 0, 1025), IpcqMessageTooLarge)
     assert says == "a send of 4100 bytes E does not fit a slot of 4096; send it in chunks, or raise slot_size"
@@ -382,8 +355,7 @@ def mismatch(strict: bool, dtype: str, shape: tuple[int, ...]) -> Bench:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(("dtype", "shape"), [("f32", (4, 5)), ("f32", (3, 5)), ("f16", (4, 4))])
-def test_another_size_is_always_refused(strict: bool, dtype: str, shape: tuple[int, ...]) -> None:
-    """Planted: checked under ``strict_validation`` only; elements compared in place of bytes."""
+def test_a_size_mismatch_always_raises(strict: bool, dtype: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(IpcqTypeMismatch) as caught:
         mismatch(strict, dtype, shape).run()
     nbytes = shape[0] * shape[1] * {"f32": 4, "f16": 2}[dtype]
@@ -394,8 +366,8 @@ def test_another_size_is_always_refused(strict: bool, dtype: str, shape: tuple[i
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("i32", (4, 4)), ("f16", (8, 4)), ("f32", (16, 1)), ("f32", (2, 8))])
-def test_another_type_or_shape_of_the_same_size(dtype: str, shape: tuple[int, ...]) -> None:
-    """F2: refused under ``strict_validation``, else the bytes are read anew. Planted: the flag ignored, either way."""
+def test_a_type_or_shape_mismatch_raises_under_strict_validation(dtype: str, shape: tuple[int, ...]) -> None:
+    """F2: refused under ``strict_validation``, else the bytes are read anew."""
     mismatch(False, dtype, shape).run()
     with pytest.raises(IpcqTypeMismatch, match=r"but the message is f32\[4, 4\] \(64 bytes\)"):
         mismatch(True, dtype, shape).run()
@@ -405,11 +377,8 @@ def token(bench: Bench, address: int, seq: int) -> IpcqDmaToken:
     return IpcqDmaToken(address, seq, 0, 0, 0, "E", b"1234", "i32", (1,))
 
 
-def test_what_must_never_happen_is_named() -> None:
-    """I2: out of order; an address in no ring, just below and just above it; a credit for an unknown ring.
-
-    Planted: the nearest ring taken; the higher of two sequence numbers kept.
-    """
+def test_impossible_arrivals_raise_named_errors() -> None:
+    """I2: out of order; an address in no ring, just below and just above it; a credit for an unknown ring."""
     bench = pair_bench()
     ipcq, base = bench.ipcq(1, 0), bench.queue(1, 0, "W").my_rx_base_pa
     with pytest.raises(InvariantViolation, match=r"I2: message 1 arrived in direction W of .* when 0 was next"):
@@ -417,12 +386,12 @@ def test_what_must_never_happen_is_named() -> None:
     for address in (base - 1, base + 8 * 4096, tcm(1, 14 * MIB - 4)):
         with pytest.raises(InvariantViolation, match="which has no ring there"):
             ipcq.arrive(token(bench, address, 0))
-    with pytest.raises(InvariantViolation, match=r"came to .* by mistake"):
+    with pytest.raises(InvariantViolation, match=r"arrived at .* which sends to no such ring"):
         ipcq.credit(IpcqCreditMetadata(1, base + 1, 0, 0, 0, "E"))
 
 
-def test_credits_that_overtake_each_other_do_no_harm() -> None:
-    """The tail only ever moves on, to the consumer's number. Planted: the last number kept; credits counted."""
+def test_credits_may_overtake_each_other() -> None:
+    """The tail only ever moves on, to the consumer's number."""
     bench = pair_bench()
     bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(3)])
     bench.run()

@@ -1,4 +1,4 @@
-"""``backpressure: poll``: who waits goes on at the first look at or after the event, counted from when the wait began.
+"""``backpressure: poll``: a wait ends at the first poll at or after the event, counted from the start of the wait.
 
 The pair and its times are those of ``pair_times``; a poll interval is 10 ns.
 """
@@ -8,11 +8,11 @@ from hardware import Bench, pair_bench, tcm
 from pair_times import RETURN_PS, arrival_ps, recv_i32, send_i32
 
 from sipsim.ipcq.messages import IpcqCreditMetadata
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 POLL_PS = 10_000
 HERE_PS = arrival_ps(64)
-"""A message that is sent at 0 is here at 17,550 ps."""
+"""A message that is sent at 0 arrives at 17,550 ps."""
 
 
 def poll_bench(n_slots: int = 8, interval_ns: float = 10, mode: str = "poll", returned: str = "fast_path") -> Bench:
@@ -44,12 +44,9 @@ def later(bench: Bench, cube: int, time_ps: int) -> None:
         (90_000, 90_000),
     ],
 )
-def test_a_recv_looks_again_every_interval(since_ps: int, wakeup_ps: int) -> None:
-    """A look at the very moment of the arrival sees it, one a picosecond before does not; who comes later sees it at
+def test_a_recv_polls_every_interval(since_ps: int, wakeup_ps: int) -> None:
+    """A poll at the time of the arrival sees it, one a picosecond before does not; a recv that starts later sees it at
     once.
-
-    Planted: looks counted from time 0; the first look after the event although one falls on it; woken by the event;
-    a first look only an interval after the wait began.
     """
     bench = poll_bench()
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
@@ -67,11 +64,8 @@ def test_a_recv_looks_again_every_interval(since_ps: int, wakeup_ps: int) -> Non
 @pytest.mark.parametrize(
     ("since_ps", "sent_ps"), [(0, 40_000), (3_349, 43_349), (3_350, 33_350), (3_351, 33_351), (35_800, 35_800)]
 )
-def test_a_send_into_a_full_ring_looks_again_every_interval(since_ps: int, sent_ps: int) -> None:
-    """One slot; the message in it was taken on arrival, and its credit came at 33,350 ps.
-
-    Planted: the interval counted from the first send, which did not wait.
-    """
+def test_a_blocked_send_polls_every_interval(since_ps: int, sent_ps: int) -> None:
+    """One slot; the message in it was taken on arrival, and its credit came at 33,350 ps."""
     bench = poll_bench(n_slots=1)
 
     def sender(tl: TL) -> None:
@@ -90,12 +84,8 @@ def test_a_send_into_a_full_ring_looks_again_every_interval(since_ps: int, sent_
     assert [r.end_ps for r in bench.records("ipcq.send")] == [0, sent_ps]
 
 
-def test_a_credit_that_frees_nothing_does_not_shift_the_looks() -> None:
-    """Two credits: a stale one, which finds the ring full still, and the one that counts; the look is due at 120,004.
-
-    Planted: the interval counted anew from the look that found nothing at an odd moment; a sender that goes on at any
-    credit (``if`` for ``while``).
-    """
+def test_a_stale_credit_does_not_shift_the_polls() -> None:
+    """Two credits: a stale one, which frees no slot, and one that does; the poll is due at 120,004."""
     bench = poll_bench(n_slots=1)
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
 
@@ -118,11 +108,8 @@ def test_a_credit_that_frees_nothing_does_not_shift_the_looks() -> None:
     assert [r.end_ps for r in bench.records("ipcq.send")] == [4, 120_004], "credit at 115,800"
 
 
-def test_futures_look_from_when_they_were_posted() -> None:
-    """Both messages are here at 17,550 and 18,550; one future looks at 20,000, the other at 23,000, in order.
-
-    Planted: the second future served with the first one's look; looks counted from ``tl.wait``.
-    """
+def test_futures_poll_from_the_time_of_their_post() -> None:
+    """The messages arrive at 17,550 and 18,550; one future polls at 20,000, the other at 23,000, in order."""
     bench = poll_bench()
     bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(2)])
 
@@ -139,8 +126,8 @@ def test_futures_look_from_when_they_were_posted() -> None:
     assert [r.end_ps for r in bench.records("ipcq.recv")] == [20_000 + RETURN_PS, 23_000 + RETURN_PS]
 
 
-def test_a_recv_without_a_direction_looks_too() -> None:
-    """From 2,000 ps on, every 10 ns: at 22,000. Planted: woken by the event."""
+def test_a_recv_without_a_direction_polls() -> None:
+    """From 2,000 ps on, every 10 ns: at 22,000."""
     bench = poll_bench()
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
 
@@ -154,11 +141,8 @@ def test_a_recv_without_a_direction_looks_too() -> None:
 
 
 @pytest.mark.parametrize("returned", ["fast_path", "fabric", "piggyback"])
-def test_empty_looks_cost_no_events(returned: str) -> None:
-    """As many for a wait of a microsecond as for one of a second, and two more than asleep: the two late looks.
-
-    Planted: an event a look.
-    """
+def test_empty_polls_cost_no_events(returned: str) -> None:
+    """As many for a wait of a microsecond as for one of a second, and two more than with sleep: the two late polls."""
 
     def events(mode: str, wait_ps: int) -> int:
         bench = poll_bench(1, 0.7, mode, returned)
@@ -178,8 +162,8 @@ def test_empty_looks_cost_no_events(returned: str) -> None:
     assert asleep < polling <= asleep + 3
 
 
-def test_nobody_looks_for_ever() -> None:
-    """A recv that nothing comes to: the queue of events runs empty, so a deadlock is seen. Planted: an event a look."""
+def test_polling_ends_with_the_run() -> None:
+    """A recv without a message: the event queue becomes empty, so a deadlock is detected."""
     bench = poll_bench()
     bench.kernel(1, 0, lambda tl: [recv_i32(tl)])
     bench.run()

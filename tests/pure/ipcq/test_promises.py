@@ -1,12 +1,6 @@
 """Promises and reactions: what the plan derives, what a run keeps, and what the broker makes of them.
 
 The sums are written out from the config, term by term, in nanoseconds.
-
-Seen to fail with these bugs planted: the overhead of PE_IPCQ left out or counted twice; a credit's gain without its
-pair's delay, without its overhead, or for sending entries alone; the least of all SIPs taken for each; a transit
-without its part of the lookahead, less than nothing, or counted where nobody's peers are far, or nowhere; a promise
-that forgets what is on its way to a port, takes it to be there a chunk too late, takes a transit for a sending of a PE,
-or never widens; in the broker, a reaction left out of ``X``, added to a promise, or counted at the ends of a chain.
 """
 
 from pathlib import Path
@@ -33,7 +27,7 @@ ODD_COSTS = {
     "io_port.overhead_ns": 11,
     "pe_ipcq.overhead_ns": 23,
 }
-"""Every cost on the way to a port is another."""
+"""Every cost on the route to a port has another value."""
 
 
 def ps(*terms_ns: float) -> int:
@@ -86,10 +80,10 @@ OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0
     ("link", "latency_ns", "chunk_ns", "credit_ns"),
     [("ucie", 10, 256 / 64, 256 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
 )
-def test_who_only_receives_sends_nothing_but_credits(
+def test_a_receive_only_sip_sends_only_credits(
     link: str, latency_ns: float, chunk_ns: float, credit_ns: float
 ) -> None:
-    """PE_IPCQ and the whole way of 16 bytes, less the pair's least delay: a chunk of one byte over the link."""
+    """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link."""
     settings = {**ONE_CUBE, "system.sips.link": link}
     plan = WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(1, 0, 0)], {0: {"global_E": 1}, 1: {}})
     gain = ps(1) + OUT_BY_W + ps(latency_ns) + IN_BY_E + ps(credit_ns) - ps(latency_ns, chunk_ns)
@@ -109,10 +103,10 @@ def far_and_near(settings: dict[str, Any], far: bool) -> Plan:
     ("settings", "chunk_ns"),
     [({}, 4), ({"links.ucie.params.bandwidth_GBps": 40}, 6.4), ({"links.ucie.params.bandwidth_GBps": 7}, None)],
 )
-def test_where_messages_pass_through_the_way_between_two_ports_counts(
+def test_egress_counts_the_route_between_two_ports_for_through_traffic(
     settings: dict[str, Any], chunk_ns: float | None
 ) -> None:
-    """From W to E four routers; what of it is in the lookahead already, a chunk, is not counted twice.
+    """From W to E four routers; a chunk, which is in the lookahead already, is not counted twice.
 
     Of a far pair the credits have a channel that is theirs alone, so nothing is gained on it.
     """
@@ -141,7 +135,7 @@ ALL_REDUCES = {
     "one cube over ethernet": ["--link", "ethernet_100g", "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"],
 }
 LATER = {"slow chip", "ethernet_100g", "one cube over ethernet"}
-"""Here every packet leaves later than was promised, which counts on the link alone; elsewhere some leave just then."""
+"""Over this link every packet leaves later than its promise; over others some leave exactly then."""
 
 
 @pytest.mark.parametrize("system", ALL_REDUCES)
@@ -180,10 +174,10 @@ def kernel(t_ptr, n_elem, n_sips, n_cubes, sip_rank, kind, w, h, tl):
 
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
 @pytest.mark.parametrize("shape", [("ring_1d", 5, "5x1"), ("mesh_2d_no_wrap", 4, "4x1")], ids=["ring", "mesh"])
-def test_so_do_those_that_only_pass_through(
+def test_through_traffic_keeps_the_promise_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, shape: tuple[str, int, str]
 ) -> None:
-    """Everybody sends to his twin on every SIP, however far. The way between two ports takes longer than a window, so
+    """Each PE sends to its twin on every SIP. The route between two ports takes longer than a window, so
     that reports come when something is on it.
     """
     watched = Watched(monkeypatch)
@@ -222,10 +216,10 @@ def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
 
 
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
-def test_so_does_who_promises_while_others_pass_through_him(
+def test_a_promise_made_during_through_traffic_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:
-    """The middle one of three sends to the first alone, and is on the way of what the first and the last exchange."""
+    """The middle one of three sends to the first only, and forwards the messages between the first and the last."""
     watched = Watched(monkeypatch)
     flags = ["--topology", "mesh_2d_no_wrap", "--sips", 3, "--shape", "3x1", "--link", link, "--n-elem", 1200]
     flags += ["--set", "sip.cube_mesh.w=3", "--set", "sip.cube_mesh.h=1", "--no-verify-data"]
@@ -269,7 +263,7 @@ def told(next_ps=None, held_ps=None, sent=(), taken=(), promise_ps=None) -> Repo
         (None, None, None, MAX_PS, None),
     ],
 )
-def test_what_is_sent_next_by_hand(
+def test_next_send_bound_by_hand(
     next_ps: int | None,
     held_ps: int | None,
     flight_ps: int | None,
@@ -288,7 +282,7 @@ def test_what_is_sent_next_by_hand(
         assert sync.horizon_ps(2) == (None if next_send_bound_ps is None else next_send_bound_ps + 10)
 
 
-def test_a_chain_takes_the_reactions_of_those_between_its_ends() -> None:
+def test_a_chain_adds_the_reactions_of_its_inner_sips() -> None:
     channels = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b"), Channel(2, 0, 40, "c")]
     sync = TimeSync(3, channels, [1000, 300, 7000])
     sync.report(1, told(promise_ps=MAX_PS))
@@ -299,7 +293,7 @@ def test_a_chain_takes_the_reactions_of_those_between_its_ends() -> None:
     assert sync.bound(0) == Bound(0, 5, 7370, ["a", "b", "c"])
 
 
-def test_a_reaction_of_a_sip_that_runs_counts_from_what_is_on_its_way() -> None:
+def test_a_running_sips_reaction_counts_from_packets_in_flight() -> None:
     sync = TimeSync(3, [Channel(0, 1, 10, "a"), Channel(1, 2, 10, "b")], [0, 30, 0])
     sync.report(0, told(next_ps=0))
     sync.report(1, told(next_ps=1, promise_ps=500))

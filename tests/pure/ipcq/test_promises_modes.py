@@ -1,7 +1,7 @@
 """Promises hold in every credit mode, for what is sent from an address and for credits that go like messages.
 
 ``Session.emit`` checks every packet against lookahead and promise; here a test's own books do it again, and show that
-the promise could not be later. Planted, in a test: a SIP that counts on a nanosecond more than its way to a port.
+the promise could not be later.
 """
 
 from functools import cached_property
@@ -86,10 +86,10 @@ def run_mode(folder: Path, system: str, mode: str, link: str, *flags: object) ->
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
-def test_promises_are_kept_and_could_not_be_later(
+def test_promises_are_kept_and_tight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, mode: str, link: str
 ) -> None:
-    """None leaves sooner, and over UCIe, where a credit takes a flit like the least message, some leave just then."""
+    """No packet leaves sooner; over UCIe, where a credit takes a flit like the least message, some leave just then."""
     watched = Watched(monkeypatch)
     done = run_mode(tmp_path, system, mode, link, "--check-invariants")
     assert done.document["status"] == "ok", done.document["error"]
@@ -113,10 +113,10 @@ def note_by_sip(monkeypatch: pytest.MonkeyPatch, least: dict[int, int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_slow_in_the_pe_is_told_in_time(tmp_path: Path, mode: str) -> None:
+def test_slow_parts_of_a_pe_are_in_the_promise(tmp_path: Path, mode: str) -> None:
     """A PE of 4 GB/s, a link of 7, and a port that is nearer than its chunk is long: the last chunk of what is fetched
     has to be told when it starts into the PE, or the link's lookahead is broken. So has a large credit's when it starts
-    out of it. Planted: told when the last byte is through.
+    out of it.
     """
     line = ("--sips", 2, "--topology", "mesh_2d_no_wrap", "--shape", "2x1", "--set", "sip.cube_mesh.w=1")
     slow = ("--set", "pe_dma.bandwidth_GBps=4", "--set", "links.ucie.params.bandwidth_GBps=7")
@@ -128,11 +128,10 @@ def test_what_is_slow_in_the_pe_is_told_in_time(tmp_path: Path, mode: str) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_sip_that_sends_is_right_to_the_picosecond(tmp_path: Path, system: str, mode: str) -> None:
-    """With promises at any instant, each SIP has a packet that leaves just when it was said.
+def test_promises_of_sending_sips_are_exact(tmp_path: Path, system: str, mode: str) -> None:
+    """With promises at any time, each SIP has a packet that leaves exactly at its promise.
 
-    What is on its way from an address counts its fetch: SIP 0 of those that send one way sends nothing else. Planted: a
-    promise without the fetch, or with its drain (too late); the PE's cycle with the fetch and again with the way.
+    What is on its way from an address counts its fetch: SIP 0 of those that send one way sends nothing else.
     """
     least: dict[int, int] = {}
     for seed in SEEDS:
@@ -147,8 +146,8 @@ def test_every_sip_that_sends_is_right_to_the_picosecond(tmp_path: Path, system:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_nanosecond_too_much_is_found(tmp_path: Path, system: str, mode: str) -> None:
-    """Every SIP believes that its way to a port, or its credit's, is that much longer: a run fails, by name."""
+def test_a_promise_a_nanosecond_late_is_detected(tmp_path: Path, system: str, mode: str) -> None:
+    """Every SIP assumes that its route to a port, or its credit's, is that much longer: a run fails by name."""
     real = Plan.egress_ps.func  # type: ignore[attr-defined]
     longer = cached_property(lambda plan: [egress_ps + 1_000 for egress_ps in real(plan)])
     longer.__set_name__(Plan, "egress_ps")
@@ -182,9 +181,9 @@ def worker(rank, world_size, torch):
 """
 
 
-def test_what_a_slow_memory_gives_keeps_the_lookahead_of_a_slower_link(tmp_path: Path) -> None:
+def test_a_slow_memory_keeps_the_lookahead_of_a_slower_link(tmp_path: Path) -> None:
     """From when the last chunk of what is fetched starts into the PE, its tail may be at the port sooner than a chunk
-    takes on the link. Planted: a lookahead of the link's least chunk alone.
+    takes on the link.
     """
     flags = ["--sips", 2, "--set", "links.ucie.params.bandwidth_GBps=0.1", "--set", "hbm.bandwidth_GBps=0.05"]
     done = run(*flags, "--set", "pe_dma.bandwidth_GBps=1000", script_file(tmp_path, FETCHED))

@@ -1,8 +1,4 @@
-"""Packets that decode, and that no SIP of this system can have sent, are refused by name. They harm nobody else.
-
-Seen to fail with these bugs planted in ``Carrier``: PEs, links or SIPs looked up without a check; the bytes on the
-wire, or the length of a train, taken as told; ``BadFrame`` let through. In ``PeIpcq``: the end of a message not seen.
-"""
+"""Packets that decode, and that no SIP of this system can have sent, raise named errors and have no other effect."""
 
 import contextlib
 
@@ -57,7 +53,7 @@ def refused(channel: int, packet: Freight | CreditPacket | bytes) -> str:
     return told.message
 
 
-def test_the_packets_that_the_others_are_made_of_are_taken() -> None:
+def test_the_valid_packets_are_accepted() -> None:
     sip = received(IN, encode(MESSAGE))
     assert sip.carrier.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
     for packet in (LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)):
@@ -77,36 +73,35 @@ def test_the_packets_that_the_others_are_made_of_are_taken() -> None:
         ({"nbytes": MOST}, "which cannot be"),
         ({"span_ps": NOW_PS + 1}, "claims 64 bytes and 1001 ps from head to tail"),
         ({"span_ps": MOST}, "which cannot be"),
-        ({"load": TOKEN._replace(dst_addr=0)}, "a message for address 0x0 came to"),
+        ({"load": TOKEN._replace(dst_addr=0)}, "a message for address 0x0 arrived at"),
         ({"load": TOKEN._replace(dst_addr=2**64 - 1)}, "which has no ring there"),
         (
             {"load": TOKEN._replace(dst_addr=RING_END - 63)},
             "does not end within its ring",
         ),
         ({"load": TOKEN._replace(sender_seq=7)}, "I2: message 7 arrived"),
-        ({"load": TOKEN._replace(credits=(CREDIT._replace(dst_rx_base_pa=1),))}, "a credit for ring 0x1 came to"),
-        ({"nbytes": CREDIT_BYTES, "load": CREDIT._replace(dst_rx_base_pa=2**64 - 1)}, "came to"),
+        ({"load": TOKEN._replace(credits=(CREDIT._replace(dst_rx_base_pa=1),))}, "a credit for ring 0x1 arrived at"),
+        ({"nbytes": CREDIT_BYTES, "load": CREDIT._replace(dst_rx_base_pa=2**64 - 1)}, "arrived at"),
         ({"nbytes": CREDIT_BYTES, "load": CREDIT, "dst_pe": 99}, "PE 99, which has no queues"),
     ],
 )
-def test_a_place_or_size_that_is_not(changes: dict[str, object], why: str) -> None:
+def test_invalid_places_and_sizes_raise(changes: dict[str, object], why: str) -> None:
     assert why in refused(IN, MESSAGE._replace(**changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("channel", [OUT, len(PLAN.system.links), len(PLAN.channels), 2**20])
-def test_a_message_on_no_link_to_here(channel: int) -> None:
+def test_a_message_on_a_foreign_channel_raises(channel: int) -> None:
     assert "no link to SIP 0 has that channel" in refused(channel, MESSAGE)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x93\x00\x01\x02", b"\x91" * 500])
-def test_a_body_that_is_none(body: bytes) -> None:
+def test_an_invalid_body_raises(body: bytes) -> None:
     assert "is not the body of a packet: " in refused(IN, body)
 
 
 @pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
 @pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * 65, b"", [[1]], {}])
-def test_a_field_that_cannot_be(packet: Freight | CreditPacket, value: object) -> None:
-    """Planted: a number without its bounds, a word without its longest. Only addresses go up to 2**64."""
+def test_an_invalid_field_raises(packet: Freight | CreditPacket, value: object) -> None:
     fields = msgpack.unpackb(encode(packet))
     allowed = {int: (2**64 - 1,), bytes: (b"",)}
     for at, field in enumerate(fields):
@@ -125,7 +120,7 @@ def _decodes(body: bytes) -> bool:
     return False
 
 
-def test_a_credit_for_no_pe() -> None:
+def test_a_credit_for_a_missing_pe_raises() -> None:
     assert "cube 9 PE 9, which has no queues" in refused(IN, CreditPacket(9, 9, CREDIT))
 
 
@@ -144,6 +139,6 @@ freights = st.builds(Freight, near, near, near, size, size, tokens | credits_)
 @given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), freights | st.builds(CreditPacket, near, near, credits_))
 @example(IN, MESSAGE._replace(dst_sip=2))
 @example(IN, MESSAGE._replace(nbytes=0, load=TOKEN._replace(data=b"")))
-def test_any_packet_is_taken_or_refused_by_name(channel: int, packet: Freight | CreditPacket) -> None:
+def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Freight | CreditPacket) -> None:
     with contextlib.suppress(SimulationError):
         received(channel, encode(packet))

@@ -11,12 +11,12 @@ from pair_times import NEAR_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_
 
 from sipsim.ccl.install import PePlace
 from sipsim.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
-from sipsim.tl.ipcq_words import RecvFuture
-from sipsim.tl.words import TL
+from sipsim.tl.ipcq_ops import RecvFuture
+from sipsim.tl.language import TL
 from sipsim.topology.address import PhysAddr
 
 HERE_PS = arrival_ps(64)
-"""A message of 64 B that is sent at 0 is here at 17,550; the next one a drain, 1,000 ps, later."""
+"""A message of 64 B that is sent at 0 arrives at 17,550; the next one a drain, 1,000 ps, later."""
 Kernel = Any
 
 
@@ -25,7 +25,7 @@ def bench_of(**defaults: object) -> Bench:
 
 
 def run_pair(bench: Bench, count: int, receiver: Kernel) -> Bench:
-    """Send ``count`` messages of 64 B, each full of its own number, as fast as it goes; run ``receiver`` from 0 on."""
+    """Send ``count`` messages of 64 B, each full of its own number, without pause; run ``receiver`` from 0 on."""
 
     def sender(tl: TL) -> None:
         for index in range(count):
@@ -46,11 +46,8 @@ def received(bench: Bench) -> list[int]:
 # --- futures --------------------------------------------------------------------------------------------------
 
 
-def test_futures_give_their_slots_back_while_the_kernel_goes_on() -> None:
-    """Two receives one after the other need two credits' time; two futures need one, and the second message's drain.
-
-    Planted: a future that is served when it is waited for; the second posted only when the first has ended.
-    """
+def test_futures_return_their_slots_while_the_kernel_runs() -> None:
+    """Two receives one after the other need two credits' time; two futures need one, and the second message's drain."""
     run_pair(one := bench_of(), 2, lambda tl: [recv_i32(tl) for _ in range(2)])
     assert received(one) == [HERE_PS + RETURN_PS, HERE_PS + 2 * RETURN_PS]
 
@@ -65,10 +62,7 @@ def test_futures_give_their_slots_back_while_the_kernel_goes_on() -> None:
 
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
 def test_futures_may_be_waited_for_in_any_order(mode: str) -> None:
-    """The message of a future is that of its place among all receives of its direction; ``recv`` comes after them.
-
-    Planted: messages given in the order of the waits; a ``recv`` that goes before the futures; the newest served first.
-    """
+    """Receives of a direction are served in the order of their posts; ``recv`` comes after the futures."""
     seen: list[int] = []
 
     def receiver(tl: TL) -> None:
@@ -80,8 +74,8 @@ def test_futures_may_be_waited_for_in_any_order(mode: str) -> None:
     assert seen == [3, 2, 0, 1]
 
 
-def test_is_completed_tells_whether_wait_would_block() -> None:
-    """False until the credit is out: 33,350. Planted: true when the message has been taken; true when it has come."""
+def test_is_completed_is_whether_wait_would_not_block() -> None:
+    """False until the credit is out: 33,350."""
     asked: list[tuple[int, bool]] = []
 
     def receiver(tl: TL) -> None:
@@ -98,7 +92,7 @@ def test_is_completed_tells_whether_wait_would_block() -> None:
 
 
 def test_a_future_keeps_its_message_while_its_slot_is_written_again() -> None:
-    """One slot, three messages, waited for long after the last. Planted: the slot read at ``wait``."""
+    """One slot, three messages, waited for long after the last."""
     seen: list[int] = []
 
     def receiver(tl: TL) -> None:
@@ -110,8 +104,8 @@ def test_a_future_keeps_its_message_while_its_slot_is_written_again() -> None:
     assert seen == [0, 1, 2]
 
 
-def test_a_message_that_is_here_is_taken_when_it_is_asked_for() -> None:
-    """At 50,000, by ``recv_async``: its credit is out at 65,800, whenever it is waited for. Planted: taken by wait."""
+def test_an_arrived_message_is_taken_when_the_receive_is_posted() -> None:
+    """At 50,000, by ``recv_async``: its credit is out at 65,800, whenever it is waited for."""
 
     def receiver(tl: TL) -> None:
         bench.pause(1, 0, 50_000)
@@ -124,8 +118,6 @@ def test_a_message_that_is_here_is_taken_when_it_is_asked_for() -> None:
 
 
 def test_waiting_again_gives_the_same_handle() -> None:
-    """Planted: a new handle each time, which would have to be fetched again from a ring in HBM."""
-
     def receiver(tl: TL) -> None:
         future = tl.recv_async("W", 16, "i32")
         assert tl.wait(future) is tl.wait(future)
@@ -139,10 +131,10 @@ def fails(receiver: Kernel, kind: type[Exception], bench: Bench | None = None, c
     return str(caught.value)
 
 
-def test_what_wait_refuses() -> None:
-    """No future, one that never was posted, and one of another PE. Planted: the other PE's future waited for."""
-    assert fails(lambda tl: tl.wait(None), KernelError) == "tl.wait takes what tl.recv_async gave, not None"  # type: ignore[arg-type]
-    assert fails(lambda tl: tl.wait([]), KernelError) == "tl.wait takes what tl.recv_async gave, not []"  # type: ignore[arg-type]
+def test_invalid_waits_raise() -> None:
+    """No future, one that never was posted, and one of another PE."""
+    assert fails(lambda tl: tl.wait(None), KernelError) == "tl.wait takes the result of tl.recv_async, not None"  # type: ignore[arg-type]
+    assert fails(lambda tl: tl.wait([]), KernelError) == "tl.wait takes the result of tl.recv_async, not []"  # type: ignore[arg-type]
     bench, theirs = pair_bench(), list[RecvFuture]()
     bench.kernel(0, 0, lambda tl: theirs.append(tl.recv_async("E", 16, "i32")))
 
@@ -157,17 +149,15 @@ def test_what_wait_refuses() -> None:
         bench.run()
 
 
-def test_what_recv_async_refuses() -> None:
-    """At once, not when it is waited for. Planted: the direction looked up by ``wait``."""
+def test_invalid_recv_asyncs_raise() -> None:
+    """At once, not when it is waited for."""
     assert "direction 'N' is not installed" in fails(lambda tl: tl.recv_async("N", 16, "i32"), IpcqInvalidDirection)
     assert "direction None is not" in fails(lambda tl: tl.recv_async(None, 16, "i32"), IpcqInvalidDirection)  # type: ignore[arg-type]
     assert "needs the shape" in fails(lambda tl: tl.recv_async("W"), KernelError)
     assert "dtype None is not known" in fails(lambda tl: tl.recv_async("W", 16), KernelError)
 
 
-def test_a_future_of_another_size_is_refused_when_it_is_waited_for() -> None:
-    """Planted: no check but in ``recv``."""
-
+def test_wait_raises_on_a_size_mismatch() -> None:
     def receiver(tl: TL) -> None:
         future = tl.recv_async("W", 15, "i32")
         bench.pause(1, 0, 10**6)
@@ -190,7 +180,7 @@ def hub(**defaults: object) -> Bench:
 
 
 def run_hub(bench: Bench, counts: tuple[int, int, int], middle: Kernel) -> None:
-    """Each neighbour sends so many messages, full of its number, as fast as it goes."""
+    """Each neighbour sends messages, full of its number, without pause."""
 
     def sender(count: int, pe: int) -> Kernel:
         put(bench, tcm(0, 0, pe), [pe] * 16, "<i4")
@@ -211,10 +201,7 @@ def take(tl: TL, count: int, seen: list[str]) -> None:
 
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
 def test_directions_are_served_in_turn(mode: str) -> None:
-    """All have messages: from the one after the last. A direction that is asked for by name does not move the turn.
-
-    Planted: always from the first; the turn moved by any receive; the turn not moved; the last direction tried first.
-    """
+    """All directions have messages: the search starts after the last one. A recv by name does not move it."""
     seen: list[str] = []
 
     def middle(tl: TL) -> None:
@@ -229,7 +216,7 @@ def test_directions_are_served_in_turn(mode: str) -> None:
 
 
 def test_a_direction_without_messages_is_passed_over() -> None:
-    """Fairness is weak: what is not there is not waited for. Planted: a wait for the direction whose turn it is."""
+    """Fairness is weak: an empty direction is not waited for."""
     seen: list[str] = []
 
     def middle(tl: TL) -> None:
@@ -240,11 +227,8 @@ def test_a_direction_without_messages_is_passed_over() -> None:
     assert "".join(seen) == "accccc"
 
 
-def test_a_flood_does_not_starve_the_others() -> None:
-    """One direction always has a message, two have a few: nobody waits for more than two others.
-
-    Planted: the direction that was served last is tried first.
-    """
+def test_a_busy_direction_does_not_starve_the_others() -> None:
+    """One direction always has a message, two have a few: none waits for more than two others."""
     seen: list[str] = []
 
     def middle(tl: TL) -> None:
@@ -256,8 +240,8 @@ def test_a_flood_does_not_starve_the_others() -> None:
     assert set(seen[6:]) == {"b"}
 
 
-def test_it_waits_for_the_first_that_comes() -> None:
-    """From PE 3 alone, later than the receive: at the very arrival. Planted: woken by the first direction only."""
+def test_recv_without_a_direction_returns_the_first_arrival() -> None:
+    """From PE 3 alone, later than the receive: at the very arrival."""
     seen: list[str] = []
     run_hub(bench := hub(), (0, 0, 1), lambda tl: take(tl, 1, seen))
     (record,) = bench.records("ipcq.recv")
@@ -270,11 +254,8 @@ def test_it_waits_for_the_first_that_comes() -> None:
     assert (record.start_ps, record.end_ps) == (0, arrived_ps + 1_000 + 850 + 2_000 + 4_000 + 250)
 
 
-def test_it_takes_nothing_that_a_future_asked_for() -> None:
-    """A future has the first message of a; the receive without a direction gets the second, later one.
-
-    Planted: posted receives passed over; the receive put behind the future of a direction, where it waits for a third.
-    """
+def test_recv_without_a_direction_leaves_messages_of_futures() -> None:
+    """A future has the first message of a; the receive without a direction gets the second, later one."""
     order: list[tuple[str, int]] = []
 
     def middle(tl: TL) -> None:
@@ -289,11 +270,8 @@ def test_it_takes_nothing_that_a_future_asked_for() -> None:
 
 
 @pytest.mark.parametrize("mode", ["fast_path", "piggyback"])
-def test_it_does_not_join_the_queue_of_a_direction_that_copies(mode: str) -> None:
-    """Of a one message is being copied to HBM, nothing else is there; b has one a little later, and that is taken.
-
-    Planted: a direction counted as having a message while its only one is being copied.
-    """
+def test_recv_without_a_direction_skips_a_direction_that_copies(mode: str) -> None:
+    """The only message of a is being copied to HBM; b has one a little later, which is taken."""
     seen: list[str] = []
 
     def middle(tl: TL) -> None:
@@ -316,11 +294,8 @@ def test_it_does_not_join_the_queue_of_a_direction_that_copies(mode: str) -> Non
     assert seen == ["b"]
 
 
-def test_it_is_woken_by_the_message_behind_a_copy() -> None:
-    """a has two messages, the first is copied for a future: the second is free to take at the end of the copy.
-
-    Planted: nobody looks again when a copy ends.
-    """
+def test_recv_without_a_direction_resumes_at_the_end_of_a_copy() -> None:
+    """a has two messages, the first is copied for a future: the second is free to take at the end of the copy."""
     seen: list[str] = []
 
     def middle(tl: TL) -> None:
@@ -332,12 +307,9 @@ def test_it_is_woken_by_the_message_behind_a_copy() -> None:
     assert seen == ["a"]
 
 
-def test_a_kernel_that_a_future_lets_go_does_not_take_what_the_next_future_asked_for() -> None:
+def test_a_resumed_kernel_leaves_the_message_of_the_next_future() -> None:
     """Piggyback: the end of the first future's copy lets the kernel go in that very step, while the second future still
     has its message before it. A ``recv`` of a gets the third, and one without a direction nothing of a before that.
-
-    Planted: a receive served at once although others are posted before it; posted receives not looked at without a
-    direction.
     """
     for by_name in (True, False):
         seen: list[str] = []
@@ -362,7 +334,7 @@ def test_a_kernel_that_a_future_lets_go_does_not_take_what_the_next_future_asked
 def test_a_pe_without_directions_cannot_receive() -> None:
     bench = pair_bench()
     bench.kernel(0, 5, lambda tl: tl.recv(shape=16, dtype="i32"))
-    with pytest.raises(IpcqInvalidDirection, match="needs a PE that somebody sends to"):
+    with pytest.raises(IpcqInvalidDirection, match="needs a direction that receives"):
         bench.run()
 
 
@@ -370,7 +342,7 @@ def test_a_pe_without_directions_cannot_receive() -> None:
 
 
 def far_port_ps(kind: str) -> int:
-    """A write from the PE: to its own TCM the latency; beside it the way, the drain, the latency, and 16 B back."""
+    """A write from the PE: to its own TCM the latency; else the route, the drain, the latency, and 16 B back."""
     if kind == "tcm":
         return WRITE_PS["tcm"]
     return NEAR_PS + drain_ps(64) + WRITE_PS[kind] + NEAR_PS + drain_ps(16)
@@ -389,10 +361,7 @@ def address_of(kind: str) -> int:
 @pytest.mark.parametrize("ring", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("to", ["tcm", "hbm", "sram"])
 def test_a_slot_is_free_when_it_has_been_copied(ring: str, to: str) -> None:
-    """One slot: a read of the slot and an acknowledged write, and only then the credit, the next message and the end.
-
-    Planted: the credit before the copy; a copy that takes no time; a copy from the TCM whatever the ring is in.
-    """
+    """One slot: a read of the slot, an acknowledged write, and then the credit, the next message and the end."""
     address = address_of(to)
     bench = bench_of(buffer_kind=ring, n_slots=1)
 
@@ -412,7 +381,7 @@ def test_a_slot_is_free_when_it_has_been_copied(ring: str, to: str) -> None:
 
 
 def test_futures_copy_in_order() -> None:
-    """Two messages to one address: the later one stays. Planted: copies at the same time, of which any may be last."""
+    """Two messages to one address: the later one stays."""
     address = address_of("hbm")
 
     def receiver(tl: TL) -> None:
@@ -423,8 +392,8 @@ def test_futures_copy_in_order() -> None:
     run_pair(bench := bench_of(), 2, receiver)
 
 
-def test_only_a_message_of_the_size_that_is_asked_for_is_copied() -> None:
-    """A larger one would be written over what lies behind. Planted: the whole message copied, and then refused."""
+def test_a_message_of_another_size_is_not_copied() -> None:
+    """A larger one would be written over what lies behind."""
     address = address_of("tcm")
     bench = bench_of()
     put(bench, address, [9] * 32, "<i4")
@@ -445,8 +414,8 @@ def test_only_a_message_of_the_size_that_is_asked_for_is_copied() -> None:
         ({"dst_addr": tcm(1, 0, sip=1)}, MemoryAccessError, "is not a memory of SIP 0"),
     ],
 )
-def test_where_a_copy_cannot_go(more: dict[str, Any], kind: type[Exception], says: str) -> None:
-    """Refused before anything is taken. Planted: refused by the write, in no kernel's name; the space not looked at."""
+def test_invalid_copy_destinations_raise(more: dict[str, Any], kind: type[Exception], says: str) -> None:
+    """Refused before anything is taken."""
     bench = bench_of()
     assert says in fails(lambda tl: tl.recv("W", 16, "i32", **more), kind, bench)
     assert bench.queue(1, 0, "W").my_tail == 0

@@ -28,12 +28,12 @@ from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
 from sipsim.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError
 from sipsim.ipcq.messages import IpcqDmaToken
+from sipsim.tl.language import TL
 from sipsim.tl.values import Pointer, TensorHandle
-from sipsim.tl.words import TL
 from sipsim.topology.address import PhysAddr
 
 FAR_OFFSET = 8 * 2**20
-"""Of the SRAM's, where no rings are."""
+"""An offset in the SRAM outside the rings."""
 
 
 def sram(cube: int, offset: int = FAR_OFFSET) -> int:
@@ -41,7 +41,7 @@ def sram(cube: int, offset: int = FAR_OFFSET) -> int:
 
 
 def note_arrivals(bench: Bench, cube: int = 1, pe: int = 0) -> list[tuple[int, int]]:
-    """From now on: (time, first element) of each message that comes to a PE."""
+    """From now on: (time, first element) of each message that arrives at a PE."""
     seen: list[tuple[int, int]] = []
     ipcq = bench.ipcq(cube, pe)
     arrive = ipcq.arrive
@@ -77,10 +77,9 @@ FETCH_PS = {
 @pytest.mark.parametrize("place", FETCH_PS)
 @pytest.mark.parametrize("count", [1, 16, 1024])
 def test_a_message_is_fetched_first(place: str, count: int) -> None:
-    """A command to the memory, its read, and the way to the PE, through which the bytes run without a stop: one drain.
+    """A command to the memory, its read, and the route to the PE, which the bytes pass without a stop: one drain.
 
-    The send returns at once. Planted: no fetch; a stop in the PE, so that the drain is paid twice; the read left out;
-    the PE's cycle twice; the memory of cube 0 whatever the address.
+    The send returns at once.
     """
     address, fetch_ps = FETCH_PS[place]
     bench = pair_bench()
@@ -107,10 +106,7 @@ def two_sends(
 
 @pytest.mark.parametrize(("first", "second"), [("hbm", "tcm"), ("hbm", "sram"), ("sram", "tcm"), ("hbm", "hbm")])
 def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str) -> None:
-    """It leaves the PE right behind the fetched one's last byte, and is here a drain after it.
-
-    Planted: each message starts when its own bytes are there (I2 is broken); the later one waits for the arrival.
-    """
+    """It leaves the PE right behind the fetched one's last byte, and arrives a drain after it."""
     address = {"tcm": tcm(0, 4096), "hbm": hbm(0, 4096), "sram": sram(0)}
     first_ps = arrival_ps(256) + near_fetch_ps(first)
     bench = pair_bench()
@@ -119,11 +115,9 @@ def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str
 
 
 @pytest.mark.parametrize("pause_ps", [5_000, 300_000, 590_000, 610_000, 620_000])
-def test_not_even_into_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
+def test_a_message_does_not_use_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
     """From an HBM of 8 GB/s the bytes of the first come with gaps between them, from 108,200 to 620,200 ps; a small
     message that is sent meanwhile is at hand, and waits for the last of them.
-
-    Planted: what waits goes when the first has its head out.
     """
     bench = pair_bench({"hbm.bandwidth_GBps": 8})
     tail_ps = IPCQ_PS + NEAR_PS + 2_000 + 99_000 + NEAR_PS + 512_000
@@ -135,11 +129,8 @@ def test_not_even_into_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
 
 
 @pytest.mark.parametrize("pause_ps", [105_000, 107_000, 110_000, 130_000, 139_000])
-def test_nor_before_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
-    """256 B come from 108,200 to 140,200 ps, and need the wire out of the PE for the last 4,000 of them.
-
-    Planted: what waits goes when the first has its head out.
-    """
+def test_a_message_leaves_after_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
+    """256 B come from 108,200 to 140,200 ps, and need the wire out of the PE for the last 4,000 of them."""
     bench = pair_bench({"hbm.bandwidth_GBps": 8})
     first_ps = 140_200 + WAY_PS - PE_PS + WRITE_PS["tcm"]
     seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (64, 16), pause_ps)
@@ -147,21 +138,21 @@ def test_nor_before_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
 
 
 def test_one_after_the_other_is_as_fast_as_alone() -> None:
-    """Once a fetched message is through, nothing is left behind. Planted: a queue that is not emptied."""
+    """Once a fetched message is through, nothing is left behind."""
     bench = pair_bench()
     seen = two_sends(bench, hbm(0, 0), tcm(0, 0), (16, 16), 10**6)
     assert seen == [(arrival_ps(64) + near_fetch_ps("hbm"), 1), (10**6 + arrival_ps(64), 2)]
 
 
 def test_a_fetch_does_not_wait_for_the_one_before_it() -> None:
-    """Two fetches at once: the second one is a drain behind the first. Planted: one fetch at a time."""
+    """Two fetches at once: the second one is a drain behind the first."""
     bench = pair_bench()
     first_ps = arrival_ps(64) + near_fetch_ps("hbm")
     assert two_sends(bench, hbm(0, 0), hbm(0, 4096), (16, 16)) == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
 
 
 def test_pe_dma_keeps_one_order_for_all_peers() -> None:
-    """PE_DMA takes communication one after the other: a message for somebody else waits for a fetch, too."""
+    """PE_DMA keeps one order: a message for another peer waits for a fetch too."""
     places = [PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(0, 0, 4)]
     bench = Bench(WiredPlan(config(ONE_SIP), places, {0: {"E": 1, "S": 2}, 1: {"W": 0}, 2: {"N": 0}}))
     east, south = note_arrivals(bench), note_arrivals(bench, 0, 4)
@@ -191,8 +182,7 @@ def test_pe_dma_keeps_one_order_for_all_peers() -> None:
     ],
     ids=str,
 )
-def test_ways_to_say_what_lies_there(given: dict[str, Any]) -> None:
-    """Planted: nbytes taken for elements."""
+def test_forms_of_a_source_address(given: dict[str, Any]) -> None:
     bench = pair_bench()
     put(bench, hbm(0, 0), range(16), "<i4")
     got: list[int] = []
@@ -217,7 +207,7 @@ def test_ways_to_say_what_lies_there(given: dict[str, Any]) -> None:
         ({"src": "handle", "src_addr": hbm(0, 0)}, KernelError, "not both"),
         ({"src": "handle", "shape": 4}, KernelError, "not both"),
         ({"src": "handle", "dtype": "f16"}, KernelError, "not both"),
-        ({"src_addr": hbm(0, 0), "shape": 16}, KernelError, "has no type; say dtype="),
+        ({"src_addr": hbm(0, 0), "shape": 16}, KernelError, "has no type; give dtype="),
         ({"src_addr": hbm(0, 0), "shape": 0, "dtype": "i32"}, KernelError, "shape 0 is not a shape"),
         ({"src_addr": hbm(0, 0), "shape": (4, -1), "dtype": "i32"}, KernelError, "is not a shape"),
         ({"src_addr": hbm(0, 0), "nbytes": 0, "dtype": "i32"}, KernelError, "nbytes=0 is not a size"),
@@ -237,10 +227,8 @@ def test_ways_to_say_what_lies_there(given: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_a_send_refuses(given: dict[str, Any], kind: type[AhbmError], says: str) -> None:
-    """At the call, by name, and nothing has been sent. Planted: a handle sent and the address beside it forgotten; a
-    size of no bytes taken for one element; the space not looked at; an address looked at only when it is fetched from.
-    """
+def test_invalid_sends_raise(given: dict[str, Any], kind: type[AhbmError], says: str) -> None:
+    """At the call, by name, and nothing has been sent."""
     bench = pair_bench()
     handle = TensorHandle(TL(bench.sip, bench.sip.pe(0, 0), lambda a, _n: a), np.zeros(4, "<i4"), DTYPES["i32"])
     if given.get("src") == "handle":
@@ -262,7 +250,7 @@ def slot_fetch_ps(kind: str) -> int:
 
 
 def with_a_received_handle(kind: str, body: Any) -> list[tuple[int, int]]:
-    """PE 0 of cube 1 receives 64 B and runs ``body(tl, handle, since)``; ``since()`` is the time since it last asked.
+    """PE 0 of cube 1 receives 64 B and runs ``body(tl, handle, since)``; ``since()`` is the time since its last call.
 
     What arrives at the sender.
     """
@@ -287,7 +275,7 @@ def with_a_received_handle(kind: str, body: Any) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
-    """Once: the second sum finds them in the PE, also as the other operand. Planted: a read each time; no read."""
+    """Once: the second sum finds them in the PE, also as the other operand."""
 
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         total = handle + handle
@@ -300,8 +288,6 @@ def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
 
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_either_operand_is_read(comes_first: bool) -> None:
-    """Planted: only the first one."""
-
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         other = TensorHandle(tl, np.ones(16, "<i4"), DTYPES["i32"])
         _ = handle + other if comes_first else other + handle
@@ -312,7 +298,6 @@ def test_either_operand_is_read(comes_first: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_store_reads_the_slot_first(kind: str) -> None:
-    """Planted: stored from nowhere."""
     store_ps = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
 
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
@@ -326,11 +311,9 @@ def test_a_store_reads_the_slot_first(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("used", [False, True])
-def test_a_send_passes_a_slot_on(kind: str, used: bool) -> None:
+def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
     """The send returns at once; PE_DMA fetches the slot, unless the values are in the PE by now. It does not bring them
     there: they are read when they are used.
-
-    Planted: a send that reads the slot into the PE; one that does not fetch; one that fetches what is in the PE.
     """
     received_ps = arrival_ps(64, kind) + RETURN_PS
     use_ps = slot_fetch_ps(kind) + ADD_PS
@@ -360,14 +343,14 @@ def test_a_send_passes_a_slot_on(kind: str, used: bool) -> None:
     ("nbytes", "flits"), [(4, 1), (52, 1), (56, 2), (112, 2), (116, 3), (172, 3), (176, 4), (4096, 1 + 68)]
 )
 def test_a_message_fills_flits(nbytes: int, flits: int) -> None:
-    """52 B in the first, 60 in each further one, 64 on the wire. Planted: 60 in all; 52 in all; a flit too many."""
+    """52 B in the first, 60 in each further one, 64 on the wire."""
     bench = pair_bench({"defaults.hw_strict": True})
     seen = run(bench, lambda tl: send_i32(tl, tcm(0, 0), nbytes // 4))
     assert [time_ps for time_ps, _ in seen] == [arrival_ps(64 * flits)]
 
 
-def test_what_is_fetched_fills_plain_flits() -> None:
-    """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from there. Planted: a message's on both parts."""
+def test_a_fetch_fills_plain_flits() -> None:
+    """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from the PE."""
     bench = pair_bench({"defaults.hw_strict": True, "hbm.bandwidth_GBps": 8})
     seen = run(bench, lambda tl: send_i32(tl, hbm(0, 0), 14))
     fetch_ps = NEAR_PS + 2_000 + READ_PS["hbm"] + NEAR_PS + 8_000
@@ -376,10 +359,7 @@ def test_what_is_fetched_fills_plain_flits() -> None:
 
 @pytest.mark.parametrize(("nbytes", "flits"), [(4, 1), (60, 1), (64, 2), (120, 2), (124, 3), (4096, 69)])
 def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> None:
-    """60 B each, without a message's metadata; commands and acknowledgements are headers of 16 B.
-
-    Planted: IPCQ's first flit for all; headers of 64 B.
-    """
+    """60 B each, without a message's metadata; commands and acknowledgements are headers of 16 B."""
     bench = pair_bench({"defaults.hw_strict": True})
     ends: list[int] = []
 
@@ -396,7 +376,6 @@ def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> No
 
 
 def test_credits_are_headers() -> None:
-    """Planted: a flit of 64 B."""
     bench = pair_bench({"defaults.hw_strict": True})
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
     bench.kernel(1, 0, recv_i32)
@@ -441,11 +420,7 @@ def test_as_fast_as_slots_wires_and_credits_allow(n_slots: int, nbytes: int, mod
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
 def test_a_slow_kernel_never_sees_a_later_message(n_slots: int, kind: str, mode: str) -> None:
-    """100 ns of work on each message, while the sender fills every slot as soon as it is free.
-
-    Planted: a handle that is a view of the slot; values read from the slot when they are used; a slot that is free
-    before it has been latched.
-    """
+    """100 ns of work on each message, while the sender fills every slot as soon as it is free."""
     settings = {"n_slots": n_slots, "buffer_kind": kind, "credit_return_mode": mode}
     bench = pair_bench({f"defaults.{name}": value for name, value in settings.items()})
 

@@ -1,4 +1,4 @@
-"""Physical addresses and the regions of a TCM, by values worked out by hand and by going there and back."""
+"""Physical addresses and the regions of a TCM, by values computed by hand and by round trips."""
 
 import pytest
 from hypothesis import given
@@ -18,21 +18,19 @@ places = st.builds(
 
 
 @given(places)
-def test_there_and_back(place: PhysAddr) -> None:
-    """Planted: a field one bit too narrow in ``decode``; the cube's shift off by one."""
+def test_round_trip(place: PhysAddr) -> None:
     assert PhysAddr.decode(place.encode()) == place
     assert 0 <= place.encode() < VIRTUAL_BIT
 
 
 @given(places, places)
 def test_two_places_never_share_an_address(one: PhysAddr, two: PhysAddr) -> None:
-    """Planted: fields that overlap by a bit, combined with ``|``."""
     assert (one.encode() == two.encode()) == (one == two)
 
 
 @given(places, st.integers(1, 255))
 def test_the_next_byte_has_the_next_address(place: PhysAddr, step: int) -> None:
-    """Kernels do arithmetic on addresses. Planted: the space below the offset."""
+    """Kernels do arithmetic on addresses."""
     if place.offset + step < 2**36:
         assert PhysAddr.decode(place.encode() + step) == place._replace(offset=place.offset + step)
 
@@ -50,7 +48,7 @@ def test_the_next_byte_has_the_next_address(place: PhysAddr, step: int) -> None:
     ],
 )
 def test_layout_of_the_bits(place: PhysAddr, address: int) -> None:
-    """The layout is in digests and op logs. Planted: SIP and cube exchanged."""
+    """The layout is in digests and op logs."""
     assert place.encode() == address
 
 
@@ -59,32 +57,29 @@ def test_layout_of_the_bits(place: PhysAddr, address: int) -> None:
     [("sip", 2048, 11), ("cube", 256, 8), ("pe", 64, 6), ("offset", 2**36, 36), ("sip", -1, 11), ("offset", -1, 36)],
 )
 def test_a_field_that_does_not_fit(field: str, value: int, bits: int) -> None:
-    """Planted: ``<=`` for ``<``; no check of negative numbers."""
     place = PhysAddr(0, 0, 0, "hbm", 0)._replace(**{field: value})
     with pytest.raises(ValueError, match=rf"^{field} {value} does not fit a physical address \({bits} bits\)$"):
         place.encode()
 
 
 @pytest.mark.parametrize("address", [VIRTUAL_BIT, VIRTUAL_BIT + 4096, 2**64, 2**70, -1])
-def test_no_physical_address(address: int) -> None:
-    """Planted: the virtual bit taken for a part of the SIP."""
+def test_an_address_that_is_not_physical(address: int) -> None:
     with pytest.raises(ValueError, match="is not a physical address"):
         PhysAddr.decode(address)
 
 
 def test_an_unknown_space() -> None:
-    """Planted: the spare code read as the last space."""
     with pytest.raises(ValueError, match=r"^0x3000000000 names no memory space$"):
         PhysAddr.decode(3 << 36)
 
 
 def test_text() -> None:
-    """As errors show it. Planted: the offset in decimal."""
+    """As in error messages."""
     assert str(PhysAddr(1, 2, 3, "hbm", 255)) == "sip1.cube2.pe3.hbm+0xff"
 
 
 def test_tcm_regions() -> None:
-    """ADR-0023 D20: kernel memory 0 to 14 MiB, rings to 15, scratch to 16. Planted: rings at the bottom."""
+    """ADR-0023 D20: kernel memory 0 to 14 MiB, rings to 15, scratch to 16."""
     regions = tcm_map(TcmLayout(kernel_MiB=14, ipcq_MiB=1, scratch_MiB=1))
     assert regions == (Region(0, 14 * MIB), Region(14 * MIB, MIB), Region(15 * MIB, MIB))
     assert regions.size == 16 * MIB
@@ -92,7 +87,6 @@ def test_tcm_regions() -> None:
 
 @given(st.integers(1, 1024), st.integers(1, 1024), st.integers(0, 1024))
 def test_tcm_regions_fill_it_without_holes(kernel: int, ipcq: int, scratch: int) -> None:
-    """Planted: scratch laid over the rings."""
     regions = tcm_map(TcmLayout(kernel_MiB=kernel, ipcq_MiB=ipcq, scratch_MiB=scratch))
     ends = [region.offset + region.size for region in regions]
     assert [region.offset for region in regions] == [0, *ends[:-1]]

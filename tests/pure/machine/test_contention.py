@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hardware import config
+from hardware import config, system_of
 from plain_fabric import Journey, travel
 from witness import ClaimWitness, Witness, check_lane
 
@@ -25,19 +25,24 @@ EQUAL = Arbitration(256, (1, 1))
 
 # --- a mesh under load ----------------------------------------------------------------------------------------
 
-CYCLES = 2000
+LOADS = [
+    *((None, load, 2000) for load in bench_fabric.IDEAL_CYCLES),
+    (EQUAL, 0.4, 2000),
+    (EQUAL, 0.6, 500),
+    pytest.param(EQUAL, 0.6, 2000, marks=pytest.mark.slow),
+    pytest.param(EQUAL, 0.8, 2000, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("arbitration", [None, EQUAL], ids=["one queue", "channels"])
-def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(arbitration: Arbitration | None) -> None:
+@pytest.mark.parametrize(("arbitration", "load", "cycles"), LOADS)
+def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(
+    arbitration: Arbitration | None, load: float, cycles: int
+) -> None:
     """Uniform random single flits on 4x4 routers: at 0.4, 0.6 and 0.8 a node and cycle they wait 0.51, 1.16 and 3.13
     cycles on an ideal mesh, measured apart; more than a fifth off is wrong.
-
-    Planted: the whole route claimed at its start; a flit that holds an edge for half its drain, and for twice.
     """
-    mesh = bench_fabric.Mesh()
-    for load, cycles in bench_fabric.IDEAL_CYCLES.items():
-        assert mesh.wait_cycles(load, CYCLES, 1, arbitration) == pytest.approx(cycles, rel=0.2)
+    wait = bench_fabric.Mesh().wait_cycles(load, cycles, 1, arbitration)
+    assert wait == pytest.approx(bench_fabric.IDEAL_CYCLES[load], rel=0.2)
 
 
 # --- shares ---------------------------------------------------------------------------------------------------
@@ -46,19 +51,17 @@ def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(arbitration: Arbit
 @pytest.mark.parametrize("arbitration", [None, EQUAL], ids=["one queue", "channels"])
 @pytest.mark.parametrize("pes", [(0, 4), (0, 1, 2, 4)], ids=len)
 def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitration: Arbitration | None) -> None:
-    """From different PEs of a cube to the next. Planted: ties to the same PE; the newest train first."""
+    """From different PEs of a cube to the next."""
     got = bench_fabric.shares([(pe, COMM) for pe in pes], arbitration)
     assert got == [pytest.approx(1 / len(pes), rel=0.02)] * len(pes)
 
 
-@pytest.mark.parametrize("nbytes", [256, 1000, 4096])
+@pytest.mark.parametrize("nbytes", [256, pytest.param(1000, marks=pytest.mark.slow), 4096])
 @pytest.mark.parametrize(
     ("weights", "wanted"), [((1, 1), 0.5), ((4, 1), 0.8), ((2, 8), 0.2), ((4, 1, 5), 0.8), ((1, 1, 0), 0.5)]
 )
 def test_channels_share_an_edge_by_their_weights(weights: tuple[int, ...], wanted: float, nbytes: int) -> None:
-    """Whatever the length of the messages; a third channel that sends nothing takes nothing. Planted: a train a turn;
-    weights of one; turns kept for an idle channel.
-    """
+    """Whatever the length of the messages; a third channel that sends nothing takes nothing."""
     arbitration = Arbitration(256 if nbytes != 1000 else 125, weights)
     got = bench_fabric.shares([(0, COMPUTE), (4, COMM)], arbitration, nbytes, window=64 if nbytes < 4096 else 8)
     assert got == [pytest.approx(wanted, rel=0.02), pytest.approx(1 - wanted, rel=0.02)]
@@ -67,10 +70,10 @@ def test_channels_share_an_edge_by_their_weights(weights: tuple[int, ...], wante
 @pytest.mark.parametrize("chunk_bytes", [64, 256, 1024])
 @pytest.mark.parametrize("turns", [1, 3])
 def test_a_short_message_waits_no_more_than_a_turn_an_edge(chunk_bytes: int, turns: int) -> None:
-    """64 B behind 256 KiB on the same way: it waits once, for the rest of a turn, and not at all for the train; with a
-    smaller chunk it waits less. Planted: one queue; a turn waited for on every edge.
+    """64 B behind 256 KiB on the same route: it waits once, for the rest of a turn, not for the train; with a
+    smaller chunk it waits less.
     """
-    graph = System(config(bench_fabric.PAIR)).graph
+    graph = system_of(config(bench_fabric.PAIR)).graph
     route = graph.route(Node("pe", 0, 0), Node("pe", 1, 0))
     turn_ps = turns * route.drain_ps(chunk_bytes)
     waits = [
@@ -91,7 +94,7 @@ UNLIKE = {"ucie_port.bandwidth_GBps": 32, "io_port.bandwidth_GBps": 100, "hbm.ba
 
 def real_system(unlike: bool) -> System:
     mesh = {"sip.cube_mesh": {"w": 2, "h": 2}, "system.sips.count": 4, "system.sips.topology": "torus_2d"}
-    return System(config({**mesh, **(UNLIKE if unlike else {})}))
+    return system_of(config({**mesh, **(UNLIKE if unlike else {})}))
 
 
 def real_traffic(system: System, seed: int, arbitration: Arbitration) -> list[Journey]:
@@ -127,7 +130,7 @@ def real_route(rng: random.Random, system: System) -> tuple[Route, bool, bool]:
 @pytest.mark.parametrize("unlike", [False, True], ids=["equal edges", "unlike edges"])
 def test_edges_of_a_sip_carry_no_more_than_their_bandwidth(unlike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without channels, over any interval; and all else that the witnesses check. What is told as a last chunk
-    starts on a link is what happens. Planted: those of ``test_fabric`` and ``test_virtual_channels``.
+    starts on a link is what happens.
     """
     system = real_system(unlike)
     for seed in range(150):
@@ -151,7 +154,7 @@ def test_edges_of_a_sip_carry_no_more_than_their_bandwidth(unlike: bool, monkeyp
 def test_the_bench_prints_and_writes_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A row a load, a set of flows, and a route; a message is quicker with channels. Planted: rows not written."""
+    """A row a load, a set of flows, and a route; a message is quicker with channels."""
     monkeypatch.setattr(sys, "argv", ["bench_fabric", "--cycles", "50", "--json", str(tmp_path / "rows.json")])
     monkeypatch.setattr(bench_fabric, "SHARES", bench_fabric.SHARES[:1])
     assert bench_fabric.main() == 0

@@ -19,8 +19,8 @@ def engine_with(*times_ps: int) -> tuple[Engine, list[int]]:
 
 
 @pytest.mark.skipif(not simpy.__version__.startswith("4.1.2"), reason="the trap is SimPy 4.1.2's")
-def test_the_trap_in_simpy_that_the_engine_avoids() -> None:
-    """``run(until=t)`` leaves its stop event behind, so ``peek`` answers t although nothing happens there."""
+def test_simpy_run_until_leaves_its_stop_event() -> None:
+    """``run(until=t)`` leaves its stop event in the queue, so ``peek`` returns t although no event is due."""
     env = simpy.Environment()
     env.timeout(3)
     env.run(until=10)
@@ -28,7 +28,7 @@ def test_the_trap_in_simpy_that_the_engine_avoids() -> None:
     assert env.now == 10
 
 
-def test_the_engine_is_not_in_the_trap() -> None:
+def test_run_before_leaves_no_stop_event() -> None:
     engine, seen = engine_with(3, 20)
     assert engine.run_before(10, 100)
     assert seen == [3]
@@ -53,7 +53,7 @@ def test_without_a_horizon_all_events_are_run() -> None:
     assert engine.run_before(None, 100), "an empty queue has got there"
 
 
-def test_it_stops_after_the_most_events_and_says_so() -> None:
+def test_it_stops_after_most_events() -> None:
     engine, seen = engine_with(1, 2, 3, 4)
     assert not engine.run_before(10, 2)
     assert seen == [1, 2]
@@ -105,7 +105,7 @@ def test_local_events_of_one_time_come_in_the_order_of_their_making() -> None:
     assert seen == ["first", "second", "made at five"]
 
 
-def test_the_past_is_refused() -> None:
+def test_an_event_in_the_past_raises() -> None:
     engine, _ = engine_with(8)
     engine.run_before(9, 10)
     engine.at(8, lambda: None)
@@ -154,7 +154,7 @@ def test_events_of_simpy_itself_run_as_its_own_loop_runs_them() -> None:
     assert len(ours) == 4
 
 
-def test_a_failure_that_nobody_takes_is_raised() -> None:
+def test_an_unhandled_failure_is_raised() -> None:
     engine = Engine()
     engine.env.event().fail(KeyError("lost"))
     with pytest.raises(KeyError, match="lost"):

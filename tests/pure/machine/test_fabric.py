@@ -35,11 +35,7 @@ times = st.integers(0, 10**9)
 @settings(deadline=None)
 @given(routes, amounts, times, st.integers(0, 10**4), st.integers(-(10**5), 0))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, lead: int) -> None:
-    """Every wire and every node once, the bottleneck's drain once, in one event whatever the number of hops.
-
-    Planted: the drain of the last edge; of the first; the sum of drains; the payload's in place of the wire's bytes;
-    an event a hop.
-    """
+    """Every wire and every node once, the bottleneck's drain once, in one event whatever the number of hops."""
     journey = Journey(start, way, nbytes, delay, lead_ps=lead)
     (end,), _, engine = travel([journey])
     assert end == alone(journey)
@@ -48,9 +44,9 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
 
 @settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**7))
-def test_a_train_that_comes_over_a_link_goes_on_as_if_there_were_no_seam(way: Route, nbytes: int, span: int) -> None:
+def test_a_train_from_a_link_continues_as_in_one_fabric(way: Route, nbytes: int, span: int) -> None:
     """Its tail is here and its head was here ``span`` earlier: what it still has to pay is the rest of the head's way,
-    and of the drain only what is more than the span. Planted: the drain paid anew; the span added.
+    and of the drain only what is more than the span.
     """
     start = 10**8
     ((head, tail),) = ends_of(Journey(start, way, nbytes, span_ps=span))
@@ -71,7 +67,7 @@ def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: i
 
 
 def test_an_event_before_the_end() -> None:
-    """``lead_ps``: 30 ps before the tail is through, knowing where head and tail will be. Planted: told at the end."""
+    """``lead_ps``: 30 ps before the tail is through, knowing where head and tail will be."""
     way = route(edge(1, 10, 0, 1), edge(2, 40, 0, 1))
     ends, _, _ = travel([Journey(0, way, 50, lead_ps=30)])
     assert ends == [(70, 50, 100)]
@@ -84,7 +80,7 @@ FAR, NEAR, SHARED = edge(1, 100, 0, 1), edge(2, 20, 0, 1), edge(3, 7, 0, 1)
 
 def test_a_later_starter_that_reaches_the_edge_first_is_served_first() -> None:
     """50 B from afar reach the shared edge at 100; 50 B that start 40 later reach it at 60 and are through at 110. The
-    first waits there for 10. Planted: the whole route reserved at the start, where the second waits from 60 to 150.
+    first waits there for 10.
     """
     (one, two) = ends_of(Journey(0, route(FAR, SHARED), 50), Journey(40, route(NEAR, SHARED), 50))
     assert two == (67, 117)
@@ -92,12 +88,12 @@ def test_a_later_starter_that_reaches_the_edge_first_is_served_first() -> None:
 
 
 def test_no_wait_where_the_edge_is_free_in_between() -> None:
-    """The second comes at 30 and is through at 80, the first comes at 100. Planted: reserved at the start."""
+    """The second comes at 30 and is through at 80, the first comes at 100."""
     assert ends_of(Journey(0, route(FAR, SHARED), 50), Journey(10, route(NEAR, SHARED), 50)) == [(107, 157), (37, 87)]
 
 
-def test_at_the_same_time_whoever_started_first() -> None:
-    """Both heads reach the edge at 100. Planted: ties to the newest."""
+def test_equal_arrivals_are_served_in_start_order() -> None:
+    """Both heads reach the edge at 100."""
     ends = ends_of(Journey(0, route(FAR, SHARED), 50), Journey(80, route(NEAR, SHARED), 50))
     assert ends == [(107, 157), (157, 207)]
 
@@ -113,12 +109,11 @@ def test_three_in_the_order_of_their_heads() -> None:
     assert ends_of(*journeys) == [(107, 137), (77, 107), (47, 77)]
 
 
-def test_who_is_displaced_makes_way_for_others_further_on() -> None:
+def test_a_displaced_train_frees_later_edges() -> None:
     """A is delayed on X by B, so that it reaches Y after C, which then need not wait for A any more.
 
     A reaches X at 100 and would reach Y at 100 too; C reaches Y at 120 and, behind A's 50, would be through at 200. B
-    reaches X at 90 with 50 B: A is on X from 140, reaches Y at 140, and C has Y from 120 to 170. Planted: C not planned
-    again; its end only ever moved later.
+    reaches X at 90 with 50 B: A is on X from 140, reaches Y at 140, and C has Y from 120 to 170.
     """
     x, y = edge(6, 0, 0, 1), edge(7, 0, 0, 1)
     a = Journey(0, route(FAR, x, y), 50)
@@ -129,25 +124,24 @@ def test_who_is_displaced_makes_way_for_others_further_on() -> None:
 
 
 def test_a_head_that_has_reached_its_edge_is_never_displaced() -> None:
-    """A waits on the edge behind B from 20; who comes at 25 waits behind A. Planted: shorter or later ones let by."""
+    """A waits on the edge behind B from 20; who comes at 25 waits behind A."""
     b, a, late = (Journey(t, route(NEAR, SHARED), n) for t, n in ((0, 50), (0, 40), (5, 1)))
     assert ends_of(b, a, late)[1:] == [(77, 117), (117, 118)]
 
 
-def test_who_is_put_off_twice_stands_where_it_arrives_in_the_end() -> None:
+def test_a_train_displaced_twice_is_served_by_its_last_arrival() -> None:
     """C displaces B on X and then, going on, on Y, by which B comes to X: only the later time at which B then reaches X
     counts there. C has X from 4 to 24 and Y from 5 to 25; B, who came to Y at 6, has it until 35 and reaches X at 25,
-    behind A, who waits there since 7. Planted: B's place on X kept from before, ahead of A.
+    behind A, who waits there since 7.
     """
     x, y = edge(6, 1, 0, 1), edge(7, 0, 0, 1)
     a, b, c = Journey(2, route(x), 20, 5), Journey(3, route(y, x), 10, 3), Journey(4, route(x, y), 20)
     assert ends_of(a, b, c) == [(25, 45), (45, 55), (5, 25)]
 
 
-def test_who_is_put_off_with_one_that_overtook_it() -> None:
+def test_a_train_is_displaced_with_one_that_overtook_it() -> None:
     """Q stands behind M on X and before it on W, as M's way between the two is longer. N then displaces M on P, before
-    all that; M is 3 later everywhere, and Q where it was. Planted: M's claims looked for from the first hop on, after
-    those behind them have been taken back - among them M's own.
+    all that; M is 3 later everywhere, and Q where it was.
     """
     p, x, v, w = (edge(i, wire, 0, 1) for i, wire in enumerate((0, 0, 40, 0)))
     m, q, n = Journey(0, route(p, x, v, w), 5, 10), Journey(1, route(x, w), 5, 29), Journey(5, route(p), 5, 3)
@@ -160,14 +154,14 @@ SLOW = edge(10, 0, 0, 10)
 
 def test_a_slowly_fed_train_leaves_what_it_does_not_need() -> None:
     """10 B come at 10 ps each and need the fast edge only for their last 10 ps, from 90 to 100. Who reaches it at 30
-    goes at once. Planted: the edge taken from head to tail.
+    goes at once.
     """
     assert ends_of(Journey(0, route(SLOW, SHARED), 10), Journey(10, route(NEAR, SHARED), 10)) == [(7, 107), (37, 47)]
 
 
 def test_a_gap_is_used_up_and_then_the_time_behind() -> None:
     """The gap is [0, 90). Who comes at 60 with 20 B is through at 80; who comes at 75 with 20 B gets the 10 that are
-    left and 10 after the train: 110. Planted: a gap used twice; a gap that must hold the whole of a train.
+    left and 10 after the train: 110.
     """
     train = Journey(0, route(SLOW, SHARED), 10)
     one, two = (Journey(t, route(NEAR, SHARED), 20) for t in (40, 55))
@@ -175,15 +169,13 @@ def test_a_gap_is_used_up_and_then_the_time_behind() -> None:
 
 
 def test_a_head_that_waits_leaves_when_the_edge_is_free() -> None:
-    """The train reaches the edge at 5, which others have until 200; by then it is all there and takes 10. Planted: the
-    head told as if it had not waited; head and tail as far apart as before, so that the head overtakes the others.
-    """
+    """The train reaches the edge at 5, which others have until 200; by then it is all there and takes 10."""
     ends = ends_of(Journey(0, route(SHARED), 200), Journey(5, route(SLOW, SHARED), 10))
     assert ends[1] == (207, 217)
 
 
 def test_contention_costs_events_for_conflicts_only() -> None:
-    """A hundred in one queue: an end each, and none more where nobody is displaced. Planted: an event a wait."""
+    """A hundred in one queue: an end each, and none more where nobody is displaced."""
     _, _, engine = travel([Journey(0, route(NEAR, SHARED), 50)] * 100)
     assert engine.events == 200
 
@@ -192,9 +184,9 @@ def test_contention_costs_events_for_conflicts_only() -> None:
 
 
 @pytest.mark.parametrize("first_seed", range(0, NETWORKS, 100))
-def test_as_the_reference_says(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fabric_agrees_with_the_reference(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends, heads and tails of all transfers of each network; old claims are forgotten early in every other one. The
-    mutants below show what it notices. Planted too: claims forgotten that may yet be displaced.
+    mutants below show what it notices.
     """
     for seed in range(first_seed, first_seed + 100):
         monkeypatch.setattr(sipsim.noc.fabric, "_PRUNE_AT", (64, 2)[seed % 2])
@@ -202,8 +194,8 @@ def test_as_the_reference_says(first_seed: int, monkeypatch: pytest.MonkeyPatch)
         assert travel(journeys)[0] == reference(journeys), f"seed {seed}"
 
 
-def test_the_networks_are_worth_it() -> None:
-    """Most transfers wait somewhere, and many are displaced. Planted: a generator of lonely transfers."""
+def test_the_random_networks_have_conflicts() -> None:
+    """Most transfers wait somewhere, and many are displaced."""
     waited = total = 0
     for seed in range(NETWORKS):
         journeys = random_journeys(seed)
@@ -296,8 +288,6 @@ def test_an_edge_carries_its_bandwidth_and_no_more_and_never_idles(
     """Claims of an edge never overlap, hold exactly the transfer's drain, and lie between its head and its end. While a
     whole train waits its edge is busy; and where a train ends later than its own bytes came, none of the time since its
     head was left idle, unless its bytes had all gone and only its tail had to wait.
-
-    Planted: a gap used twice; a wait for the end of a slowly fed train with free time before it.
     """
     for seed in range(first_seed, first_seed + 200):
         witness = ClaimWitness()

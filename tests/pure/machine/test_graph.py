@@ -1,4 +1,4 @@
-"""The SIP as a graph: routes are chains that go X before Y, cost what the config says, exist when asked for."""
+"""The SIP as a graph: routes are chains, X before Y, with the configured costs, made on first use."""
 
 from itertools import pairwise
 from typing import Any
@@ -8,11 +8,10 @@ from hardware import ONE_SIP, Bench, WiredPlan, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.ccl.install import PePlace
 from sipsim.links.base import LINK_KINDS
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.plan.plan import Plan
-from sipsim.topology.address import PhysAddr
+from sipsim.topology.address import PePlace, PhysAddr
 
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 STEP = {(1, 0): "E", (-1, 0): "W", (0, -1): "N", (0, 1): "S"}
@@ -54,7 +53,7 @@ def text(route: Route) -> str:
 
 
 def ends(made: SipGraph, pes: int) -> list[Node]:
-    """Everything that a transfer may start or end at."""
+    """Every node that a transfer may start or end at."""
     cubes = range(made.n_cubes)
     return [
         *(Node(kind, cube, pe) for cube in cubes for kind in ("pe", "hbm") for pe in range(pes)),
@@ -67,10 +66,7 @@ def ends(made: SipGraph, pes: int) -> list[Node]:
 
 
 def test_a_route_by_hand() -> None:
-    """From PE 3 of cube 0 to the HBM of PE 4 of cube 5, one to the E and one to the S, in cubes of 4x2 routers.
-
-    Planted: Y before X, among cubes or among routers; the port's router in a corner.
-    """
+    """From PE 3 of cube 0 to the HBM of PE 4 of cube 5, one to the E and one to the S, in cubes of 4x2 routers."""
     route = graph().route(Node("pe", 0, 3), Node("hbm", 5, 4))
     assert text(route) == (
         "cube0.pe3 cube0.router3 cube0.router7 cube0.ucieE "
@@ -82,8 +78,6 @@ def test_a_route_by_hand() -> None:
 def test_its_latency_by_hand() -> None:
     """Wires 0.3 + (1 + 2 + 3) * 2 + 4 * 0.13 + 2 * 1.7 + 0.7 = 16.92 mm at 1 ns; nodes PE 3, nine routers of 5, four
     UCIe ports of 7, HBM 13, together 89 ns; and 4096 B at the 20 GB/s of the HBM's port, 204.8 ns.
-
-    Planted: the start's overhead or the end's left out; the drain paid at every edge; an edge's wire paid twice.
     """
     route = graph(ODD_COSTS).route(Node("pe", 0, 3), Node("hbm", 5, 4))
     assert route.head_ps() == 16_920 + 89_000
@@ -91,11 +85,11 @@ def test_its_latency_by_hand() -> None:
     assert route.latency_ps(4096) == 16_920 + 89_000 + 204_800
 
 
-def test_the_way_to_a_port_by_hand() -> None:
+def test_the_route_to_a_port_by_hand() -> None:
     """From PE 0 of the south-east cube to port E, in the middle of the E side, at cube 11.
 
     Wires 0.3 + (2 + 1) * 2 + 2 * 0.13 + 1.7 + 1.9 = 10.16 mm; nodes PE 3, five routers of 5, two UCIe ports of 7, IO
-    port 11, together 53 ns; 100 B at its 32 GB/s take 3.125 ns. Planted: the port's wire taken for a cube gap.
+    port 11, together 53 ns; 100 B at its 32 GB/s take 3.125 ns.
     """
     route = graph(ODD_COSTS).route(Node("pe", 15, 0), Node("io", -1, "E"))
     assert text(route) == (
@@ -106,14 +100,14 @@ def test_the_way_to_a_port_by_hand() -> None:
 
 
 def test_inside_one_cube() -> None:
-    """The SRAM hangs on router 0: 0.3 + 4 * 2 + 0.11 mm, nodes 3 + 5 * 5 + 17. Planted: SRAM on its PE's router."""
+    """The SRAM is attached to router 0: 0.3 + 4 * 2 + 0.11 mm, nodes 3 + 5 * 5 + 17."""
     route = graph(ODD_COSTS).route(Node("pe", 2, 7), Node("sram", 2, 0))
     assert text(route) == "cube2.pe7 cube2.router7 cube2.router6 cube2.router5 cube2.router4 cube2.router0 cube2.sram0"
     assert route.latency_ps(1000) == 8_410 + 45_000 + 20_000
 
 
-def test_links_frame_what_leaves() -> None:
-    """66 B on an Ethernet wire for 16: 5.28 ns at 12.5 GB/s, and 500 ns. Planted: the payload's drain."""
+def test_links_add_framing() -> None:
+    """66 B on an Ethernet wire for 16: 5.28 ns at 12.5 GB/s, and 500 ns."""
     link = LINK_KINDS.get("ethernet")(
         bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, packet_overhead_bytes=50
     )
@@ -122,7 +116,7 @@ def test_links_frame_what_leaves() -> None:
 
 
 def test_one_route_after_another() -> None:
-    """The node in the middle is paid by the part that starts there. Planted: its overhead twice, or not at all."""
+    """The overhead of the middle node belongs to the second route."""
     made = graph(ODD_COSTS)
     first = made.route(Node("pe", 8, 0), Node("io", -1, "W"))
     second = made.route(Node("io", -1, "E"), Node("pe", 11, 0))
@@ -139,8 +133,7 @@ def test_one_route_after_another() -> None:
         (PhysAddr(0, 3, 0, "sram", 9), Node("sram", 3, 0)),
     ],
 )
-def test_where_an_address_is(address: PhysAddr, node: Node) -> None:
-    """Planted: HBM by cube alone."""
+def test_the_node_of_an_address(address: PhysAddr, node: Node) -> None:
     assert graph().node_of(address) == node
 
 
@@ -152,10 +145,8 @@ meshes = st.fixed_dictionaries({"w": st.integers(1, 4), "h": st.integers(1, 4)})
 @settings(max_examples=40, deadline=None)
 @given(meshes, meshes, st.data())
 def test_every_route_of_any_sip(cubes: dict[str, int], routers: dict[str, int], data: st.DataObject) -> None:
-    """Everything is reached from everything by a chain of adjacent nodes, X before Y. Where the chain turns no corner
+    """Every node is reached from every node by a chain of adjacent nodes, X before Y. Where the chain turns no corner
     among cubes, both ways cost the same.
-
-    Planted: Y before X; a step that wraps; a router passed one way only.
     """
     pes = routers["w"] * routers["h"]
     ports = {port: data.draw(st.none() | st.integers(0, cubes["w"] * cubes["h"] - 1)) for port in PORTS}
@@ -184,7 +175,7 @@ def check_dimension_order(route: Route, cubes_w: int, routers_w: int) -> None:
 
 
 def turns(route: Route, cubes_w: int) -> bool:
-    """Whether it moves among cubes in X and in Y: then its way back is another one, by the opposite corner."""
+    """Whether it moves among cubes in X and in Y: then its reverse route turns at the opposite corner."""
     cubes = [node.cube for node in nodes(route) if node.kind == "router"]
     return cubes[0] % cubes_w != cubes[-1] % cubes_w and cubes[0] // cubes_w != cubes[-1] // cubes_w
 
@@ -213,13 +204,13 @@ def check_adjacent(route: Route, cubes_w: int, routers_w: int) -> None:
     [((4, 4), (11, 8, 2, 14)), ((3, 3), (5, 3, 1, 7)), ((1, 1), (0, 0, 0, 0)), ((2, 1), (1, 0, 1, 1))],
 )
 def test_ports_sit_in_the_middle_of_their_side(mesh: tuple[int, int], expected: tuple[int, ...]) -> None:
-    """E, W, N, S. Planted: width and height exchanged."""
+    """E, W, N, S."""
     made = graph({"sip.cube_mesh": {"w": mesh[0], "h": mesh[1]}})
     assert tuple(made.port_cube(port) for port in PORTS) == expected
 
 
 def test_ports_sit_where_configured() -> None:
-    """Cube 0 too, which is false in Python. Planted: ``configured or middle``."""
+    """Cube 0 too, which is false in Python."""
     made = graph({"sip.ports.E": 0, "sip.ports.S": 9})
     assert [made.port_cube(port) for port in PORTS] == [0, 8, 2, 9]
     assert text(made.route(Node("io", -1, "E"), Node("pe", 0, 7))) == "io.E cube0.router7 cube0.pe7"
@@ -228,8 +219,7 @@ def test_ports_sit_where_configured() -> None:
 # --- when parts come to life ----------------------------------------------------------------------------------
 
 
-def test_edges_and_routes_are_made_once_and_when_asked_for() -> None:
-    """Planted: all edges made at the start; an edge made anew for each route, which nothing could contend for."""
+def test_edges_and_routes_are_made_once_on_first_use() -> None:
     made = graph()
     assert not made._edges
     one = made.route(Node("pe", 0, 0), Node("pe", 0, 2))
@@ -240,10 +230,7 @@ def test_edges_and_routes_are_made_once_and_when_asked_for() -> None:
 
 
 def test_idle_cubes_cost_nothing() -> None:
-    """A SIP of 16 cubes of 8 PEs, two of which talk: two PEs, the edges between them, and no memory but the rings.
-
-    Planted: every PE made with its SIP; a lane for every edge.
-    """
+    """A SIP of 16 cubes of 8 PEs, two of which communicate: two PEs, the edges between them, memory for the rings."""
     table = {0: {"E": 1}, 1: {"W": 0}}
     bench = Bench(WiredPlan(config({"system.sips.count": 1}), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
     assert [pe.ipcq.place for pe in bench.sip.pes_in_use()] == [(0, 0, 0), (0, 1, 0)]
@@ -259,7 +246,6 @@ def test_idle_cubes_cost_nothing() -> None:
 
 
 def test_a_pe_is_made_when_it_first_runs() -> None:
-    """Planted: a PE made anew at each asking, with pointers at zero again."""
     plan = WiredPlan(config(ONE_SIP), [], {})
     bench = Bench(plan)
     assert bench.sip.pes_in_use() == []
@@ -271,5 +257,4 @@ def test_a_pe_is_made_when_it_first_runs() -> None:
 
 
 def test_the_plan_of_the_built_in_collective_uses_one_pe_a_cube() -> None:
-    """Planted: places for every PE."""
     assert {(place.cube, place.pe) for place in Plan(config({})).entries} == {(cube, 0) for cube in range(16)}

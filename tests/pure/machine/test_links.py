@@ -1,4 +1,4 @@
-"""Link kinds: bytes on the wire, times and the least chunk, by values worked out by hand."""
+"""Link kinds: bytes on the wire, times and the least chunk, by values computed by hand."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def ethernet(**changes: float) -> LinkKind:
     ("payload", "wire"), [(1, 256), (239, 256), (240, 256), (241, 512), (480, 512), (481, 768), (4096, 18 * 256)]
 )
 def test_ucie_wire_bytes(payload: int, wire: int) -> None:
-    """A flit carries 240 B and is sent whole. Planted: payload rounded up to flits without their overhead."""
+    """A flit carries 240 B and is sent whole."""
     assert ucie().wire_bytes(payload) == wire
 
 
@@ -32,12 +32,12 @@ def test_ucie_wire_bytes(payload: int, wire: int) -> None:
     ("payload", "wire"), [(1, 51), (1499, 1549), (1500, 1550), (1501, 1601), (3000, 3100), (3001, 3151), (65536, 67736)]
 )
 def test_ethernet_wire_bytes(payload: int, wire: int) -> None:
-    """Each packet of at most 1500 B costs 50 B more. Planted: one overhead a transfer; floor for ceiling."""
+    """Each packet of at most 1500 B costs 50 B more."""
     assert ethernet().wire_bytes(payload) == wire
 
 
 def test_ethernet_counts_packets_of_a_64K_transfer() -> None:
-    """44 packets: 43 full ones and one of 1036 B. Planted: floor for ceiling."""
+    """44 packets: 43 full ones and one of 1036 B."""
     assert ethernet().wire_bytes(65536) - 65536 == 44 * 50
 
 
@@ -52,7 +52,6 @@ def test_ethernet_counts_packets_of_a_64K_transfer() -> None:
     ],
 )
 def test_drain_counts_framing(link: LinkKind, payload: int, picoseconds: int) -> None:
-    """Planted: the drain of the payload alone."""
     assert link.drain_ps(payload) == picoseconds
 
 
@@ -61,38 +60,34 @@ def test_drain_counts_framing(link: LinkKind, payload: int, picoseconds: int) ->
     [(ucie(), 1, 4000), (ucie(), 4096, 4000), (ethernet(), 1, 4080), (ethernet(), 4096, 20_480)],
 )
 def test_last_chunk_of_256_bytes(link: LinkKind, payload: int, picoseconds: int) -> None:
-    """A lone short chunk is as short as it is; every other last chunk is full. Planted: always the full chunk."""
+    """A single short chunk keeps its size; every other last chunk is full."""
     assert link.last_chunk_ps(payload, 256) == picoseconds
 
 
 @given(st.integers(1, 10**6), st.integers(1, 65536), st.sampled_from([ucie(), ethernet()]))
 def test_least_chunk_is_never_more_than_a_last_chunk(payload: int, chunk: int, link: LinkKind) -> None:
-    """The lookahead rests on it. Planted: the least chunk taken of a full chunk."""
+    """The lookahead relies on it."""
     assert link.least_chunk_ps(chunk) <= link.last_chunk_ps(payload, chunk)
     assert link.least_chunk_ps(chunk) == link.last_chunk_ps(1, chunk)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([ucie(), ethernet()]))
-def test_more_payload_is_never_less_wire(one: int, two: int, link: LinkKind) -> None:
-    """Planted: ``payload % max_payload_bytes`` decides the packets."""
+def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: LinkKind) -> None:
     assert one <= link.wire_bytes(one)
     assert link.wire_bytes(min(one, two)) <= link.wire_bytes(max(one, two))
 
 
 def test_units_of_the_parameters() -> None:
-    """Planted: latency taken as microseconds."""
     assert (ucie().latency_ps, ucie().bandwidth_bps) == (10_000, 64 * 10**9)
     assert (ethernet().latency_ps, ethernet().bandwidth_bps) == (500_000, 12_500_000_000)
 
 
 def test_ucie_flit_must_have_room() -> None:
-    """Planted: ``>`` in place of ``>=`` in the check, which later divides by zero."""
     with pytest.raises(ValueError, match=r"flit_overhead_bytes must be less than flit_bytes \(256\)"):
         ucie(flit_overhead_bytes=256)
 
 
 def test_kinds_are_found_by_name() -> None:
-    """Planted: no nearest name in the message."""
     assert LINK_KINDS.names() == ["ethernet", "ucie"]
     with pytest.raises(UnknownName, match="unknown link kind 'ethernt'; did you mean 'ethernet'"):
         LINK_KINDS.get("ethernt")

@@ -22,8 +22,8 @@ def at(offset: int, **changes: Any) -> int:
     return PhysAddr(1, 0, 0, "hbm", offset)._replace(**changes).encode()
 
 
-def test_what_was_never_written_reads_as_zero() -> None:
-    """Beside written bytes too, and across pages of which some exist. Planted: missing pages left out."""
+def test_unwritten_bytes_read_as_zero() -> None:
+    """Beside written bytes too, and across pages of which some exist."""
     memory = store()
     assert memory.read(at(0), CAPACITY) == bytes(CAPACITY)
     memory.write(at(PAGE_BYTES + 7), b"x")
@@ -33,7 +33,6 @@ def test_what_was_never_written_reads_as_zero() -> None:
 @pytest.mark.parametrize("start", [PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES - 1000, 2 * PAGE_BYTES - 3])
 @pytest.mark.parametrize("nbytes", [1, 2, 1000, PAGE_BYTES, PAGE_BYTES + 2])
 def test_ranges_across_pages(start: int, nbytes: int) -> None:
-    """Planted: the rest of a crossing write put at the page's start once more; the first part doubled."""
     memory = store()
     data = bytes((3 * i + 1) % 251 for i in range(nbytes))
     memory.write(at(start), data)
@@ -48,7 +47,7 @@ ranges = st.tuples(near_edges | st.integers(0, CAPACITY), near_edges | st.intege
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(ranges, st.integers(1, 255)), max_size=8), st.lists(ranges, min_size=1, max_size=4))
 def test_like_a_bytearray(writes: list[tuple[list[int], int]], reads: list[list[int]]) -> None:
-    """Any sequence of writes and reads. Planted: a page shared by two banks; ``min`` over the wrong remainder."""
+    """Any sequence of writes and reads."""
     memory, plain = store(), bytearray(CAPACITY)
     other = at(0, pe=1)
     for (start, stop), seed in writes:
@@ -61,7 +60,6 @@ def test_like_a_bytearray(writes: list[tuple[list[int], int]], reads: list[list[
 
 
 def test_a_read_is_a_copy() -> None:
-    """Planted: a view of the page, which a later write changes under the reader's hands."""
     memory = store()
     memory.write(at(8), b"first")
     read = memory.read(at(8), 5)
@@ -70,7 +68,6 @@ def test_a_read_is_a_copy() -> None:
 
 
 def test_a_write_keeps_its_own_copy() -> None:
-    """Planted: the caller's buffer put in place of a page."""
     memory, data = store(), bytearray(PAGE_BYTES)
     memory.write(at(0), data)
     data[0] = 1
@@ -81,7 +78,6 @@ def test_a_write_keeps_its_own_copy() -> None:
     "change", [{"cube": 1}, {"pe": 1}, {"space": "tcm"}, {"space": "sram"}], ids=lambda change: str(change)
 )
 def test_memories_are_apart(change: dict[str, Any]) -> None:
-    """Planted: a bank a cube in place of one a memory."""
     memory = store()
     memory.write(at(0), b"mine")
     assert memory.read(at(0, **change), 4) == bytes(4)
@@ -99,8 +95,8 @@ def test_memories_are_apart(change: dict[str, Any]) -> None:
         (2**64, 1, "0x10000000000000000 is not a physical address"),
     ],
 )
-def test_outside(address: int, nbytes: int, says: str) -> None:
-    """Read and write refuse alike, by name. Planted: bounds of the last page in place of the capacity."""
+def test_accesses_outside_the_memory_raise(address: int, nbytes: int, says: str) -> None:
+    """Read and write refuse alike, by name."""
     memory = store()
     with pytest.raises(MemoryAccessError) as read:
         memory.read(address, nbytes)
@@ -110,7 +106,6 @@ def test_outside(address: int, nbytes: int, says: str) -> None:
 
 
 def test_a_refused_write_changes_nothing() -> None:
-    """Planted: the bound checked page by page, so that the first pages are written."""
     memory = store()
     with pytest.raises(MemoryAccessError):
         memory.write(at(2 * PAGE_BYTES), b"\1" * (PAGE_BYTES + 101))
@@ -118,7 +113,6 @@ def test_a_refused_write_changes_nothing() -> None:
 
 
 def test_up_to_the_last_byte() -> None:
-    """Planted: ``>=`` in the bound."""
     memory = store()
     memory.write(at(CAPACITY - 2), b"ab")
     assert memory.read(at(CAPACITY - 2), 2) == b"ab"

@@ -1,4 +1,4 @@
-"""Tasks: code that looks blocking, given the thread by the part it waits for."""
+"""Tasks: blocking code, resumed by the part that it waits for."""
 
 import greenlet
 import pytest
@@ -11,7 +11,6 @@ def task_of(body, name: str = "a kernel") -> Task:  # type: ignore[no-untyped-de
 
 
 def test_it_runs_only_when_resumed() -> None:
-    """Planted: a body that starts when the task is made."""
     steps: list[str] = []
     task = task_of(lambda: steps.append("ran"))
     assert steps == []
@@ -22,7 +21,6 @@ def test_it_runs_only_when_resumed() -> None:
 
 
 def test_wait_gives_up_the_thread_and_returns_what_resume_was_given() -> None:
-    """Planted: ``wait`` that returns what it was called with; the words kept after the resume."""
     seen: list[object] = []
 
     def body() -> None:
@@ -38,8 +36,8 @@ def test_wait_gives_up_the_thread_and_returns_what_resume_was_given() -> None:
     assert (seen, task.waits_for, task.ended) == ([b"data", 7], None, True)
 
 
-def test_a_task_that_resumes_nobody_returns_to_the_loop() -> None:
-    """Two tasks in turns. Planted: the parent taken from whoever resumes."""
+def test_a_task_that_ends_returns_to_the_loop() -> None:
+    """Two tasks in turns."""
     order: list[str] = []
 
     def body(name: str, tasks: list[Task], index: int) -> None:
@@ -56,8 +54,6 @@ def test_a_task_that_resumes_nobody_returns_to_the_loop() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
 def test_an_exception_surfaces_in_the_loop_with_its_cause(error: BaseException) -> None:
-    """Planted: the exception swallowed; the task left as if it still waited; ``sys.exit`` ending the simulator."""
-
     def body() -> None:
         task.wait("its end")
         raise error
@@ -71,8 +67,8 @@ def test_an_exception_surfaces_in_the_loop_with_its_cause(error: BaseException) 
     assert task.ended
 
 
-def test_what_is_left_waiting_does_not_disturb() -> None:
-    """A task that nobody resumes again is taken down with its handlers run and no error. Planted: ``except:``."""
+def test_a_task_left_waiting_has_no_effect() -> None:
+    """A task that is never resumed again is closed with its handlers run and no error."""
     left: list[str] = []
 
     def body() -> None:

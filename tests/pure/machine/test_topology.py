@@ -1,4 +1,4 @@
-"""Inter-SIP topologies: every built-in one as the exact list of its directed links, and each refusal's exact line."""
+"""Inter-SIP topologies: each built-in one as the exact list of its directed links, and the exact line of each error."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ LISTS = [
 
 @pytest.mark.parametrize(("system", "expected"), LISTS, ids=lambda value: getattr(value, "topology", None))
 def test_exact_links(system: Sips, expected: str) -> None:
-    """A dimension of 1 has no links, a wrapping one of 2 has two. Planted: wrap from 3 on; unsorted."""
+    """A dimension of 1 has no links, a wrapping one of 2 has two."""
     assert names(system) == expected.split()
 
 
@@ -70,8 +70,8 @@ grids = st.tuples(st.integers(1, 5), st.integers(1, 5))
 
 
 @given(grids, st.sampled_from(["torus_2d", "mesh_2d_no_wrap"]))
-def test_grids_join_opposite_ports_both_ways(shape: tuple[int, int], topology: str) -> None:
-    """Leaves by E, arrives at W. Planted: S arrives at S; one direction of a cable missing."""
+def test_grids_join_opposite_ports_in_both_directions(shape: tuple[int, int], topology: str) -> None:
+    """Leaves by E, arrives at W."""
     links = set(build_links(sips(topology, shape[0] * shape[1], shape)))
     assert all(link.dst_port == OPPOSITE[link.src_port] for link in links)
     assert all((link.dst, link.dst_port, link.src, link.src_port) in links for link in links)
@@ -79,7 +79,6 @@ def test_grids_join_opposite_ports_both_ways(shape: tuple[int, int], topology: s
 
 @given(grids)
 def test_number_of_links_of_grids(shape: tuple[int, int]) -> None:
-    """Planted: a mesh that wraps."""
     width, height = shape
     torus = (2 * width * height if width > 1 else 0) + (2 * width * height if height > 1 else 0)
     mesh = 2 * ((width - 1) * height + width * (height - 1))
@@ -99,7 +98,7 @@ def test_number_of_links_of_grids(shape: tuple[int, int]) -> None:
     ],
 )
 def test_resolve_shape(system: Sips, shape: tuple[int, int]) -> None:
-    """A given shape wins over the square. Planted: the square root first."""
+    """A given shape wins over the square."""
     assert resolve_shape(system) == shape
 
 
@@ -138,12 +137,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("system", "line"), MISTAKES)
 def test_mistakes(system: Sips, line: str) -> None:
-    """Each refusal says the remedy. Planted: the check of ports dropped; of the self-link; of the connection."""
+    """Each error names the remedy."""
     with pytest.raises(ConfigError) as caught:
         build_links(system)
     assert str(caught.value) == line
 
 
 def test_topologies_are_found_by_name() -> None:
-    """Planted: a topology module that nobody imports."""
     assert TOPOLOGIES.names() == ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]

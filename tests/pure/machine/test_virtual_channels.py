@@ -21,6 +21,7 @@ from plain_fabric import (
     routes,
     travel,
 )
+from sweeps import batches
 from witness import Witness
 
 from sipsim.noc.graph import Route
@@ -48,7 +49,7 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 @settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(-(10**5), 0))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, lead: int) -> None:
-    """Whatever the chunks, and in one event. Planted: a chunk's drain a hop; an event a chunk; an event a hop."""
+    """Whatever the chunks, and in one event."""
     journey = Journey(start, way, nbytes, delay, lead_ps=lead)
     (end,), _, engine = travel([journey], arbitration=EQUAL)
     assert end == alone(journey)
@@ -58,7 +59,7 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
 @settings(deadline=None)
 @given(routes, routes, amounts, st.integers(0, 10**9))
 def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: int, start: int) -> None:
-    """Over two fabrics, as between two SIPs, and in one. Planted: the span of a train over a link ignored."""
+    """Over two fabrics, as between two SIPs, and in one."""
     whole_head = start + first.head_ps() + second.head_ps()
     ((head, tail),) = ends_of(EQUAL, Journey(start, first, nbytes))
     end = ends_of(EQUAL, Journey(tail, second, nbytes, span_ps=tail - head))
@@ -71,31 +72,26 @@ def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: i
 @pytest.mark.parametrize(("chunk", "leaves"), [(10, 40), (20, 40), (50, 50), (100, 100)])
 def test_a_short_message_waits_for_a_chunk_and_not_for_a_long_train(chunk: int, leaves: int) -> None:
     """100 B have the edge from 0, 5 B of the other channel come at 33. They wait for the end of the chunk that is being
-    sent; the long train is 5 later. Planted: an end of the train waited for; a chunk interrupted; a chunk paid twice.
+    sent; the long train is 5 later.
     """
     ends = ends_of(Arbitration(chunk, (1, 1)), through_shared(0, 100, COMPUTE), through_shared(33, 5, COMM))
     assert ends == [(7, 112 if leaves < 100 else 107), (leaves + 7, leaves + 12)]
 
 
 def test_chunks_count_from_the_end() -> None:
-    """95 B in chunks of 10: the first has 5, the second ends at 15, and who comes at 33 waits until 35.
-
-    Planted: counted from the start.
-    """
+    """95 B in chunks of 10: the first has 5, the second ends at 15, and who comes at 33 waits until 35."""
     ends = ends_of(EQUAL, through_shared(0, 95, COMPUTE), through_shared(33, 5, COMM))
     assert ends == [(7, 107), (42, 47)]
 
 
-def test_who_waits_gets_the_edge_at_the_end_of_the_turn() -> None:
-    """Three chunks a turn: the second turn ends at 60. Planted: the end of the chunk; a turn that begins anew when
-    somebody comes.
-    """
+def test_a_waiting_channel_gets_the_edge_at_the_end_of_the_turn() -> None:
+    """Three chunks a turn: the second turn ends at 60."""
     ends = ends_of(Arbitration(10, (3, 1)), through_shared(0, 100, COMPUTE), through_shared(33, 5, COMM))
     assert ends == [(7, 112), (67, 72)]
 
 
 def test_strict_priority_gets_the_edge_at_the_end_of_the_chunk() -> None:
-    """And keeps it as long as it has something. Planted: strict priority as a turn; as a weight of one."""
+    """And keeps it as long as it has something."""
     arbitration = Arbitration(10, (3, 1, 0))
     long, credit, comm = through_shared(0, 100, COMPUTE), through_shared(33, 25, CREDIT), through_shared(34, 5, COMM)
     assert ends_of(arbitration, long, credit, comm) == [(7, 137), (47, 72), (92, 97)]
@@ -103,14 +99,14 @@ def test_strict_priority_gets_the_edge_at_the_end_of_the_chunk() -> None:
 
 def test_channels_take_turns_and_trains_of_one_channel_do_not() -> None:
     """Two channels, two trains of 40 each: A and C of the one, B and D of the other. Chunks go A A B A B A B C B C D C
-    D C D D: all of A before C, all of B before D. Planted: the newest train of a channel first.
+    D C D D: all of A before C, all of B before D.
     """
     a, b, c, d = (through_shared(start, 40, vc) for start, vc in ((0, 0), (12, 1), (13, 0), (14, 1)))
     assert ends_of(EQUAL, a, b, c, d) == [(7, 67), (27, 97), (77, 147), (107, 167)]
 
 
 def test_a_turn_goes_on_with_the_next_train() -> None:
-    """Weights 3 and 1, trains of a chunk: three of the one channel for one of the other. Planted: a train a turn."""
+    """Weights 3 and 1, trains of a chunk: three of the one channel for one of the other."""
     arbitration = Arbitration(10, (3, 1))
     journeys = [through_shared(0, 10, 0), *(through_shared(1, 10, vc) for vc in (0, 0, 0, 0, 1, 1))]
     tails = [tail - 7 for _, tail in ends_of(arbitration, *journeys)]
@@ -118,13 +114,11 @@ def test_a_turn_goes_on_with_the_next_train() -> None:
 
 
 def test_without_arbitration_channels_share_one_queue() -> None:
-    """Planted: arbitration whether asked for or not."""
     assert ends_of(None, through_shared(0, 100, COMPUTE), through_shared(33, 5, COMM)) == [(7, 107), (107, 112)]
 
 
-def test_what_is_held_up_on_one_edge_leaves_the_next_to_others() -> None:
-    """A's second half waits on X for B; on Y, which only A crosses, C of B's channel then goes in between. Planted: an
-    edge kept for the whole of a train that stands elsewhere.
+def test_a_blocked_train_leaves_the_next_edge_to_others() -> None:
+    """A's second half waits on X for B; on Y, which only A crosses, C of B's channel then goes in between.
 
     A's chunks would be on X at 0, 10, 20 and 30; B comes at 15 with three chunks and has X at 20, 40 and 60, A at 30
     and 50. A's chunks reach Y, 5 later, at 5, 15, 35 and 55. C comes to Y at 26, where the edge is idle, with 9 B.
@@ -134,11 +128,8 @@ def test_what_is_held_up_on_one_edge_leaves_the_next_to_others() -> None:
     assert ends_of(EQUAL, a, b, c) == [(5, 65), (25, 75), (26, 35)]
 
 
-def test_who_is_behind_in_its_channel_goes_while_nothing_else_can() -> None:
-    """As above, and C is of A's channel: B keeps A from Y for a while, in which C goes over it.
-
-    Planted: C waiting for the last of A, at an idle edge.
-    """
+def test_a_later_train_of_a_channel_uses_an_idle_edge() -> None:
+    """As above, and C is of A's channel: B keeps A from Y for a while, in which C goes over it."""
     x, y = edge(1, 5, 0, 1), edge(2, 0, 0, 1)
     a, b, c = Journey(0, route(x, y), 40), Journey(15, route(x), 30, vc=1), Journey(26, route(y), 9)
     assert ends_of(EQUAL, a, b, c) == [(5, 65), (25, 75), (26, 35)]
@@ -147,8 +138,6 @@ def test_who_is_behind_in_its_channel_goes_while_nothing_else_can() -> None:
 def test_a_slow_train_uses_its_turns_when_its_chunks_are_there() -> None:
     """A comes over a slow edge, 10 B in 100 ps, with chunks of 2; B has 60 B for the fast edge from 15 on. A's chunk
     that has begun ends at 20; the next is there at 40, and needs the edge for 2 only.
-
-    Planted: the edge kept for A while its bytes come, so that B gets a tenth of it.
     """
     slow, fast = edge(1, 0, 0, 10), edge(2, 0, 0, 1)
     a, b = Journey(0, route(slow, fast), 10), Journey(15, route(fast), 60, vc=1)
@@ -157,9 +146,9 @@ def test_a_slow_train_uses_its_turns_when_its_chunks_are_there() -> None:
     assert end_b <= 20 + 60 + 3 * 2
 
 
-def test_an_end_is_told_when_its_last_chunk_starts_and_then_it_stands() -> None:
+def test_an_end_is_final_when_its_last_chunk_starts() -> None:
     """95 B on a link of 40 ps, told 40 + 10 before the end: at 85, when the last chunk starts. Who comes at 85 waits
-    for it; who comes at 84 goes first, and it is told 5 later. Planted: a longer ``lead_ps`` taken as it is.
+    for it; who comes at 84 goes first, and it is told 5 later.
     """
     link = edge(1, 40, 0, 1)
     for lead in (50, 80):
@@ -172,7 +161,7 @@ def test_an_end_is_told_when_its_last_chunk_starts_and_then_it_stands() -> None:
 
 def test_at_one_time_the_earlier_start_goes_first() -> None:
     """Both reach the edge at 40, where a chunk of A ends. B was started before A and is in time; C, started later, is
-    not. Planted: ties by the order in which things were looked at.
+    not.
     """
     far = edge(1, 40, 0, 1)
     b, a = Journey(0, route(SHARED), 5, 40, vc=1), Journey(0, route(SHARED), 100)
@@ -182,14 +171,13 @@ def test_at_one_time_the_earlier_start_goes_first() -> None:
 
 
 def test_contention_costs_events_for_conflicts_only() -> None:
-    """Two trains of a thousand chunks that share an edge to their ends take few events. Planted: an event a chunk."""
+    """Two trains of a thousand chunks that share an edge to their ends take few events."""
     _, _, engine = travel([through_shared(0, 10**4, vc) for vc in (0, 1)], arbitration=EQUAL)
     assert engine.events < 2 + 2 * 16
 
 
 @pytest.mark.parametrize("arbitration", [Arbitration(0, (1,)), Arbitration(1, ()), Arbitration(1, (1, -1))])
-def test_what_cannot_be_arbitrated_is_refused(arbitration: Arbitration) -> None:
-    """Planted: no check."""
+def test_invalid_arbitrations_raise(arbitration: Arbitration) -> None:
     with pytest.raises(ValueError, match=r"chunk|channel"):
         travel([], arbitration=arbitration)
 
@@ -202,8 +190,8 @@ def mixed_differs(seed: int) -> bool:
     return travel(journeys, arbitration=arbitration)[0] != chunked_reference(journeys, arbitration)
 
 
-@pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
-def test_as_the_reference_says(first_seed: int) -> None:
+@pytest.mark.parametrize("first_seed", batches(NETWORKS, 750))
+def test_switching_agrees_with_the_reference(first_seed: int) -> None:
     """Events, heads and tails of all transfers, where no edge is faster than the one before. The mutants below show
     what it notices.
     """
@@ -211,9 +199,7 @@ def test_as_the_reference_says(first_seed: int) -> None:
 
 
 def test_one_channel_by_itself_is_one_queue() -> None:
-    """All of one channel, whatever the weights: as without channels, to the picosecond, and as the reference of that.
-    Planted: a picosecond lost between one train and the next.
-    """
+    """All of one channel, with any weights: as without channels, to the picosecond, and as that reference."""
     for seed in range(300):
         mixed, arbitration = random_mixed_journeys(seed)
         vc = seed % len(arbitration.weights)
@@ -221,8 +207,8 @@ def test_one_channel_by_itself_is_one_queue() -> None:
         assert travel(journeys, arbitration=arbitration)[0] == travel(journeys)[0] == reference(journeys)
 
 
-def test_the_networks_are_worth_it() -> None:
-    """Most transfers wait somewhere, and many would wait otherwise with one queue. Planted: all of one channel."""
+def test_the_random_networks_have_conflicts() -> None:
+    """Most transfers wait somewhere, and many would wait otherwise with one queue."""
     waited = shared = total = 0
     for seed in range(200):
         journeys, arbitration = random_mixed_journeys(seed)
@@ -337,13 +323,11 @@ def watched(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert end.tail_ps >= head + drain
 
 
-@pytest.mark.parametrize("first_seed", range(0, NETWORKS, 750))
+@pytest.mark.parametrize("first_seed", batches(NETWORKS, 750))
 def test_no_edge_carries_too_much_nor_idles_nor_mixes_trains(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every train each byte crosses each edge once, not before it came and no faster than the edge; in a channel who
     came first goes first while its next chunk is there; the edge is never idle while all of a train is there; what was
     told is what happened.
-
-    Planted: a later train that sends more than a chunk while an earlier one may come; a slow train that keeps its edge.
     """
     for seed in range(first_seed, first_seed + 750):
         watched(seed, monkeypatch)
@@ -374,11 +358,8 @@ def test_the_witness_finds_planted_bugs(
     assert any(breaks(seed) for seed in range(300))
 
 
-def test_who_waits_for_slow_bytes_of_another_looks_when_something_happens() -> None:
-    """A message behind a chunk that an edge of a 64th of the speed feeds, told when its last chunk starts.
-
-    Planted: a look every picosecond, a quarter of a million of them.
-    """
+def test_a_wait_behind_a_slow_train_is_planned_again_at_each_event() -> None:
+    """A message behind a chunk that an edge of a 64th of the speed feeds, told when its last chunk starts."""
     slow, fast = edge(1, 600, 0, 64), edge(2, 600, 0, 1)
     journeys = [Journey(0, route(slow, fast), 4096, vc=1), Journey(6000, route(fast), 256, lead_ps=856)]
     ends, _, engine = travel(journeys, arbitration=Arbitration(256, (1, 1, 0)))
@@ -386,11 +367,8 @@ def test_who_waits_for_slow_bytes_of_another_looks_when_something_happens() -> N
     assert engine.events - len(journeys) <= 6
 
 
-def test_a_new_train_lets_somebody_go_sooner() -> None:
-    """B stands behind A's stream, of its channel, until C of another channel interrupts A upstream: B goes in the gap.
-
-    Planted: B looked for when A's run was to end.
-    """
+def test_a_new_train_may_let_another_start_earlier() -> None:
+    """B waits behind A's stream, of its channel, until C of another channel interrupts A upstream: B uses the gap."""
     x, y = edge(1, 5, 0, 1), edge(2, 0, 0, 1)
     a, b, c = Journey(0, route(x, y), 4000), Journey(10, route(y), 9), Journey(15, route(x), 300, vc=1)
     ends = travel([a, b, c], arbitration=EQUAL)[0]

@@ -1,4 +1,4 @@
-"""Strangers are told to people, a line each; ordinary ends are not, and a crowd is cut short."""
+"""Rejected connections make one line each, up to a limit; connections that end make none."""
 
 import io
 
@@ -6,19 +6,18 @@ from broker.mail.base import Notice
 from broker.mail.connection_warnings import MOST, ConnectionWarnings
 
 
-def test_who_is_told_of() -> None:
+def test_only_rejections_are_written() -> None:
     out = io.StringIO()
-    strangers = [Notice("stranger", None, "tcp://a:1", f"somebody {number}") for number in range(2)]
-    ConnectionWarnings("broker", out).tell([strangers[0], Notice("lost", 3, "tcp://b:1", "has ended"), strangers[1]])
-    assert out.getvalue() == "broker: somebody 0\nbroker: somebody 1\n"
+    rejected = [Notice("rejected", None, "tcp://a:1", f"rejection {number}") for number in range(2)]
+    ConnectionWarnings("broker", out).write([rejected[0], Notice("lost", 3, "tcp://b:1", "has ended"), rejected[1]])
+    assert out.getvalue() == "broker: rejection 0\nbroker: rejection 1\n"
 
 
-def test_a_crowd_fills_no_disk() -> None:
-    """Planted: a line for each of them."""
+def test_the_number_of_lines_is_limited() -> None:
     out = io.StringIO()
-    gazette = ConnectionWarnings("broker", out)
+    warnings = ConnectionWarnings("broker", out)
     for _ in range(3 * MOST):
-        gazette.tell([Notice("stranger", None, "tcp://a:1", "somebody")])
+        warnings.write([Notice("rejected", None, "tcp://a:1", "rejection")])
     lines = out.getvalue().splitlines()
     assert len(lines) == MOST + 1
-    assert lines[-1] == f"broker: {MOST} were turned away; no more of them are told"
+    assert lines[-1] == f"broker: {MOST} were rejected; further ones are not reported"

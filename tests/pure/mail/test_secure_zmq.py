@@ -1,13 +1,7 @@
-"""Mail with keys and over TCP: who gets in, who is told why not, what is told when a connection is lost.
+"""ZeroMQ mail with keys and over TCP: who may connect, what a rejected process learns, how a loss is reported.
 
-Real sockets on loopback; what mail must do whatever it travels by is in ``test_mail``. Nothing waits by the clock but
-for what a deadline must bring about.
-
-Seen to fail with these bugs planted: a doorman who lets every key in, or answers for another context; senders believed
-by their routing ids; a second process in a seat that takes it over, or hears nothing; a parcel of another SIP, or a
-command among the parcels, that is taken; a wait that looks at no monitor, or before the last frames; a loss that is
-forgotten after a reconnect; a broken handshake that is a refusal, or a thousand that are not; a lost peer that is
-written to; a heartbeat left out; a broker that ends for a stranger; notices without end.
+Real sockets on loopback; what every kind of mail must do is in ``test_mail``. No test waits by the clock, except for a
+deadline.
 """
 
 import contextlib
@@ -22,19 +16,19 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from mail_ends import END_S, Post, beside, here, of_the_launcher
+from mail_ends import END_S, Ends, in_thread, launcher_frames, workdir
 
 from broker.ids import BROKER, LAUNCHER, address_of
-from broker.mail import sockets as guard_module
+from broker.mail import sockets
 from broker.mail.base import Disconnected, Notice
-from broker.mail.connections import PATIENCE, Connection, Listener
+from broker.mail.connections import MAX_FAILURES, Connection, Listener
 from broker.mail.kinds import MAIL_KINDS
 from broker.mail.sockets import SocketFactory
 from broker.security.keys import JobKeys, KeyPair, SipKeys
 from broker.security.zap import ZapAuthenticator, member_of
 from broker.wire import Grant, PacketBatch, encode, source_of
 
-__all__ = ["here"]
+__all__ = ["workdir"]
 
 KEYS, OTHERS = JobKeys.fresh(3), JobKeys.fresh(3)
 ZMQ = MAIL_KINDS["zmq"]
@@ -42,24 +36,24 @@ replace = msgspec.structs.replace
 
 
 @pytest.fixture(params=["tcp", "ipc"])
-def post(request: pytest.FixtureRequest, here: Path) -> Iterator[Post]:
+def ends(request: pytest.FixtureRequest, workdir: Path) -> Iterator[Ends]:
     """With keys."""
-    with contextlib.closing(Post(ZMQ, KEYS, request.param == "tcp")) as made:
+    with contextlib.closing(Ends(ZMQ, KEYS, request.param == "tcp")) as made:
         yield made
-    for path in here.iterdir():
+    for path in workdir.iterdir():
         path.unlink()
 
 
 @pytest.fixture
-def over_tcp(here: Path) -> Iterator[Post]:
-    with contextlib.closing(Post(ZMQ, KEYS, tcp=True)) as made:
+def over_tcp(workdir: Path) -> Iterator[Ends]:
+    with contextlib.closing(Ends(ZMQ, KEYS, tcp=True)) as made:
         yield made
 
 
 @pytest.fixture
-def plain(here: Path) -> Iterator[Post]:
+def plain(workdir: Path) -> Iterator[Ends]:
     """Over TCP, without keys."""
-    with contextlib.closing(Post(ZMQ, None, tcp=True)) as made:
+    with contextlib.closing(Ends(ZMQ, None, tcp=True)) as made:
         yield made
 
 
@@ -71,28 +65,28 @@ def port_of(endpoint: str) -> int:
     return int(endpoint.rpartition(":")[2])
 
 
-def joins(post: Post, rank: int = 0) -> Any:
-    """A SIP that is let in, and answered."""
-    sip = post.open_sip(rank)
+def joins(ends: Ends, rank: int = 0) -> Any:
+    """A SIP that is accepted, and answered."""
+    sip = ends.open_sip(rank)
     sip.send(BROKER, b"here")
-    assert post.broker.receive() == (rank, b"here")
-    assert post.broker.send(rank, b"welcome") is True
+    assert ends.broker.receive() == (rank, b"here")
+    assert ends.broker.send(rank, b"welcome") is True
     assert sip.recv_control() == b"welcome"
     return sip
 
 
-def intruder(post: Post, address: int, keys: SipKeys | None) -> Any:
-    """A SIP as somebody makes it who may not; the test closes it with the others."""
-    keyless = keys is None and not post.at("broker").startswith("tcp")
-    sip = ZMQ.sip(address, post.at("broker"), post.at(f"intruder-{len(post.sips)}"), keys)
-    assert not keyless, "a plain end is not told anything"
-    post.sips[1000 + len(post.sips)] = sip
+def intruder(ends: Ends, address: int, keys: SipKeys | None) -> Any:
+    """A SIP that may not connect; the test closes it with the others."""
+    keyless = keys is None and not ends.at("broker").startswith("tcp")
+    sip = ZMQ.sip(address, ends.at("broker"), ends.at(f"intruder-{len(ends.sips)}"), keys)
+    assert not keyless, "a plain end receives no reason"
+    ends.sips[1000 + len(ends.sips)] = sip
     return sip
 
 
-def turned_away(sip: Any) -> Notice:
-    """What it is told; the wait ends by itself."""
-    sip.send(BROKER, b"let me in")
+def refusal_of(sip: Any) -> Notice:
+    """Why a SIP is refused; its wait ends by itself."""
+    sip.send(BROKER, b"here")
     with pytest.raises(Disconnected) as caught:
         sip.recv_control()
     assert str(caught.value) == caught.value.notice.text
@@ -107,41 +101,41 @@ def texts(end: Any) -> str:
     return "\n".join(notice.text for notice in end.notices())
 
 
-def until_told(end: Any, what: str, receive: bool = False) -> None:
-    """Look at an end's notices until one says so."""
-    told = ""
-    while what not in told:
+def await_notice(end: Any, what: str, receive: bool = False) -> None:
+    """Take an end's notices until one contains ``what``; with ``receive``, no frame may arrive meanwhile."""
+    found = ""
+    while what not in found:
         if receive and end.receive_now() is not None:
-            raise AssertionError("nobody should get through")
-        told += texts(end)
+            raise AssertionError("a frame was accepted")
+        found += texts(end)
 
 
-# --- who gets in ----------------------------------------------------------------------------------------------
+# --- which processes may connect --------------------------------------------------------------------------------------
 
 
-def test_who_has_the_right_key_is_known_by_it(post: Post) -> None:
-    post.open_broker()
+def test_a_process_is_identified_by_its_key(ends: Ends) -> None:
+    ends.open_broker()
     for rank in range(3):
-        joins(post, rank)
-    launcher = post.open_launcher()
+        joins(ends, rank)
+    launcher = ends.open_launcher()
     launcher.send(BROKER, b"and I")
-    assert post.broker.receive() == (LAUNCHER, b"and I")
-    assert post.broker.send(LAUNCHER, b"hello") is True
-    assert of_the_launcher(launcher, 1) == [b"hello"]
+    assert ends.broker.receive() == (LAUNCHER, b"and I")
+    assert ends.broker.send(LAUNCHER, b"hello") is True
+    assert launcher_frames(launcher, 1) == [b"hello"]
     assert launcher.notices() == []
 
 
-def test_the_incarnation_comes_from_the_routing_id(post: Post) -> None:
-    post.open_broker()
-    joins(post, 2)
-    again = ZMQ.sip(address_of(2, 3), post.at("broker"), post.at("again"), KEYS.for_sip(2))
-    post.sips[9] = again
+def test_the_incarnation_comes_from_the_routing_id(ends: Ends) -> None:
+    ends.open_broker()
+    joins(ends, 2)
+    again = ZMQ.sip(address_of(2, 3), ends.at("broker"), ends.at("again"), KEYS.for_sip(2))
+    ends.sips[9] = again
     again.send(BROKER, b"I again")
-    assert post.broker.receive() == (address_of(2, 3), b"I again")
-    assert post.broker.send(address_of(2, 3), b"you again") is True
+    assert ends.broker.receive() == (address_of(2, 3), b"I again")
+    assert ends.broker.send(address_of(2, 3), b"you again") is True
     assert again.recv_control() == b"you again"
-    assert post.broker.send(2, b"you before") is True
-    assert post.sips[2].recv_control() == b"you before"
+    assert ends.broker.send(2, b"you before") is True
+    assert ends.sips[2].recv_control() == b"you before"
 
 
 WRONG = {
@@ -149,91 +143,92 @@ WRONG = {
     "a key of another run": (replace(KEYS.for_sip(1), own=OTHERS.sips[1]), "refused this process's key"),
     "an agent's key": (replace(KEYS.for_sip(1), own=JobKeys.fresh(1, 1).agents[0]), "refused this process's key"),
     "the broker's own": (replace(KEYS.for_sip(1), own=KEYS.broker), "refused this process's key"),
-    "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "has another key than"),
+    "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "its key differs"),
     "the key of SIP 2": (KEYS.for_sip(2), "does not take this process: it has the key of SIP 2"),
     "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process: it has the key of the launcher"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_who_has_a_wrong_key_is_told_and_nobody_hears_it(post: Post, what: str) -> None:
-    post.open_broker()
-    joins(post)
+def test_a_process_with_a_wrong_key_learns_why_and_its_frames_are_dropped(ends: Ends, what: str) -> None:
+    ends.open_broker()
+    joins(ends)
     keys, why = WRONG[what]
-    sip = intruder(post, 1, keys)
-    with beside(lambda: until_told(post.broker, "", receive=True) if "process: it" not in why else post_drops(post)):
-        notice = turned_away(sip)
+    sip = intruder(ends, 1, keys)
+    reaches_broker = "process: it" in why
+    with in_thread(lambda: broker_drops(ends) if reaches_broker else await_notice(ends.broker, "", receive=True)):
+        notice = refusal_of(sip)
     assert why in notice.text
-    assert (notice.kind, notice.who, notice.endpoint) == ("refused", BROKER, post.at("broker"))
+    assert (notice.kind, notice.peer, notice.endpoint) == ("refused", BROKER, ends.at("broker"))
     assert sip.notices() == [notice]
-    assert post.broker.receive_now() is None
-    joins(post, 1)
+    assert ends.broker.receive_now() is None
+    joins(ends, 1)
 
 
-def post_drops(post: Post) -> None:
-    """The broker takes one frame, as a stranger's."""
-    assert post.broker.receive() == (None, b"")
+def broker_drops(ends: Ends) -> None:
+    """The broker receives one frame, and rejects it."""
+    assert ends.broker.receive() == (None, b"")
 
 
-def test_who_has_no_key_is_told(over_tcp: Post) -> None:
+def test_a_process_without_a_key_is_refused(over_tcp: Ends) -> None:
     over_tcp.open_broker()
-    notice = turned_away(intruder(over_tcp, 1, None))
+    notice = refusal_of(intruder(over_tcp, 1, None))
     assert "a key" in notice.text
     assert notice.kind == "refused"
-    until_told(over_tcp.broker, "somebody came to tcp://", receive=True)
+    await_notice(over_tcp.broker, "rejected a connection to tcp://", receive=True)
 
 
-def test_who_has_a_key_where_there_are_none_is_told(plain: Post) -> None:
+def test_a_process_with_a_key_is_refused_by_a_broker_without(plain: Ends) -> None:
     plain.open_broker()
-    notice = turned_away(intruder(plain, 1, KEYS.for_sip(1)))
+    notice = refusal_of(intruder(plain, 1, KEYS.for_sip(1)))
     assert notice.kind == "refused"
 
 
-def test_a_stranger_is_told_of_at_the_broker(over_tcp: Post) -> None:
+def test_the_broker_reports_a_rejected_connection(over_tcp: Ends) -> None:
     over_tcp.open_broker()
-    turned_away(intruder(over_tcp, 1, WRONG["a key of no run"][0]))
+    refusal_of(intruder(over_tcp, 1, WRONG["a key of no run"][0]))
     (notice,) = over_tcp.broker.notices()
-    assert notice.kind == "stranger"
-    assert notice.text == "somebody at 127.0.0.1 came with a key that is not of this run, and was turned away"
+    assert notice.kind == "rejected"
+    assert notice.text == "rejected a connection from 127.0.0.1: its key is not of this run"
     assert over_tcp.broker.notices() == []
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
-def test_who_comes_first_in_a_seat_keeps_it(over_tcp: Post, plain: Post, keys: bool) -> None:
-    post = over_tcp if keys else plain
-    post.open_broker()
-    first = joins(post)
-    second = intruder(post, 0, KEYS.for_sip(0) if keys else None)
-    with beside(lambda: post_drops(post)):
-        notice = turned_away(second)
+def test_the_first_process_of_an_address_keeps_it(over_tcp: Ends, plain: Ends, keys: bool) -> None:
+    ends = over_tcp if keys else plain
+    ends.open_broker()
+    first = joins(ends)
+    second = intruder(ends, 0, KEYS.for_sip(0) if keys else None)
+    with in_thread(lambda: broker_drops(ends)):
+        notice = refusal_of(second)
     assert "it uses a ticket that another process uses already" in notice.text
-    assert "says it is SIP 0 uses a ticket that another" in texts(post.broker)
-    assert post.broker.send(0, b"still you") is True
+    assert "with the routing id of SIP 0 uses a ticket that another" in texts(ends.broker)
+    assert ends.broker.send(0, b"still you") is True
     assert first.recv_control() == b"still you"
     first.send(BROKER, b"still I")
-    assert post.broker.receive() == (0, b"still I")
+    assert ends.broker.receive() == (0, b"still I")
 
 
-def test_a_second_launcher_is_told(post: Post) -> None:
-    broker, first = post.open_broker(), post.open_launcher()
+def test_a_second_launcher_is_refused(ends: Ends) -> None:
+    broker, first = ends.open_broker(), ends.open_launcher()
     first.send(BROKER, b"first")
     assert broker.receive() == (LAUNCHER, b"first")
-    second = post.open_launcher()
+    second = ends.open_launcher()
     try:
         second.send(BROKER, b"second")
         assert broker.receive() == (None, b"")
-        told: list[Notice] = []
-        while not told:
+        notices: list[Notice] = []
+        while not notices:
             assert list(second.receive_waiting()) == []
-            told = second.notices()
-        assert "uses a ticket that another process uses already" in told[0].text
+            notices = second.notices()
+        assert "uses a ticket that another process uses already" in notices[0].text
         assert second.notices() == [], "once"
     finally:
-        first.close_now()
+        first.close()
 
 
-def raw(post: Post, kind: int, endpoint: str, keys: SipKeys, server: str, name: bytes) -> Any:
-    """A bare socket with keys, for what no program of ours would send."""
+def raw(ends: Ends, kind: int, endpoint: str, keys: SipKeys, server: str, name: bytes) -> Any:
+    """A bare socket with keys, to send what the product never sends."""
     context: zmq.Context[Any] = zmq.Context()
     bare = context.socket(kind)
     bare.linger = 0
@@ -249,20 +244,20 @@ NAMES = [b"sip-2", b"sip-99999999", b"launcher", b"sip-", b"sip-x", b"", b"\xff"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_routing_id_alone_is_believed_by_nobody(post: Post, name: bytes) -> None:
-    broker = post.open_broker()
-    bare = raw(post, zmq.DEALER, post.at("broker"), KEYS.for_sip(1), KEYS.broker.public, name)
+def test_a_routing_id_without_its_key_is_rejected(ends: Ends, name: bytes) -> None:
+    broker = ends.open_broker()
+    bare = raw(ends, zmq.DEALER, ends.at("broker"), KEYS.for_sip(1), KEYS.broker.public, name)
     try:
-        bare.send(b"I am who I say")
+        bare.send(b"frame")
         assert broker.receive() == (None, b"")
     finally:
         bare.context.destroy(0)
 
 
 @pytest.mark.parametrize("parts", [0, 2, 3, 300])
-def test_what_is_not_in_one_part_is_dropped(post: Post, parts: int) -> None:
-    broker = post.open_broker()
-    bare = raw(post, zmq.DEALER, post.at("broker"), KEYS.for_sip(1), KEYS.broker.public, b"sip-1")
+def test_a_message_that_is_not_one_frame_is_dropped(ends: Ends, parts: int) -> None:
+    broker = ends.open_broker()
+    bare = raw(ends, zmq.DEALER, ends.at("broker"), KEYS.for_sip(1), KEYS.broker.public, b"sip-1")
     try:
         bare.send_multipart([b"x"] * parts or [b"only"])
         assert broker.receive() == ((None, b"") if parts else (1, b"only"))
@@ -271,44 +266,44 @@ def test_what_is_not_in_one_part_is_dropped(post: Post, parts: int) -> None:
         bare.context.destroy(0)
 
 
-def test_a_sip_takes_no_message_in_parts(post: Post) -> None:
-    post.open_broker()
-    sip = joins(post)
-    name = post.broker._names[0]
+def test_a_sip_drops_messages_in_parts(ends: Ends) -> None:
+    ends.open_broker()
+    sip = joins(ends)
+    name = ends.broker._names[0]
     for parts in ([b"two", b"parts"], [b"", b"", b""], [b"a"] * 100):
-        post.broker._router.send_multipart([name, *parts])
-    post.broker.send(0, b"good")
+        ends.broker._router.send_multipart([name, *parts])
+    ends.broker.send(0, b"good")
     assert sip.recv_control() == b"good"
 
 
-# --- parcels --------------------------------------------------------------------------------------------------
+# --- packets ----------------------------------------------------------------------------------------------------------
 
 
-def two_who_met(post: Post) -> tuple[Any, Any]:
-    post.open_broker()
-    sips = joins(post, 0), joins(post, 1)
+def two_sips(ends: Ends) -> tuple[Any, Any]:
+    ends.open_broker()
+    sips = joins(ends, 0), joins(ends, 1)
     for sip in sips:
-        sip.connect_peers(tuple(post.at(f"sip-{rank}") for rank in range(3)))
+        sip.connect_peers(tuple(ends.at(f"sip-{rank}") for rank in range(3)))
     return sips
 
 
 @pytest.mark.parametrize(
     ("frame", "why"),
     [
-        (batch(2), "a parcel of SIP 2 came with the key of SIP 1"),
-        (batch(0), "a parcel of SIP 0 came with the key of SIP 1"),
-        (batch(300), "a parcel of SIP 300 came"),
-        (encode(Grant(None, ())), "what is no parcel came with the key of SIP 1"),
-        (b"", "what is no parcel"),
-        (b"\x94\xa6parcel", "what is no parcel"),
-        (b"\x94\xa6parcel\xcd\x01", "what is no parcel"),
-        (b"\x94\xa6parcel\xce\x00\x00\x00\x01", "what is no parcel"),
-        (b"\xdc\x00\x04\xa6parcel\x01", "what is no parcel"),
+        (batch(2), "a packet batch of SIP 2 arrived with the key of SIP 1"),
+        (batch(0), "a packet batch of SIP 0 arrived with the key of SIP 1"),
+        (batch(300), "a packet batch of SIP 300 arrived"),
+        (encode(Grant(None, ())), "a frame that is no packet batch arrived with the key of SIP 1"),
+        (b"", "a frame that is no packet batch"),
+        (b"\x94\xacpacket_batch", "a frame that is no packet batch"),
+        (b"\x94\xacpacket_batch\xcd\x01", "a frame that is no packet batch"),
+        (b"\x94\xacpacket_batch\xce\x00\x00\x00\x01", "a frame that is no packet batch"),
+        (b"\xdc\x00\x04\xacpacket_batch\x01", "a frame that is no packet batch"),
     ],
     ids=lambda it: repr(it)[:40],
 )
-def test_a_peer_sends_nothing_but_its_own_parcels(post: Post, frame: bytes, why: str) -> None:
-    sip, peer = two_who_met(post)
+def test_only_packet_batches_of_the_peer_itself_are_accepted(ends: Ends, frame: bytes, why: str) -> None:
+    sip, peer = two_sips(ends)
     peer.send(0, frame)
     peer.send(0, batch(1, 7))
     assert sip.recv_data() == batch(1, 7)
@@ -318,14 +313,14 @@ def test_a_peer_sends_nothing_but_its_own_parcels(post: Post, frame: bytes, why:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 127, 128, 255, 256, 4095])
-def test_whose_a_parcel_is_can_be_read_without_the_rest(rank: int) -> None:
+def test_the_source_of_a_packet_batch_can_be_read_alone(rank: int) -> None:
     assert source_of(batch(rank)) == rank
     assert source_of(encode(PacketBatch(rank, 2**40, ()))) == rank
 
 
-def test_a_parcel_in_parts_is_dropped(post: Post) -> None:
-    sip, _ = two_who_met(post)
-    bare = raw(post, zmq.PUSH, post.at("sip-0"), KEYS.for_sip(1), KEYS.sips[0].public, b"")
+def test_a_packet_batch_in_parts_is_dropped(ends: Ends) -> None:
+    sip, _ = two_sips(ends)
+    bare = raw(ends, zmq.PUSH, ends.at("sip-0"), KEYS.for_sip(1), KEYS.sips[0].public, b"")
     try:
         bare.send_multipart([batch(1), batch(1)])
         bare.send(batch(1, 9))
@@ -334,130 +329,130 @@ def test_a_parcel_in_parts_is_dropped(post: Post) -> None:
         bare.context.destroy(0)
 
 
-def test_nobody_but_a_sip_of_the_run_can_send_parcels(post: Post) -> None:
+def test_only_sips_of_the_run_can_send_packets(ends: Ends) -> None:
     """Not the broker either, nor the launcher."""
-    sip, peer = two_who_met(post)
+    sip, peer = two_sips(ends)
     for own in (KEYS.broker, KEYS.launcher, OTHERS.sips[1], KeyPair.fresh()):
-        stranger = raw(post, zmq.PUSH, post.at("sip-0"), replace(KEYS.for_sip(1), own=own), KEYS.sips[0].public, b"")
-        monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        client = raw(ends, zmq.PUSH, ends.at("sip-0"), replace(KEYS.for_sip(1), own=own), KEYS.sips[0].public, b"")
+        monitor = client.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         try:
-            stranger.send(batch(1, 66))
+            client.send(batch(1, 66))
             assert int.from_bytes(monitor.recv_multipart()[0][:2], "little") == zmq.EVENT_HANDSHAKE_FAILED_AUTH
         finally:
-            stranger.disable_monitor()
-            stranger.context.destroy(0)
+            client.disable_monitor()
+            client.context.destroy(0)
     peer.send(0, batch(1, 1))
     assert sip.recv_data() == batch(1, 1)
-    assert texts(sip).count("a key that is not of this run, and was turned away") == 4
+    assert texts(sip).count("its key is not of this run") == 4
 
 
-# --- what is lost ---------------------------------------------------------------------------------------------
+# --- lost connections -------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_ends_is_lost_after_its_last_words(post: Post) -> None:
-    post.open_broker()
-    sip = joins(post)
+def test_the_loss_of_the_broker_is_raised_after_its_last_frames(ends: Ends) -> None:
+    ends.open_broker()
+    sip = joins(ends)
     for number in range(100):
-        post.broker.send(0, b"%d" % number)
-    post.broker.close()
-    post.broker = None
+        ends.broker.send(0, b"%d" % number)
+    ends.broker.close()
+    ends.broker = None
     assert [sip.recv_control() for _ in range(100)] == [b"%d" % number for number in range(100)]
     for wait in (sip.recv_control, sip.recv_data, sip.recv_control):
         with pytest.raises(Disconnected, match=r"the connection to the broker at .* is lost") as lost:
             wait()
     assert lost.value.notice.kind == "lost"
-    assert sip.cut_off == lost.value.notice
+    assert sip.broker_lost == lost.value.notice
     assert sip.notices() == [lost.value.notice]
 
 
-def test_a_sip_waits_in_vain_for_a_parcel_no_longer_than_there_is_a_broker(post: Post) -> None:
-    sip, _ = two_who_met(post)
-    with beside(post.broker.close), pytest.raises(Disconnected, match="is lost"):
+def test_a_wait_for_data_ends_when_the_broker_is_lost(ends: Ends) -> None:
+    sip, _ = two_sips(ends)
+    with in_thread(ends.broker.close), pytest.raises(Disconnected, match="is lost"):
         sip.recv_data()
-    post.broker = None
+    ends.broker = None
 
 
-def test_who_was_cut_off_stays_so_though_it_could_connect_again(over_tcp: Post) -> None:
+def test_a_lost_broker_stays_lost_though_it_could_be_reached_again(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     sip = joins(over_tcp)
     over_tcp.broker.close()
     over_tcp.open_broker()
-    sip.send(BROKER, b"as if nothing had happened")
+    sip.send(BROKER, b"again")
     over_tcp.broker.receive()
     over_tcp.broker.send(0, b"answer")
     with contextlib.suppress(Disconnected):
-        assert sip.recv_control() == b"answer", "it may be taken before the loss is seen"
+        assert sip.recv_control() == b"answer", "it may arrive before the loss is seen"
     with pytest.raises(Disconnected):
         sip.recv_control()
 
 
-def test_in_a_long_window_it_is_seen_without_waiting(post: Post) -> None:
-    post.open_broker()
-    sip = joins(post)
+def test_the_loss_of_the_broker_is_seen_without_waiting(ends: Ends) -> None:
+    ends.open_broker()
+    sip = joins(ends)
     assert sip.poll_control() == []
-    assert sip.cut_off is None
-    post.broker.close()
-    post.broker = None
-    while sip.cut_off is None:
+    assert sip.broker_lost is None
+    ends.broker.close()
+    ends.broker = None
+    while sip.broker_lost is None:
         assert sip.poll_control() == []
-    assert sip.cut_off.kind == "lost"
+    assert sip.broker_lost.kind == "lost"
 
 
-def test_a_peer_that_is_lost_is_told_of_once_and_written_to_no_more(post: Post) -> None:
+def test_a_lost_peer_is_reported_once_and_no_longer_sent_to(ends: Ends) -> None:
     lost: list[tuple[int, str]] = []
-    post.open_broker()
-    sip = post.open_sip(0, on_peer_lost=lambda rank, notice: lost.append((rank, notice.text)))
-    sip.connect_peers(tuple(post.at(f"sip-{rank}") for rank in range(3)))
-    peer = joins(post, 1)
+    ends.open_broker()
+    sip = ends.open_sip(0, on_peer_lost=lambda rank, notice: lost.append((rank, notice.text)))
+    sip.connect_peers(tuple(ends.at(f"sip-{rank}") for rank in range(3)))
+    peer = joins(ends, 1)
     sip.send(1, batch(0))
     assert peer.recv_data() == batch(0)
-    post.sips.pop(1).close()
+    ends.sips.pop(1).close()
     while not lost:
         assert sip.poll_control() == []
-    assert lost == [(1, f"the connection to SIP 1 at {post.at('sip-1')} is lost: its process, its host or the network")]
+    assert lost == [(1, f"the connection to SIP 1 at {ends.at('sip-1')} is lost: its process, its host or the network")]
     sip.send(1, batch(0, 1))
     assert sip.poll_control() == []
-    again = ZMQ.sip(address_of(1, 1), post.at("broker"), post.at("sip-1-again"), KEYS.for_sip(1))
-    post.sips[9] = again
-    sip.reconnect_peer(1, 1, post.at("sip-1-again"))
+    again = ZMQ.sip(address_of(1, 1), ends.at("broker"), ends.at("sip-1-again"), KEYS.for_sip(1))
+    ends.sips[9] = again
+    sip.reconnect_peer(1, 1, ends.at("sip-1-again"))
     sip.send(1, batch(0, 2))
-    assert again.recv_data() == batch(0, 2), "what was for its predecessor is not for it"
+    assert again.recv_data() == batch(0, 2), "frames for its predecessor are discarded"
     assert len(lost) == 1
 
 
-def test_the_loss_of_a_peer_wakes_who_waits_for_the_broker(post: Post) -> None:
-    post.open_broker()
-    sip = post.open_sip(0, on_peer_lost=lambda rank, _: sip.send(BROKER, b"lost"))
-    sip.connect_peers(tuple(post.at(f"sip-{rank}") for rank in range(3)))
-    peer = joins(post, 1)
+def test_the_loss_of_a_peer_wakes_a_wait_for_control(ends: Ends) -> None:
+    ends.open_broker()
+    sip = ends.open_sip(0, on_peer_lost=lambda rank, _: sip.send(BROKER, b"lost"))
+    sip.connect_peers(tuple(ends.at(f"sip-{rank}") for rank in range(3)))
+    peer = joins(ends, 1)
     sip.send(1, batch(0))
     assert peer.recv_data() == batch(0)
-    post.sips.pop(1).close()
+    ends.sips.pop(1).close()
 
     def answer() -> None:
-        assert post.broker.receive() == (0, b"lost")
-        post.broker.send(0, b"go on")
+        assert ends.broker.receive() == (0, b"lost")
+        ends.broker.send(0, b"go on")
 
-    with beside(answer):
+    with in_thread(answer):
         assert sip.recv_control() == b"go on"
 
 
-@pytest.mark.parametrize("wait", ["control", "parcel"])
-def test_a_broker_that_never_answers_is_told_of_in_time(over_tcp: Post, wait: str) -> None:
+@pytest.mark.parametrize("wait", ["recv_control", "recv_data"])
+def test_a_broker_that_never_answers_is_reported_in_time(over_tcp: Ends, wait: str) -> None:
     sip = over_tcp.open_sip(0, join_timeout_s=0.05)
     with pytest.raises(Disconnected, match=r"the broker at tcp://127.0.0.1:\d+ did not answer within 0.05 s") as late:
         getattr(sip, wait)()
     assert late.value.notice.kind == "not_joined"
 
 
-def test_so_is_one_whose_port_is_open_and_silent(over_tcp: Post) -> None:
+def test_a_silent_port_is_reported_in_time(over_tcp: Ends) -> None:
     with socket.create_server(("127.0.0.1", port_of(over_tcp.at("broker")))):
         sip = over_tcp.open_sip(0, join_timeout_s=0.05)
         with pytest.raises(Disconnected, match=r"did not answer within 0.05 s"):
             sip.recv_control()
 
 
-def test_a_peer_that_never_answers_is_lost_and_the_broker_is_not(over_tcp: Post) -> None:
+def test_a_peer_that_never_answers_is_lost_and_the_broker_is_not(over_tcp: Ends) -> None:
     lost: list[int] = []
     over_tcp.open_broker()
     sip = over_tcp.open_sip(0, join_timeout_s=0.3, on_peer_lost=lambda rank, _: lost.append(rank))
@@ -465,7 +460,8 @@ def test_a_peer_that_never_answers_is_lost_and_the_broker_is_not(over_tcp: Post)
     assert over_tcp.broker.receive() == (0, b"here")
     sip.connect_peers(tuple(over_tcp.at(f"sip-{rank}") for rank in range(3)))
     sip.send(2, batch(0))
-    with beside(lambda: over_tcp.broker.send(0, b"x") if not waited.wait(END_S) else over_tcp.broker.send(0, b"go on")):
+    waited = threading.Event()
+    with in_thread(lambda: over_tcp.broker.send(0, b"go on" if waited.wait(END_S) else b"too late")):
         while not lost:
             assert sip.poll_control() == []
         waited.set()
@@ -473,25 +469,22 @@ def test_a_peer_that_never_answers_is_lost_and_the_broker_is_not(over_tcp: Post)
     assert lost == [2]
 
 
-waited = threading.Event()
-
-
-def test_without_deadlines_nothing_is_ever_late(over_tcp: Post) -> None:
+def test_without_deadlines_no_connection_is_late(over_tcp: Ends) -> None:
     sip = over_tcp.open_sip(0, silence_s=None, join_timeout_s=0.0)
     assert sip.poll_control() == []
-    assert sip.cut_off is None
+    assert sip.broker_lost is None
     assert sip._broker.connection.until_s is None
     for option in (zmq.HEARTBEAT_IVL, zmq.HEARTBEAT_TTL):
         assert sip._broker.socket.getsockopt(option) == 0
 
 
 @pytest.mark.parametrize("end", ["sip", "broker", "launcher", "peer"])
-def test_silence_over_tcp_is_death_within_two_seconds(over_tcp: Post, end: str) -> None:
-    two_who_met(over_tcp)[0].send(1, batch(0))
+def test_sockets_over_tcp_have_heartbeats_and_limits(over_tcp: Ends, end: str) -> None:
+    two_sips(over_tcp)[0].send(1, batch(0))
     sockets = {
         "sip": over_tcp.sips[0]._broker.socket,
         "broker": over_tcp.broker._router,
-        "launcher": over_tcp.open_launcher()._way.socket,
+        "launcher": over_tcp.open_launcher()._broker.socket,
         "peer": over_tcp.sips[0]._peers[1].socket,
     }
     options = {zmq.HEARTBEAT_IVL: 250, zmq.HEARTBEAT_TIMEOUT: 2000, zmq.HEARTBEAT_TTL: 2000, zmq.HANDSHAKE_IVL: 5000}
@@ -500,7 +493,7 @@ def test_silence_over_tcp_is_death_within_two_seconds(over_tcp: Post, end: str) 
 
 
 class Wire:
-    """A TCP connection through the test, which can be cut without an end: bytes just stop."""
+    """A TCP connection through the test, which can stop forwarding without closing."""
 
     def __init__(self, to: int) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -530,10 +523,10 @@ class Wire:
         self._stopped.close()
 
 
-def test_a_cut_without_an_end_is_told_of(over_tcp: Post) -> None:
+def test_a_connection_that_falls_silent_is_lost(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     wire = Wire(port_of(over_tcp.at("broker")))
-    with contextlib.closing(wire), beside(wire.run):
+    with contextlib.closing(wire), in_thread(wire.run):
         sip = ZMQ.sip(0, f"tcp://127.0.0.1:{wire.port}", "tcp://127.0.0.1:*", KEYS.for_sip(0))
         over_tcp.sips[0] = sip
         sip.send(BROKER, b"here")
@@ -545,7 +538,7 @@ def test_a_cut_without_an_end_is_told_of(over_tcp: Post) -> None:
         wire.go()
 
 
-# --- what comes to an open port -------------------------------------------------------------------------------
+# --- other programs at the port ---------------------------------------------------------------------------------------
 
 
 GARBAGE = {
@@ -562,22 +555,22 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_on_the_port_is_nobodys_business(over_tcp: Post, what: str) -> None:
+def test_garbage_at_the_port_disturbs_no_other_connection(over_tcp: Ends, what: str) -> None:
     over_tcp.open_broker()
     sip = joins(over_tcp)
-    with socket.create_connection(("127.0.0.1", port_of(over_tcp.at("broker")))) as stranger:
-        stranger.sendall(GARBAGE[what])
+    with socket.create_connection(("127.0.0.1", port_of(over_tcp.at("broker")))) as client:
+        client.sendall(GARBAGE[what])
         with contextlib.suppress(OSError):
-            stranger.shutdown(socket.SHUT_WR)
-            while stranger.recv(65536):
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
                 pass
-    until_told(over_tcp.broker, f"to {over_tcp.at('broker')}", receive=True)
+    await_notice(over_tcp.broker, f"to {over_tcp.at('broker')}", receive=True)
     sip.send(BROKER, b"still here")
     assert over_tcp.broker.receive() == (0, b"still here")
     joins(over_tcp, 1)
 
 
-def test_three_hundred_silent_connections_keep_nobody_out(over_tcp: Post) -> None:
+def test_three_hundred_silent_connections_block_no_sip(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     with contextlib.ExitStack() as silent:
         for _ in range(300):
@@ -588,45 +581,45 @@ def test_three_hundred_silent_connections_keep_nobody_out(over_tcp: Post) -> Non
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
-def test_a_frame_over_the_limit_costs_its_sender_the_connection(over_tcp: Post, plain: Post, keys: bool) -> None:
-    post = over_tcp if keys else plain
-    post.open_broker()
-    sip, other = joins(post), joins(post, 1)
+def test_a_frame_over_the_limit_costs_its_sender_the_connection(over_tcp: Ends, plain: Ends, keys: bool) -> None:
+    ends = over_tcp if keys else plain
+    ends.open_broker()
+    sip, other = joins(ends), joins(ends, 1)
     sip.send(BROKER, bytes(64 * 2**20 + 100))
     with pytest.raises(Disconnected, match="is lost"):
         sip.recv_control()
-    assert post.broker.receive_now() is None
+    assert ends.broker.receive_now() is None
     other.send(BROKER, b"still here")
-    assert post.broker.receive() == (1, b"still here")
+    assert ends.broker.receive() == (1, b"still here")
 
 
-def test_a_claim_of_two_gigabytes_costs_its_sender_the_connection(plain: Post) -> None:
-    """Without keys, where one can get so far by hand: greeting, READY, then a long frame's header."""
+def test_a_claim_of_two_gigabytes_costs_its_sender_the_connection(plain: Ends) -> None:
+    """Without keys, so that the handshake can be written by hand: greeting, READY, then a long frame's header."""
     plain.open_broker()
     ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\x05sip-7"
-    with socket.create_connection(("127.0.0.1", port_of(plain.at("broker")))) as stranger:
-        stranger.sendall(GARBAGE["a greeting"])
-        assert stranger.recv(1) == b"\xff"
-        stranger.sendall(b"\x04" + bytes([len(ready)]) + ready)
-        while b"READY" not in stranger.recv(65536):
+    with socket.create_connection(("127.0.0.1", port_of(plain.at("broker")))) as client:
+        client.sendall(GARBAGE["a greeting"])
+        assert client.recv(1) == b"\xff"
+        client.sendall(b"\x04" + bytes([len(ready)]) + ready)
+        while b"READY" not in client.recv(65536):
             pass
-        stranger.sendall(b"\x00\x05hello")
+        client.sendall(b"\x00\x05hello")
         assert plain.broker.receive() == (7, b"hello")
-        stranger.sendall(b"\x02" + (2**31).to_bytes(8, "big") + bytes(1000))
+        client.sendall(b"\x02" + (2**31).to_bytes(8, "big") + bytes(1000))
         with contextlib.suppress(ConnectionResetError):
-            while stranger.recv(65536):
+            while client.recv(65536):
                 pass
-    until_told(plain.broker, "connection", receive=True)
+    await_notice(plain.broker, "connection", receive=True)
 
 
-def test_notices_do_not_fill_the_memory(here: Path) -> None:
-    with contextlib.closing(SocketFactory(None, {})) as guard:
-        for number in range(guard_module.MOST_NOTICES + 5):
-            guard.tell(Notice("stranger", None, "", str(number)))
-        assert [notice.text for notice in guard.notices()] == [str(n) for n in range(5, guard_module.MOST_NOTICES + 5)]
+def test_the_number_of_notices_is_bounded(workdir: Path) -> None:
+    with contextlib.closing(SocketFactory(None, {})) as factory:
+        for number in range(sockets.MAX_NOTICES + 5):
+            factory.note([Notice("rejected", None, "", str(number))])
+        assert [notice.text for notice in factory.notices()] == [str(n) for n in range(5, sockets.MAX_NOTICES + 5)]
 
 
-def test_another_program_at_the_brokers_port_is_told_of(over_tcp: Post) -> None:
+def test_another_program_at_the_brokers_port_is_reported(over_tcp: Ends) -> None:
     def answer() -> None:
         near, _ = server.accept()
         with near:
@@ -640,15 +633,15 @@ def test_another_program_at_the_brokers_port_is_told_of(over_tcp: Post) -> None:
                 while True:
                     answer()
 
-        with beside(answer_often):
-            notice = turned_away(over_tcp.open_sip(0))
+        with in_thread(answer_often):
+            notice = refusal_of(over_tcp.open_sip(0))
             server.shutdown(socket.SHUT_RDWR)
     assert notice.kind == "refused"
     assert "another program" in notice.text
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
-def test_a_port_that_is_taken_is_an_error_that_leaves_nothing(keys: bool, over_tcp: Post) -> None:
+def test_a_port_in_use_is_an_error_that_leaves_nothing(keys: bool, over_tcp: Ends) -> None:
     over_tcp.open_broker()
     at, part = over_tcp.at("broker"), KEYS if keys else None
     for taken in (
@@ -659,84 +652,87 @@ def test_a_port_that_is_taken_is_an_error_that_leaves_nothing(keys: bool, over_t
             taken()
 
 
-def test_what_is_no_endpoint_is_an_error_that_leaves_nothing(here: Path) -> None:
+def test_a_malformed_endpoint_is_an_error_that_leaves_nothing(workdir: Path) -> None:
     with pytest.raises(zmq.ZMQError):
         ZMQ.sip(0, "tcp://127.0.0.1", "tcp://127.0.0.1:*", KEYS.for_sip(0))
     with pytest.raises(zmq.ZMQError):
         ZMQ.launcher("tcp://127.0.0.1", KEYS.for_launcher())
 
 
-def test_the_system_chooses_a_port(here: Path) -> None:
-    with contextlib.closing(Post(ZMQ, KEYS, tcp=True)) as post:
-        post.broker = ZMQ.broker("tcp://127.0.0.1:*", KEYS.for_broker())
-        sip = post.sips[0] = ZMQ.sip(0, post.broker.endpoint, "tcp://127.0.0.1:*", KEYS.for_sip(0))
-        assert port_of(post.broker.endpoint) > 0
-        assert port_of(sip.endpoint) not in (0, port_of(post.broker.endpoint))
+def test_the_system_can_choose_the_port(workdir: Path) -> None:
+    with contextlib.closing(Ends(ZMQ, KEYS, tcp=True)) as ends:
+        ends.broker = ZMQ.broker("tcp://127.0.0.1:*", KEYS.for_broker())
+        sip = ends.sips[0] = ZMQ.sip(0, ends.broker.endpoint, "tcp://127.0.0.1:*", KEYS.for_sip(0))
+        assert port_of(ends.broker.endpoint) > 0
+        assert port_of(sip.endpoint) not in (0, port_of(ends.broker.endpoint))
         sip.send(BROKER, b"here")
-        assert post.broker.receive() == (0, b"here")
+        assert ends.broker.receive() == (0, b"here")
 
 
-def test_the_plain_ends_stay_plain(here: Path) -> None:
-    with contextlib.closing(Post(ZMQ)) as post:
-        post.open_all(1)
-        post.open_launcher()
-        names = [type(end).__name__ for end in (post.broker, post.sips[0], post.launcher)]
-        assert names == ["ZmqBroker", "ZmqSipMail", "ZmqEnd"]
-        assert [end.notices() for end in (post.broker, post.sips[0], post.launcher)] == [[], [], []]
-    for path in here.iterdir():
+def test_ends_in_a_private_folder_have_no_monitors(workdir: Path) -> None:
+    with contextlib.closing(Ends(ZMQ)) as ends:
+        ends.open_all(1)
+        ends.open_launcher()
+        sockets = (ends.broker._server, ends.sips[0]._server, ends.sips[0]._broker, ends.launcher._broker)
+        assert not any(hasattr(each, "monitor") for each in sockets)
+        assert [end.notices() for end in (ends.broker, ends.sips[0], ends.launcher)] == [[], [], []]
+    for path in workdir.iterdir():
         path.unlink()
 
 
-# --- the doorman, and what events mean ------------------------------------------------------------------------
+# --- the authenticator, and connection states -------------------------------------------------------------------------
 
 
-def question(**changed: bytes) -> list[bytes]:
-    asked = {"version": b"1.0", "number": b"7", "domain": b"ahbm", "address": b"10.0.0.9", "identity": b""}
-    asked |= {"mechanism": b"CURVE", "key": zmq.utils.z85.decode(KEYS.sips[1].public)}
-    return list((asked | changed).values())
+def request(**changed: bytes) -> list[bytes]:
+    fields = {"version": b"1.0", "number": b"7", "domain": b"ahbm", "address": b"10.0.0.9", "identity": b""}
+    fields |= {"mechanism": b"CURVE", "key": zmq.utils.z85.decode(KEYS.sips[1].public)}
+    return list((fields | changed).values())
+
+
+Authenticator = tuple[ZapAuthenticator, list[tuple[str, str]]]
 
 
 @pytest.fixture
-def doorman(here: Path) -> Iterator[tuple[ZapAuthenticator, list[tuple[str, str]]]]:
+def authenticator(workdir: Path) -> Iterator[Authenticator]:
     context: zmq.Context[Any] = zmq.Context()
-    away: list[tuple[str, str]] = []
-    made = ZapAuthenticator(context, {KEYS.sips[1].public: "1"}, lambda where, why: away.append((where, why)))
-    yield made, away
+    rejected: list[tuple[str, str]] = []
+    made = ZapAuthenticator(context, {KEYS.sips[1].public: "1"}, lambda where, why: rejected.append((where, why)))
+    yield made, rejected
     context.term()
     made.join()
 
 
-def test_the_doorman_lets_in_by_name(doorman: tuple[ZapAuthenticator, list[tuple[str, str]]]) -> None:
-    assert doorman[0].answer(question()) == [b"1.0", b"7", b"200", b"", b"1", b""]
-    assert doorman[1] == []
+def test_the_authenticator_accepts_a_key_and_names_its_owner(authenticator: Authenticator) -> None:
+    assert authenticator[0].answer(request()) == [b"1.0", b"7", b"200", b"", b"1", b""]
+    assert authenticator[1] == []
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "wrong",
     [
-        question(key=b"x" * 32),
-        question(key=b""),
-        question(mechanism=b"NULL"),
-        question(mechanism=b"PLAIN"),
-        question(mechanism=b"curve"),
-        question(domain=b""),
-        question(domain=b"global"),
-        question(version=b"2.0"),
-        question()[:6],
-        question()[:1],
+        request(key=b"x" * 32),
+        request(key=b""),
+        request(mechanism=b"NULL"),
+        request(mechanism=b"PLAIN"),
+        request(mechanism=b"curve"),
+        request(domain=b""),
+        request(domain=b"global"),
+        request(version=b"2.0"),
+        request()[:6],
+        request()[:1],
         [],
-        [*question(), b"more"],
+        [*request(), b"more"],
     ],
     ids=range(12),
 )
-def test_and_nobody_else(doorman: tuple[ZapAuthenticator, list[tuple[str, str]]], asked: list[bytes]) -> None:
-    answer = doorman[0].answer(asked)
+def test_the_authenticator_rejects_any_other_request(authenticator: Authenticator, wrong: list[bytes]) -> None:
+    answer = authenticator[0].answer(wrong)
     assert len(answer) == 6
     assert (answer[2], answer[4]) == (b"400", b"")
-    assert len(doorman[1]) == 1
+    assert len(authenticator[1]) == 1
 
 
-def test_a_frame_without_a_member_is_nobodys() -> None:
+def test_a_frame_without_a_key_has_no_member() -> None:
     assert member_of(zmq.Frame(b"x")) is None
 
 
@@ -758,10 +754,10 @@ def after(*events: int, number: int = 0, has_keys: bool = True, until_s: float |
     [
         ((), None),
         ((UP,), None),
-        ((BROKEN, LOST) * (PATIENCE - 1), None),
-        ((*(BROKEN, LOST) * (PATIENCE - 1), UP), None),
-        ((*(BROKEN, LOST) * (PATIENCE - 1), UP, LOST), "lost"),
-        ((BROKEN, LOST) * PATIENCE, "refused"),
+        ((BROKEN, LOST) * (MAX_FAILURES - 1), None),
+        ((*(BROKEN, LOST) * (MAX_FAILURES - 1), UP), None),
+        ((*(BROKEN, LOST) * (MAX_FAILURES - 1), UP, LOST), "lost"),
+        ((BROKEN, LOST) * MAX_FAILURES, "refused"),
         ((BROKEN, LOST, LOST), "refused"),
         ((LOST,), "refused"),
         ((AUTH,), "refused"),
@@ -772,66 +768,66 @@ def after(*events: int, number: int = 0, has_keys: bool = True, until_s: float |
         ((AUTH, UP, LOST), "refused"),
     ],
 )
-def test_what_becomes_of_a_connection(events: tuple[int, ...], kind: str | None) -> None:
+def test_the_events_of_a_connection(events: tuple[int, ...], kind: str | None) -> None:
     gone = after(*events).gone
     assert (gone.kind if gone else None) == kind
-    assert gone is None or (gone.who, gone.endpoint) == (3, "tcp://x:1")
+    assert gone is None or (gone.peer, gone.endpoint) == (3, "tcp://x:1")
 
 
 def test_a_connection_that_is_up_is_never_late() -> None:
     late = after()
     assert late.until_s == 5.0
-    late.look(4.9)
+    late.check_deadline(4.9)
     assert late.gone is None
-    late.look(5.0)
+    late.check_deadline(5.0)
     assert late.gone is not None
     assert late.gone.kind == "not_joined"
     assert late.until_s is None
     up = after(UP)
     assert up.until_s is None
-    up.look(1e9)
+    up.check_deadline(1e9)
     assert up.gone is None
     never = after(until_s=None)
-    never.look(1e9)
+    never.check_deadline(1e9)
     assert never.gone is None
 
 
 @pytest.mark.parametrize(
-    ("event", "number", "has_keys", "says"),
+    ("event", "number", "has_keys", "text"),
     [
         (PROTOCOL, MISMATCH, False, "wants a key: use the ticket"),
         (PROTOCOL, MISMATCH, True, "has no key, but should"),
         (PROTOCOL, zmq.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_HELLO, True, "it is another program, or another version"),
         (BROKEN, 0, False, "breaks every handshake off: it wants a key"),
-        (BROKEN, 0, True, "breaks every handshake off: it has another key than this process was told"),
+        (BROKEN, 0, True, "breaks every handshake off: its key differs from the ticket's"),
     ],
 )
-def test_the_words_for_a_refusal(event: int, number: int, has_keys: bool, says: str) -> None:
-    gone = after(*[event] * PATIENCE, number=number, has_keys=has_keys).gone
+def test_the_text_of_a_refusal(event: int, number: int, has_keys: bool, text: str) -> None:
+    gone = after(*[event] * MAX_FAILURES, number=number, has_keys=has_keys).gone
     assert gone is not None
     assert gone.text.startswith("SIP 3 at tcp://x:1 ")
-    assert says in gone.text
+    assert text in gone.text
 
 
 @pytest.mark.parametrize(
-    ("events", "told"),
+    ("events", "kinds"),
     [
         ([UP, LOST], ["lost"]),
-        ([LOST], ["stranger"]),
-        ([UP, PROTOCOL, LOST, LOST], ["stranger", "lost"]),
-        ([UP, BROKEN, LOST, LOST, LOST], ["stranger", "lost", "stranger"]),
-        ([AUTH, LOST, LOST], ["stranger"]),
-        ([AUTH, UP, PROTOCOL, LOST, LOST, LOST], ["stranger", "lost"]),
+        ([LOST], ["rejected"]),
+        ([UP, PROTOCOL, LOST, LOST], ["rejected", "lost"]),
+        ([UP, BROKEN, LOST, LOST, LOST], ["rejected", "lost", "rejected"]),
+        ([AUTH, LOST, LOST], ["rejected"]),
+        ([AUTH, UP, PROTOCOL, LOST, LOST, LOST], ["rejected", "lost"]),
     ],
 )
-def test_a_listener_tells_of_who_was_in_and_left_and_of_who_never_got_in(events: list[int], told: list[str]) -> None:
+def test_a_listener_reports_rejected_and_ended_connections(events: list[int], kinds: list[str]) -> None:
     listener = Listener(lambda: "tcp://x:1")
     found = [listener.note(event) for event in events]
-    assert [notice.kind for notice in found if notice is not None] == told
+    assert [notice.kind for notice in found if notice is not None] == kinds
 
 
-def test_a_way_that_is_dropped_can_be_made_again_at_once() -> None:
-    """Planted: monitors named by where a socket stands in memory, which the next one takes before the name is free."""
-    with contextlib.closing(SocketFactory(None, {})) as guard:
+def test_a_dropped_socket_can_be_reopened_at_once() -> None:
+    """Monitors need unique names: libzmq frees a name some time after its socket is closed."""
+    with contextlib.closing(SocketFactory(None, {})) as factory:
         for _ in range(100):
-            guard.drop(guard.connect(zmq.PUSH, 1, "tcp://127.0.0.1:9", None))
+            factory.drop(factory.connect(zmq.PUSH, 1, "tcp://127.0.0.1:9", None))

@@ -1,9 +1,4 @@
-"""Keys and where may be listened: who is told what, what is never shown, which endpoints are refused.
-
-Seen to fail with these bugs planted: a secret in a ``repr``; a SIP that is told another's pair; ranks off by one;
-agents' pairs among the SIPs'; halves that do not belong together; any text as a key; an interface name or a
-look-alike of loopback taken for it; the group's bits of a folder forgotten; somebody else's folder; a name in none.
-"""
+"""Keys and where a process may listen: the parts of each member, hidden secrets, refused endpoints."""
 
 import os
 import pickle
@@ -15,9 +10,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from broker.ids import MAX_RANK
 from broker.mail.kinds import MAIL_KINDS
-from broker.security import keys as security
-from broker.security.keys import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys, check_bind, is_loopback
+from broker.security.binding import check_bind, is_loopback
+from broker.security.keys import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys
 
 KEYS = JobKeys.fresh(3, 2)
 PARTS = {
@@ -35,7 +31,7 @@ def publics(*pairs: KeyPair) -> tuple[str, ...]:
     return tuple(pair.public for pair in pairs)
 
 
-def test_each_member_gets_its_own_pair_and_the_public_keys_that_it_needs() -> None:
+def test_each_member_receives_its_own_pair_and_the_public_keys_of_its_peers() -> None:
     for rank in range(3):
         assert KEYS.for_sip(rank) == SipKeys(KEYS.sips[rank], KEYS.broker.public, publics(*KEYS.sips))
     assert KEYS.for_broker() == BrokerKeys(KEYS.broker, KEYS.launcher.public, publics(*KEYS.sips))
@@ -44,7 +40,7 @@ def test_each_member_gets_its_own_pair_and_the_public_keys_that_it_needs() -> No
         assert KEYS.for_agent(number) == AgentKeys(KEYS.agents[number], KEYS.launcher.public)
 
 
-def test_all_pairs_differ_and_no_run_has_those_of_another() -> None:
+def test_all_pairs_differ_within_and_between_runs() -> None:
     pairs = [KEYS.broker, KEYS.launcher, *KEYS.sips, *KEYS.agents]
     again = JobKeys.fresh(3, 2)
     pairs += [again.broker, again.launcher, *again.sips, *again.agents]
@@ -61,11 +57,11 @@ def test_no_secret_is_ever_shown(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_travels_as_json_and_holds_no_others_secret(part: str) -> None:
-    told = PARTS[part]
-    text = msgspec.json.encode(told)
-    assert msgspec.json.decode(text, type=type(told)) == told
-    assert pickle.loads(pickle.dumps(told)) == told
+def test_a_part_travels_as_json_and_holds_no_other_secret(part: str) -> None:
+    keys = PARTS[part]
+    text = msgspec.json.encode(keys)
+    assert msgspec.json.decode(text, type=type(keys)) == keys
+    assert pickle.loads(pickle.dumps(keys)) == keys
     held = [secret for secret in SECRETS if secret in msgspec.json.decode(text, type=dict).__repr__()]
     assert len(held) == {"job": len(SECRETS)}.get(part, 1)
 
@@ -85,13 +81,13 @@ def test_a_part_travels_as_json_and_holds_no_others_secret(part: str) -> None:
         {"public": KEYS.broker.public, "secret": KEYS.broker.secret, "more": 1},
     ],
 )
-def test_a_damaged_pair_is_refused_without_a_word_of_it(halves: dict[str, object]) -> None:
+def test_a_damaged_pair_is_refused_and_not_shown(halves: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(halves, KeyPair)
     assert not [half for half in halves.values() if isinstance(half, str) and half and half in str(refused.value)]
 
 
-# --- where may be listened ------------------------------------------------------------------------------------
+# --- where a process may listen ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -104,7 +100,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("scheme", ["ipc", "unix"])
 @pytest.mark.parametrize("mode", [0o700, 0o500, 0o300])
-def test_a_folder_of_our_own_may_be_listened_in(folder: Path, scheme: str, mode: int) -> None:
+def test_a_private_folder_is_allowed(folder: Path, scheme: str, mode: int) -> None:
     folder.chmod(mode)
     check_bind(f"{scheme}://{folder}/broker", None)
     check_bind(f"{scheme}://{folder}/broker", KEYS.for_broker())
@@ -112,15 +108,15 @@ def test_a_folder_of_our_own_may_be_listened_in(folder: Path, scheme: str, mode:
 
 @pytest.mark.parametrize("scheme", ["ipc", "unix"])
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o704, 0o740, 0o702, 0o755, 0o777, 0o1777, 0o2750])
-def test_a_folder_that_others_can_enter_may_not(folder: Path, scheme: str, mode: int) -> None:
+def test_a_folder_that_other_users_can_enter_is_refused(folder: Path, scheme: str, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(ValueError, match=r"other users can enter .* chmod it to 0700") as refused:
         check_bind(f"{scheme}://{folder}/broker", KEYS.for_broker())
     assert "\n" not in str(refused.value)
 
 
-def test_nor_may_that_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.security.keys.os.geteuid", lambda: os.getuid() + 1)
+def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.security.binding.os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ValueError, match=f"belongs to user {os.getuid()}; use a folder of your own"):
         check_bind(f"ipc://{folder}/broker", None)
 
@@ -131,13 +127,13 @@ def test_nor_may_that_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyP
         ("ipc://@name", "every user of this host"),
         ("ipc://", "every user of this host"),
         ("unix://@name", "every user of this host"),
-        ("ipc:///no/such/folder/x", "cannot be looked at: No such file"),
-        ("ipc:///dev/null/x", "/dev/null is no folder"),
+        ("ipc:///no/such/folder/x", "cannot read /no/such/folder: No such file"),
+        ("ipc:///dev/null/x", "/dev/null is not a folder"),
         ("broker", "no endpoint; write ipc://PATH"),
         ("", "no endpoint"),
     ],
 )
-def test_what_is_in_no_folder_is_refused(endpoint: str, why: str) -> None:
+def test_an_endpoint_outside_any_folder_is_refused(endpoint: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check_bind(endpoint, KEYS.for_broker())
 
@@ -150,7 +146,7 @@ BEYOND = [
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_without_keys_only_when_it_is_asked_for(host: str) -> None:
+def test_loopback_without_keys_only_on_request(host: str) -> None:
     endpoint = f"tcp://{host}:*"
     assert is_loopback(endpoint)
     check_bind(endpoint, None, plain_loopback=True)
@@ -171,13 +167,13 @@ def test_beyond_this_host_only_with_keys(host: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["udp", "ws", "pgm", "inproc"])
-def test_other_schemes_are_held_to_be_beyond(scheme: str) -> None:
+def test_other_schemes_need_keys(scheme: str) -> None:
     with pytest.raises(ValueError, match="without keys"):
         check_bind(f"{scheme}://somewhere:1", None)
 
 
 @pytest.mark.parametrize("kind", MAIL_KINDS)
-def test_no_mail_listens_in_a_folder_that_others_can_enter(kind: str, folder: Path) -> None:
+def test_no_mail_listens_in_a_folder_that_other_users_can_enter(kind: str, folder: Path) -> None:
     folder.chmod(0o711)
     mail, endpoint = MAIL_KINDS[kind], MAIL_KINDS[kind].local(f"{folder}/x")
     for listens in (lambda: mail.broker(endpoint), lambda: mail.sip(0, endpoint, endpoint)):
@@ -200,8 +196,8 @@ def test_no_mail_listens_beyond_this_host_without_keys(host: str) -> None:
         mail.sip(0, "tcp://127.0.0.1:9", endpoint)
 
 
-def test_the_rule_is_asked_of_the_folder_itself(folder: Path, tmp_path: Path) -> None:
-    """A link into a private folder is as good as the folder."""
+def test_a_link_is_judged_by_its_folder(folder: Path, tmp_path: Path) -> None:
+    """A link into a private folder is allowed."""
     link = tmp_path / "link"
     link.symlink_to(folder)
     check_bind(f"ipc://{link}/broker", None)
@@ -211,7 +207,7 @@ def test_the_rule_is_asked_of_the_folder_itself(folder: Path, tmp_path: Path) ->
 
 
 def test_ranks_have_a_limit() -> None:
-    assert security.MAX_RANK == 4095
+    assert MAX_RANK == 4095
     many = {"own": msgspec.to_builtins(KEYS.broker), "broker": KEYS.broker.public, "sips": [KEYS.broker.public] * 4097}
     with pytest.raises(msgspec.ValidationError, match="length <= 4096"):
         msgspec.convert(many, SipKeys)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from broker.mail.streams import InStreams, LostPacket, OutStreams
 
 
-def test_each_destination_is_numbered_by_itself_from_zero() -> None:
+def test_each_destination_is_numbered_from_zero() -> None:
     out = OutStreams()
     assert [out.number(dst, 9) for dst in (3, 1, 3, 3, 1)] == [0, 0, 1, 2, 1]
     assert out.counts == {3: 3, 1: 2}
 
 
-def test_news_are_told_once_with_all_counts_and_the_least_new_arrival() -> None:
+def test_news_are_returned_once_with_counts_and_least_new_arrivals() -> None:
     out = OutStreams()
     for dst, arrival_ps in ((2, 50), (1, 70), (2, 30), (2, 90)):
         out.number(dst, arrival_ps)
@@ -46,7 +46,7 @@ def test_duplicates_are_dropped_and_not_counted() -> None:
     assert streams.news() == ()
 
 
-def test_a_gap_is_told_with_what_is_missing_and_leaves_the_count() -> None:
+def test_a_gap_names_the_missing_packets_and_leaves_the_count() -> None:
     streams = InStreams()
     streams.accept(4, 0)
     with pytest.raises(LostPacket, match="packets 1 to 2 from SIP 4 are lost: 3 came first"):
@@ -57,7 +57,7 @@ def test_a_gap_is_told_with_what_is_missing_and_leaves_the_count() -> None:
     assert streams.accept(4, 1) == 0
 
 
-def test_news_of_what_was_taken() -> None:
+def test_news_of_accepted_packets() -> None:
     streams = InStreams()
     for src, seq in ((5, 0), (2, 0), (5, 1)):
         streams.accept(src, seq)
@@ -70,11 +70,8 @@ def test_news_of_what_was_taken() -> None:
     ("first", "packets", "known", "count"),
     [(3, 2, 0, 5), (3, 0, 0, 3), (2, 4, 1, 6), (0, 5, 3, 5), (0, 3, 3, 3), (1, 1, 1, 3), (0, 0, 0, 3)],
 )
-def test_of_many_at_once_only_the_unknown_count(first: int, packets: int, known: int, count: int) -> None:
-    """Three have come. As many as are told to be known, the first of the parcel are to be dropped; all if fewer came.
-
-    Planted: a parcel that overlaps counted as a whole; a count that goes back; news without anything new.
-    """
+def test_of_a_batch_only_new_packets_count(first: int, packets: int, known: int, count: int) -> None:
+    """After three packets. The first ``known`` packets of the batch are duplicates."""
     streams = InStreams()
     assert streams.accept(4, 0, 3) == 0
     assert streams.news() == ((4, 3),)
@@ -84,7 +81,7 @@ def test_of_many_at_once_only_the_unknown_count(first: int, packets: int, known:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans())))
-def test_whatever_is_sent_again_every_packet_counts_once(sends: list[tuple[int, bool]]) -> None:
+def test_a_repeated_packet_counts_once(sends: list[tuple[int, bool]]) -> None:
     out, streams = OutStreams(), InStreams()
     for src, again in sends:
         seq = out.number(src, 0)
@@ -95,13 +92,13 @@ def test_whatever_is_sent_again_every_packet_counts_once(sends: list[tuple[int, 
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5))))
-def test_whatever_is_sent_together_and_again_every_packet_counts_once(parcels: list[tuple[int, int]]) -> None:
-    """Parcels that start up to six back: what is new of them is exactly what was not there. Planted: off by one."""
-    streams, there = InStreams(), 0
-    for back, packets in parcels:
-        first = max(there - back, 0)
+def test_overlapping_batches_count_every_packet_once(batches: list[tuple[int, int]]) -> None:
+    """Batches that start up to six packets back: exactly the packets not accepted before are new."""
+    streams, accepted = InStreams(), 0
+    for back, packets in batches:
+        first = max(accepted - back, 0)
         known = streams.accept(1, first, packets)
         new = range(first, first + packets)[known:]
-        assert list(new) == [seq for seq in range(first, first + packets) if seq >= there]
-        there = max(there, first + packets)
-        assert streams.counts.get(1, 0) == there
+        assert list(new) == [seq for seq in range(first, first + packets) if seq >= accepted]
+        accepted = max(accepted, first + packets)
+        assert streams.counts.get(1, 0) == accepted

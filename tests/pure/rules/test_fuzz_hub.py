@@ -1,7 +1,6 @@
-"""Facts that decode and cannot be true, in any order and from anybody: the hub never raises, and answers with messages.
+"""Impossible facts in any order and from any sender: the hub never raises, and returns messages.
 
-Most of each sequence is what a run of three would say, so that many phases are reached. Seen to fail with these bugs
-planted in the hub: progress, a lost connection or a join by somebody who is no SIP, taken.
+Most facts of each sequence are those of a run of three ranks, so that many phases are reached.
 """
 
 import random

@@ -1,7 +1,7 @@
-"""The rules of the source tree, read from the sources: who imports whom, sizes, docstrings, clocks, names.
+"""The rules of the source tree, read from the sources: sizes, docstrings, pins, clocks, names.
 
-Every rule is a function from the root of a tree to the violations in it. Each is run on this checkout, where
-it must find none, and on a small sound tree into which one violation is planted, which it must find.
+Every rule is a function from the root of a tree to the violations in it. Each is run on this checkout, where it must
+find none, and on a small tree that keeps every rule, before and after one violation is written into it.
 """
 
 import ast
@@ -17,10 +17,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 LAYERS = ("launcher", "sipsim", "broker")
-"""Top to bottom: a package imports itself and those to its right."""
-SIPSIM_TAKES = re.compile(r"broker\.(ids|wire|security\.keys|sync\.colocation|mail)(\.|$)")
-IMPORTERS = {"importlib.import_module", "import_module", "__import__"}
-BROKER_NEVER = {"simpy", "greenlet", "numpy"}
 
 FILE_LINES = 400
 FUNCTION_LINES = 50
@@ -48,7 +44,7 @@ SEEDED = {"random.Random"} | {
 HOST_CLOCKS = re.compile(r"time\.(perf_counter|monotonic|process_time|thread_time)(_ns)?")
 # sockets: by when whoever should answer must have. inject: to be slower than one is. packet_log: when to write.
 MAY_READ_HOST_CLOCK = re.compile(
-    r"(.*/)?(process|client|sip_node|resources|sockets|secure_zmq|inject|packet_log|\w*_mail)\.py"
+    r"(.*/)?(process|client|sip_node|resources|sockets|inject|packet_log|\w*_mail)\.py"
     r"|sipsim/host/.*|launcher/.*"
 )
 
@@ -64,20 +60,6 @@ def sources(root: Path, *folders: str) -> Iterator[tuple[str, ast.Module, str]]:
         for path in sorted((root / folder).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
             yield path.relative_to(root).as_posix(), ast.parse(text, str(path)), text
-
-
-def imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and full name of all that a file imports: inside functions, relative and by a literal name, too."""
-    package = where.removesuffix(".py").split("/")[:-1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
-            yield from ((node.lineno, str(arg.value)) for arg in node.args[:1] if isinstance(arg, ast.Constant))
 
 
 def names_used(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
@@ -98,22 +80,6 @@ def names_used(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
-
-
-def imports_go_one_way(root: Path) -> list[str]:
-    """launcher -> sipsim -> broker; sipsim takes messages and mail alone, the broker knows no simulation."""
-    found = []
-    for rank, layer in enumerate(LAYERS):
-        for where, tree, _ in sources(root, layer):
-            for line, name in imports(where, tree):
-                top = name.split(".")[0]
-                if (
-                    top in LAYERS[:rank]
-                    or (layer == "sipsim" and top == "broker" and not SIPSIM_TAKES.match(name))
-                    or (layer == "broker" and top in BROKER_NEVER)
-                ):
-                    found.append(f"{where}:{line} imports {name}")
-    return found
 
 
 def files_and_functions_are_small(root: Path) -> list[str]:
@@ -295,51 +261,23 @@ SOUND = {
 LONG_METHOD = "class _C:\n  def f(self):\n" + "    pass\n" * (FUNCTION_LINES - 1)
 
 PLANTED: list[tuple[Rule, str, str]] = [
-    (imports_go_one_way, "broker/wire.py", DOC + "import sipsim.a\n"),
-    (imports_go_one_way, "broker/wire.py", DOC + "def _f():\n    from launcher import cli\n"),
-    (imports_go_one_way, "broker/wire.py", DOC + "import simpy.events\n"),
-    (imports_go_one_way, "broker/wire.py", DOC + "from greenlet import greenlet\n"),
-    (imports_go_one_way, "broker/wire.py", DOC + "import numpy as np\n"),
-    (imports_go_one_way, "broker/wire.py", DOC + "from importlib import import_module\nimport_module('sipsim.a')\n"),
-    (imports_go_one_way, "sipsim/a.py", DOC + "from launcher.cli.launch import main\n"),
-    (imports_go_one_way, "sipsim/a.py", DOC + "from broker import wire, timesync\n"),
-    (imports_go_one_way, "sipsim/a.py", DOC + "from broker.hub import Hub\n"),
-    (imports_go_one_way, "sipsim/a.py", DOC + "import broker\n"),
-    (imports_go_one_way, "sipsim/host/api.py", DOC + "from ...launcher import cli\n"),
     (files_and_functions_are_small, "sipsim/a.py", DOC + "X = 1\n" * (FILE_LINES - 1)),
     (files_and_functions_are_small, "broker/wire.py", DOC + LONG_METHOD),
     (public_things_have_docstrings, "launcher/cli.py", "X = 1\n"),
-    (public_things_have_docstrings, "broker/__init__.py", ""),
     (public_things_have_docstrings, "sipsim/a.py", DOC + "def f():\n    pass\n"),
-    (public_things_have_docstrings, "sipsim/a.py", DOC + "class C:\n    pass\n"),
     (top_level_is_fixed, "notes.md", ""),
-    (top_level_is_fixed, "src/a.py", ""),
     (version_is_the_same, "sipsim/__init__.py", DOC + 'VERSION = "1.3"\n'),
-    (version_is_the_same, "sipsim/__init__.py", DOC),
     (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.2\n"),
-    (pins_match_the_project, "constraints-oldest.txt", "some-lib==3.1\nother==1\n"),
     (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\n"),
-    (pins_match_the_project, "constraints.txt", "some-lib==4.0\ntester==9.1\n"),
     (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib>=4.0\ntester==9.1\n"),
-    (pins_match_the_project, "constraints.txt", "builder==2\nsome-lib==4.0\ntester==9.1\n-i elsewhere\n"),
-    (no_test_sleeps, "tests/pure/test_a.py", "import time\ntime.sleep(1)\n"),
     (no_test_sleeps, "tests/pure/test_a.py", "from time import sleep as rest\nrest(1)\n"),
-    (no_test_sleeps, "tests/conftest.py", "import asyncio as a\nasync def f():\n    await a.sleep(0)\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import time\nX = time.time()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/host/api.py", DOC + "from time import time_ns as t\nX = t()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from datetime import datetime\nX = datetime.now()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import datetime\nX = datetime.datetime.now()\n"),
-    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.random()\n"),
     (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "from random import shuffle\nshuffle([])\n"),
     (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import random\nX = random.Random()\n"),
-    (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.rand(3)\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "import numpy as np\nX = np.random.default_rng()\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "def _f(x):\n    return hash(x)\n"),
-    (nothing_depends_on_clock_or_chance, "broker/wire.py", DOC + "import time\nX = time.monotonic()\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from time import perf_counter_ns as t\nX = t()\n"),
-    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time\nEND_S = time.time() + 1\n"),
     (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "from time import time as now\nEND_S = now() + 1\n"),
-    (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "import time as t\nX = t.clock_gettime(t.CLOCK_REALTIME)\n"),
     (architecture_names_every_file, "sipsim/new.py", DOC),
     (architecture_names_every_file, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
     (architecture_names_every_file, "ARCHITECTURE.md", ""),
@@ -373,25 +311,9 @@ def test_this_checkout_keeps(rule: Rule):
         pytest.fail("\n".join(found), pytrace=False)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=named)
-def test_a_sound_tree_is_not_blamed(rule: Rule, tree: Path):
-    assert rule(tree) == []
-
-
 @pytest.mark.parametrize(("rule", "name", "text"), PLANTED, ids=named)
-def test_a_planted_violation_is_found(rule: Rule, name: str, text: str, tree: Path):
+def test_a_violation_is_found(rule: Rule, name: str, text: str, tree: Path):
+    """Each rule has a mutant: the small tree keeps the rule until the file is written."""
+    assert rule(tree) == []
     plant(tree, name, text)
     assert rule(tree)
-
-
-def test_a_missing_architecture_page_is_found(tree: Path):
-    (tree / "ARCHITECTURE.md").unlink()
-    assert architecture_names_every_file(tree) == ["ARCHITECTURE.md is missing"]
-
-
-def test_an_untracked_file_at_the_top_is_nobodys_business(tree: Path):
-    _git(tree, "add", ".")
-    plant(tree, "notes.md", "")
-    assert top_level_is_fixed(tree) == []
-    _git(tree, "add", "notes.md")
-    assert top_level_is_fixed(tree) == ["notes.md at the top level"]

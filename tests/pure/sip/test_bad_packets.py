@@ -1,18 +1,14 @@
-"""Letters that are well formed and wrong: told to the broker in one line, once, and the member answers what it has.
-
-Seen to fail with these bugs planted: a gap that is counted on, a packet of the past that is injected, a channel that is
-not looked at, an earlier incarnation that is heard, the words of the launcher taken from a SIP.
-"""
+"""Well-formed but invalid packets: each is reported once in one line, with a partial result; and stale processes."""
 
 import socket
 from pathlib import Path
 
 import pytest
-from test_client import CHANNELS, START, Clock, Dummy
-from test_hub import join, report, running
+from dummy_sip import CHANNELS, START, Clock, Dummy
+from hub_runs import join, report, running
 
 from broker.ids import BROKER, LAUNCHER, address_of
-from broker.mail.zmq_mail import LAUNCHER_NAME, ZmqBroker, ZmqEnd
+from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher
 from broker.wire import (
     ConnectionLost,
     Failed,
@@ -34,11 +30,11 @@ from broker.wire import (
 )
 from sipsim.node.failure import describe
 
-HERE, THERE = 0, 1
+RANK, PEER = 0, 1
 
 
-class Told(Dummy):
-    """A member that tells failures as a SIP does."""
+class Reporting(Dummy):
+    """A client that reports failures as ``SipNode`` does."""
 
     def failure(self, error: Exception) -> Failed:
         found = describe(error, self.rank, self.session.engine.now_ps)
@@ -46,21 +42,21 @@ class Told(Dummy):
 
 
 @pytest.fixture
-def member(monkeypatch: pytest.MonkeyPatch) -> Told:
+def client(monkeypatch: pytest.MonkeyPatch) -> Reporting:
     clock = Clock()
     monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", clock)
-    made = Told(clock)
+    made = Reporting(clock)
     made.program = [(5, 0), (40, 0)]
     made.gets(START, Grant(20, ()))
     return made
 
 
-def batch(first: int, arrival_ps: int, channel: int = 1, src: int = THERE) -> PacketBatch:
+def batch(first: int, arrival_ps: int, channel: int = 1, src: int = PEER) -> PacketBatch:
     return PacketBatch(src, first, ((channel, arrival_ps, b"x"),))
 
 
 @pytest.mark.parametrize(
-    ("letter", "kind", "says"),
+    ("message", "kind", "text"),
     [
         (batch(2, 30), "lost_packet", "packets 0 to 1 from SIP 1 are lost: 2 came first"),
         (batch(0, 19), "InvariantViolation", "a packet from SIP 1 for 19 ps came when SIP 0 had reached 20 ps"),
@@ -70,35 +66,35 @@ def batch(first: int, arrival_ps: int, channel: int = 1, src: int = THERE) -> Pa
     ],
     ids=["gap", "past", "own channel", "no channel", "no SIP"],
 )
-def test_each_is_one_line(member: Told, letter: PacketBatch, kind: str, says: str) -> None:
-    failed, *rest = [told for told in member.gets(letter, Grant(50, ())) if not isinstance(told, Report)]
+def test_an_invalid_batch_is_reported_once(client: Reporting, message: PacketBatch, kind: str, text: str) -> None:
+    failed, *rest = [told for told in client.gets(message, Grant(50, ())) if not isinstance(told, Report)]
     assert isinstance(failed, Failed)
-    assert (failed.kind, failed.message[: len(says)]) == (kind, says)
+    assert (failed.kind, failed.message[: len(text)]) == (kind, text)
     assert "\n" not in failed.message
     assert rest == [Result(b"outcome", True)]
-    assert member.received == []
+    assert client.received == []
 
 
-def test_a_duplicate_is_nothing(member: Told) -> None:
-    told = member.gets(batch(0, 30), batch(0, 30), Grant(50, ((THERE, 1),)))
+def test_a_duplicate_is_dropped(client: Reporting) -> None:
+    told = client.gets(batch(0, 30), batch(0, 30), Grant(50, ((PEER, 1),)))
     assert [type(each) for each in told] == [Report]
-    assert told[0].taken == ((THERE, 1),)
-    assert len(member.received) == 1
+    assert told[0].taken == ((PEER, 1),)
+    assert len(client.received) == 1
 
 
-def test_the_channels_are_as_these_tests_have_them() -> None:
-    assert [channel[:2] for channel in CHANNELS] == [(HERE, THERE), (THERE, HERE)]
+def test_the_channels_used_here() -> None:
+    assert [channel[:2] for channel in CHANNELS] == [(RANK, PEER), (PEER, RANK)]
 
 
-# --- an incarnation that another one has replaced --------------------------------------------------------------
+# --- stale incarnations ----------------------------------------------------------------------------------------
 
 
-def test_who_was_replaced_is_heard_no_more() -> None:
-    """A host that was cut off comes back: its processes speak under the address of their incarnation."""
+def test_a_stale_incarnation_is_refused() -> None:
+    """Processes of a host that was cut off and is back have the address of their incarnation."""
     hub = running()
     hub.handle(LAUNCHER, Restart(1, 1))
     old, new = 1, address_of(1, 1)
-    # It may be well, and only cut off from the launcher: then it must leave.
+    # It may still run, cut off only from the launcher: then it must exit.
     for message in (report(next_ps=1), Result(b"late", False), Failed("exception", "late", "", 0), join(1)):
         assert hub.handle(old, message) == [(old, Refused("rank 1 is simulated by another process now"))]
     out = hub.handle(new, join(1))
@@ -106,33 +102,32 @@ def test_who_was_replaced_is_heard_no_more() -> None:
     assert {to for to, message in out if isinstance(message, Rejoined)} == {0, 2}
 
 
-@pytest.mark.parametrize("word", [Restart(0, 1), Stop("x"), Lost(0, "x"), StatusRequest(), SyncRequest()])
-def test_a_sip_may_not_speak_for_the_launcher(word: ToBroker) -> None:
-    """Planted: whoever sends it is obeyed; a SIP's key could restart or stop others."""
+@pytest.mark.parametrize("message", [Restart(0, 1), Stop("x"), Lost(0, "x"), StatusRequest(), SyncRequest()])
+def test_a_launcher_message_from_a_sip_is_refused(message: ToBroker) -> None:
     hub = running()
-    failures = [message for to, message in hub.handle(1, word) if to == LAUNCHER]
-    said = f"SIP 1 said {type(word).__name__}, which is for the launcher to say"
-    assert failures == [RankFailed(1, "internal", said, "", 0)]
+    failures = [sent for to, sent in hub.handle(1, message) if to == LAUNCHER]
+    error = f"SIP 1 sent {type(message).__name__}, which only the launcher may send"
+    assert failures == [RankFailed(1, "internal", error, "", 0)]
 
 
 @pytest.mark.parametrize("endpoint", ["", "tcp://elsewhere:1"])
-def test_a_connection_that_is_not_to_the_peer_of_now_is_lost_to_nobody(endpoint: str) -> None:
+def test_a_lost_connection_to_a_stale_endpoint_is_ignored(endpoint: str) -> None:
     hub = running()
     assert hub.handle(0, ConnectionLost(1, endpoint, "why")) == []
     assert hub.handle(0, ConnectionLost(1, join(1).endpoint, "why")) == [(LAUNCHER, PeerLost(0, 1, "why"))]
 
 
-# --- files that a dead run left -------------------------------------------------------------------------------
+# --- stale files ----------------------------------------------------------------------------------------------
 
 
-def test_a_stale_file_keeps_no_broker_from_listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_replaces_a_stale_socket_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind("broker")
         dead.listen()
     assert Path("broker").is_socket()
     broker = ZmqBroker("ipc://broker")
-    launcher = ZmqEnd(LAUNCHER_NAME, "ipc://broker")
+    launcher = ZmqLauncher("ipc://broker")
     try:
         launcher.send(BROKER, b"word")
         assert broker.receive() == (LAUNCHER, b"word")

@@ -1,25 +1,17 @@
-"""A member of a run without hardware: whom it answers, what time it charges to what, when it moves.
+"""The sync client without hardware: its answers, how host time is accounted, and when it is colocated."""
 
-Seen to fail with these bugs planted: sending counted as running, or not at all; the time before a window charged to
-it; what was sent between windows lost or told twice; advice passed on with every grant; a member that waits for
-packets when it has no grant, or after its end; a second result.
-"""
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dummy_sip import RUN_NS, SEND_NS, START, Clock, Dummy
 
-from broker.ids import BROKER, Channel
 from broker.wire import (
     Abort,
     BadFrame,
     Dump,
     DumpRequest,
     End,
-    Failed,
     Grant,
-    Join,
     Leave,
     Message,
     PacketBatch,
@@ -27,101 +19,10 @@ from broker.wire import (
     Rejoined,
     Report,
     Result,
-    Start,
-    decode_for_broker,
-    decode_for_sip,
     encode,
 )
-from sipsim.engine import Engine
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync import session as session_module
-from sipsim.sync.client import SyncClient
-from sipsim.sync.session import Session
-
-CHANNELS = [Channel(0, 1, 10, "out"), Channel(1, 0, 10, "in")]
-SEND_NS, RUN_NS = 7, 100
-"""What a frame costs to send on the fake clock, and an event to run."""
-
-
-class Clock:
-    """Host time that passes only where a test says so."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-
-class Outbox:
-    """A mail that keeps what is sent, and takes its time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.met: tuple[str, ...] = ()
-        self.to_broker: list[Message] = []
-        self.to_peers: list[tuple[int, Message]] = []
-
-    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        self.met = endpoints
-
-    def send(self, to: int, frame: bytes) -> None:
-        self.clock.now_ns += SEND_NS
-        if to == BROKER:
-            self.to_broker.append(decode_for_broker(frame))
-        else:
-            self.to_peers.append((to, decode_for_sip(frame)))
-
-
-class Dummy(SyncClient):
-    """SIP 0 of ``CHANNELS``: at each of its times it runs for ``RUN_NS`` and sends as many packets as it is told."""
-
-    def __init__(self, clock: Clock, interrupted: Callable[[], bool] = lambda: False) -> None:
-        self.clock, self.mail, self.moves = clock, Outbox(clock), []
-        super().__init__(0, self.mail, interrupted, self.moves.append)
-        self.engine = Engine()
-        self.session = Session(0, self.engine, CHANNELS, self.post_parcel)
-        self.session.model = self
-        self.program: list[tuple[int, int]] = []
-        self.received: list[tuple[int, bytes]] = []
-
-    def identity(self) -> Join:
-        return Join(2, 0, 2, "1", "d", 1, "h", "e")
-
-    def start_program(self) -> None:
-        self.clock.now_ns += RUN_NS
-        for time_ps, packets in self.program:
-            self.engine.at(time_ps, lambda n=packets: self.act(n))
-
-    def act(self, packets: int) -> None:
-        self.clock.now_ns += RUN_NS
-        for _ in range(packets):
-            self.session.emit(0, self.engine.now_ps + 10, b"x")
-
-    def outcome(self) -> bytes:
-        return b"outcome"
-
-    def dump_waiting(self) -> bytes:
-        return b"dump"
-
-    def failure(self, error: Exception) -> Failed:
-        return Failed("k", repr(error), "", 0)
-
-    def receive(self, channel: int, body: bytes) -> None:
-        self.received.append((channel, body))
-
-    def waiting(self) -> int:
-        return 0
-
-    def next_send_bound_ps(self, next_ps: int) -> int:
-        return next_ps
-
-    def gets(self, *messages: Message) -> list[Message]:
-        """What it tells the broker when it is given these."""
-        before = len(self.mail.to_broker)
-        for message in messages:
-            self.handle(encode(message))
-        return self.mail.to_broker[before:]
 
 
 @pytest.fixture
@@ -132,13 +33,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def member(clock: Clock) -> Dummy:
+def client(clock: Clock) -> Dummy:
     made = Dummy(clock)
     made.program = [(5, 0), (6, 2), (20, 0), (30, 3)]
     return made
-
-
-START = Start(("a", "b"))
 
 
 def costs(reports: list[Message]) -> list[tuple[int, int]]:
@@ -149,159 +47,154 @@ def costs(reports: list[Message]) -> list[tuple[int, int]]:
 # --- time -----------------------------------------------------------------------------------------------------
 
 
-def test_each_report_tells_what_its_window_took(member: Dummy) -> None:
-    """Running is what the events take, sending what its parcel takes; its own report cannot be in it."""
-    assert costs(member.gets(START)) == [(RUN_NS, 0)]
-    assert costs(member.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
-    assert costs(member.gets(Grant(25, ()))) == [(RUN_NS, 0)]
-    assert costs(member.gets(Grant(None, ()))) == [(RUN_NS, SEND_NS)]
+def test_a_report_holds_the_costs_of_its_window(client: Dummy) -> None:
+    """Running is the events, sending the batch; the report itself is not included."""
+    assert costs(client.gets(START)) == [(RUN_NS, 0)]
+    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
+    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, 0)]
+    assert costs(client.gets(Grant(None, ()))) == [(RUN_NS, SEND_NS)]
 
 
-def test_a_parcel_that_leaves_in_the_middle_of_a_window_is_sending_too(
-    member: Dummy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "PARCEL_BYTES", 1)
-    member.gets(START)
-    assert costs(member.gets(Grant(None, ()))) == [(4 * RUN_NS, 5 * SEND_NS)]
-    assert [parcel.first for _, parcel in member.mail.to_peers] == [0, 1, 2, 3, 4]
+def test_a_batch_within_a_window_counts_as_sending(client: Dummy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BATCH_BYTES", 1)
+    client.gets(START)
+    assert costs(client.gets(Grant(None, ()))) == [(4 * RUN_NS, 5 * SEND_NS)]
+    assert [batch.first for _, batch in client.mail.to_peers] == [0, 1, 2, 3, 4]
 
 
-def test_time_between_windows_is_nobodys_but_waiting(member: Dummy, clock: Clock) -> None:
-    member.join()
+def test_time_between_windows_counts_as_waiting(client: Dummy, clock: Clock) -> None:
+    client.join()
     clock.now_ns += 5000
-    assert costs(member.gets(START)) == [(RUN_NS, 0)]
+    assert costs(client.gets(START)) == [(RUN_NS, 0)]
     clock.now_ns += 6000
-    assert costs(member.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
+    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
     clock.now_ns += 7000
-    assert costs(member.gets(Grant(25, ()))) == [(RUN_NS, 0)]
-    assert member.run_ns == 4 * RUN_NS
-    assert member.send_ns == 4 * SEND_NS, "the join, two reports and a parcel; the last report is not counted yet"
-    assert member.wait_ns == 18_000 + SEND_NS
-    member.gets(Grant(None, ()))
-    assert (member.run_ns, member.send_ns) == (5 * RUN_NS, 6 * SEND_NS)
+    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, 0)]
+    assert client.run_ns == 4 * RUN_NS
+    assert client.send_ns == 4 * SEND_NS, "the join, two reports and a batch; the last report is not counted yet"
+    assert client.wait_ns == 18_000 + SEND_NS
+    client.gets(Grant(None, ()))
+    assert (client.run_ns, client.send_ns) == (5 * RUN_NS, 6 * SEND_NS)
 
 
-def test_what_is_counted_adds_up_to_all_the_time_there_was(member: Dummy, clock: Clock) -> None:
+def test_running_sending_and_waiting_add_up(client: Dummy, clock: Clock) -> None:
     began_ns = clock.now_ns
     for message in (START, Grant(10, ()), Grant(25, ()), Grant(None, ()), End()):
         clock.now_ns += 13
-        member.gets(message)
-        assert member.run_ns + member.send_ns + member.wait_ns == clock.now_ns - began_ns
+        client.gets(message)
+        assert client.run_ns + client.send_ns + client.wait_ns == clock.now_ns - began_ns
 
 
-def test_a_clock_that_stands_still_gives_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_does_not_advance_gives_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", lambda: 42)
-    member = Dummy(clock)
-    member.program = [(5, 3)]
-    assert costs(member.gets(START, Grant(None, ()))) == [(0, 0), (0, 0)]
-    assert (member.run_ns, member.send_ns, member.wait_ns) == (0, 0, 0)
+    client = Dummy(clock)
+    client.program = [(5, 3)]
+    assert costs(client.gets(START, Grant(None, ()))) == [(0, 0), (0, 0)]
+    assert (client.run_ns, client.send_ns, client.wait_ns) == (0, 0, 0)
 
 
-# --- obeying --------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------
 
 
-def test_it_joins_meets_starts_and_ends(member: Dummy) -> None:
-    member.join()
-    assert member.mail.to_broker == [member.identity()]
-    (report,) = member.gets(START)
-    assert member.mail.met == START.endpoints
+def test_join_start_dump_and_end(client: Dummy) -> None:
+    client.join()
+    assert client.mail.to_broker == [client.identity()]
+    (report,) = client.gets(START)
+    assert client.mail.connected == START.endpoints
     assert (report.now_ps, report.next_ps) == (0, 5)
-    assert member.gets(DumpRequest()) == [Dump(b"dump")]
-    assert member.gets(End()) == [Result(b"outcome", False)]
-    assert member.gets(End(), Abort("again")) == [], "it answers once"
-    assert not member.done, "a peer may need it yet"
-    assert member.gets(Leave()) == []
-    assert member.done
+    assert client.gets(DumpRequest()) == [Dump(b"dump")]
+    assert client.gets(End()) == [Result(b"outcome", False)]
+    assert client.gets(End(), Abort("again")) == [], "one result only"
+    assert not client.done, "a peer may still need it"
+    assert client.gets(Leave()) == []
+    assert client.done
 
 
 @pytest.mark.parametrize("message", [Abort("why"), Refused("why")])
-def test_a_run_that_ends_early_gets_what_there_is(member: Dummy, message: Message) -> None:
-    member.gets(START)
-    assert member.gets(message) == [Result(b"outcome", True)]
-    member.gets(Leave())
-    assert member.done
+def test_an_early_end_returns_a_partial_result(client: Dummy, message: Message) -> None:
+    client.gets(START)
+    assert client.gets(message) == [Result(b"outcome", True)]
+    client.gets(Leave())
+    assert client.done
 
 
 @pytest.mark.parametrize("frame", [b"", encode(End())[:-1], encode(Dump(b""))])
-def test_a_strange_frame_is_told_and_not_raised(member: Dummy, frame: bytes) -> None:
-    member.handle(frame)
-    failed, result = member.mail.to_broker
+def test_an_invalid_frame_is_reported_not_raised(client: Dummy, frame: bytes) -> None:
+    client.handle(frame)
+    failed, result = client.mail.to_broker
     assert failed.message.startswith(BadFrame.__name__)
     assert result == Result(b"outcome", True)
 
 
-def test_it_is_moved_when_the_advice_changes_and_only_then(member: Dummy) -> None:
-    member.gets(START)
+def test_colocate_is_called_when_the_advice_changes(client: Dummy) -> None:
+    client.gets(START)
     for horizon, together in ((1, False), (2, True), (3, True), (4, False), (5, False), (6, True)):
-        member.gets(Grant(horizon, (), together))
-    assert member.moves == [True, False, True]
+        client.gets(Grant(horizon, (), together))
+    assert client.moves == [True, False, True]
 
 
-def test_it_is_moved_before_it_runs(member: Dummy) -> None:
-    member.gets(START)
+def test_colocate_is_called_before_the_window_runs(client: Dummy) -> None:
+    client.gets(START)
     moved_at: list[int] = []
-    member._gather = lambda _together: moved_at.append(member.engine.now_ps)
-    member.gets(Grant(None, (), True))
+    client._colocate = lambda _together: moved_at.append(client.engine.now_ps)
+    client.gets(Grant(None, (), True))
     assert moved_at == [0]
 
 
-def test_it_lacks_packets_only_between_a_grant_and_the_last_one_that_it_names(member: Dummy) -> None:
-    lacks = [member.lacks_packets]
-    member.gets(START)
-    lacks.append(member.lacks_packets)
-    assert member.gets(Grant(8, ((1, 3),))) == []
-    lacks.append(member.lacks_packets)
-    member.gets(PacketBatch(1, 0, ((1, 40, b"a"), (1, 41, b"b"))))
-    lacks.append(member.lacks_packets)
-    (report,) = member.gets(PacketBatch(1, 2, ((1, 42, b"c"), (1, 43, b"d"))))
-    lacks.append(member.lacks_packets)
+def test_lacks_packets_from_a_grant_to_its_last_packet(client: Dummy) -> None:
+    lacks = [client.lacks_packets]
+    client.gets(START)
+    lacks.append(client.lacks_packets)
+    assert client.gets(Grant(8, ((1, 3),))) == []
+    lacks.append(client.lacks_packets)
+    client.gets(PacketBatch(1, 0, ((1, 40, b"a"), (1, 41, b"b"))))
+    lacks.append(client.lacks_packets)
+    (report,) = client.gets(PacketBatch(1, 2, ((1, 42, b"c"), (1, 43, b"d"))))
+    lacks.append(client.lacks_packets)
     assert lacks == [False, False, True, True, False]
     assert (report.taken, report.held_ps) == (((1, 4),), 40)
 
 
-def test_after_its_end_it_lacks_nothing(member: Dummy) -> None:
-    member.gets(START, Grant(8, ((1, 3),)))
-    assert member.gets(Abort("why")) == [Result(b"outcome", True)]
-    assert not member.lacks_packets
-    assert member.gets(PacketBatch(1, 0, tuple((1, 40, b"") for _ in range(3)))) == [], "nor does it run"
+def test_lacks_packets_is_false_after_the_end(client: Dummy) -> None:
+    client.gets(START, Grant(8, ((1, 3),)))
+    assert client.gets(Abort("why")) == [Result(b"outcome", True)]
+    assert not client.lacks_packets
+    assert client.gets(PacketBatch(1, 0, tuple((1, 40, b"") for _ in range(3)))) == [], "the window does not run"
 
 
-def test_parcels_without_a_grant_wait(member: Dummy) -> None:
-    member.gets(START)
-    assert member.gets(PacketBatch(1, 0, ((1, 12, b"early"),))) == []
-    member.gets(Grant(None, ((1, 1),)))
-    assert member.received == [(1, b"early")]
+def test_packets_are_held_until_a_grant(client: Dummy) -> None:
+    client.gets(START)
+    assert client.gets(PacketBatch(1, 0, ((1, 12, b"early"),))) == []
+    client.gets(Grant(None, ((1, 1),)))
+    assert client.received == [(1, b"early")]
 
 
-def test_an_interruption_leaves_the_window_and_the_next_letter_decides(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", 1)
+def test_an_interruption_leaves_the_window(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_POLLS", 1)
     asked: list[int] = []
-    member = Dummy(clock, lambda: asked.append(0) or len(asked) == 2)
-    member.program = [(time_ps, 0) for time_ps in range(1, 9)]
-    member.gets(START)
-    assert member.gets(Grant(None, ())) == []
-    assert member.engine.now_ps == 2
-    assert member.gets(Abort("why")) == [Result(b"outcome", True)]
+    client = Dummy(clock, lambda: asked.append(0) or len(asked) == 2)
+    client.program = [(time_ps, 0) for time_ps in range(1, 9)]
+    client.gets(START)
+    assert client.gets(Grant(None, ())) == []
+    assert client.engine.now_ps == 2
+    assert client.gets(Abort("why")) == [Result(b"outcome", True)]
 
 
-def test_a_long_window_leaves_a_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, at the first look, and not a short one. Seen to fail: left only when the broker's advice changes."""
-    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", 2)
-    member = Dummy(Clock())
-    member.program = [(time_ps, 0) for time_ps in (1, 11, 12, 13, 14, 15, 16)]
-    member.gets(START, Grant(5, (), True))
-    assert member.moves == [True]
-    member.gets(Grant(50, (), True))
-    assert member.moves == [True, False]
-    member.gets(Grant(60, (), True))
-    assert member.moves == [True, False, True]
+def test_a_long_window_ends_colocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, at the first look, and not a short one."""
+    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_POLLS", 2)
+    client = Dummy(Clock())
+    client.program = [(time_ps, 0) for time_ps in (1, 11, 12, 13, 14, 15, 16)]
+    client.gets(START, Grant(5, (), True))
+    assert client.moves == [True]
+    client.gets(Grant(50, (), True))
+    assert client.moves == [True, False]
+    client.gets(Grant(60, (), True))
+    assert client.moves == [True, False, True]
 
 
-def test_a_peer_that_was_started_again_is_fed_within_a_window(tmp_path: Path, clock: Clock) -> None:
-    """Planted: only after it; whoever waits for a SIP that computes for long was taken for hung."""
+def test_a_restarted_peer_gets_its_packets_within_a_window(tmp_path: Path, clock: Clock) -> None:
     fed: list[list[Message]] = []
 
     def interrupted() -> bool:
@@ -319,5 +212,5 @@ def test_a_peer_that_was_started_again_is_fed_within_a_window(tmp_path: Path, cl
     sip.gets(Grant(None, ()))
     assert fed == [[PacketBatch(0, 0, ((0, 15, b"x"), (0, 15, b"x")))]]
     assert not sip.handle_within_window(encode(Grant(None, ())))
-    assert not sip.handle_within_window(b"no letter")
+    assert not sip.handle_within_window(b"no message")
     sip.log.close()

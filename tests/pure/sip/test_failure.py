@@ -1,8 +1,4 @@
-"""From an exception in a SIP to the line and the traceback that a user reads.
-
-Seen to fail with these bugs planted: our own frames left in a traceback, the wrapper of a task told instead of its
-cause, an error without a place, an exception of ours in no task told as one of the user's.
-"""
+"""From an exception in a SIP to the line and the traceback that a user reads."""
 
 from pathlib import Path
 
@@ -29,35 +25,35 @@ def in_task(error: BaseException, place: str = "cube 3, PE 0") -> TaskFailed:
 class TestNamedErrors:
     @pytest.mark.parametrize("cls", [IpcqInvalidDirection, MemoryAccessError, ConfigError])
     def test_one_line_with_the_place(self, cls: type[Exception]) -> None:
-        """And the line of the user's code, which is here where ours are left out."""
-        told = describe(in_task(cls("it cannot be")), 2, 1_234_000)
-        assert told[:2] == (cls.kind, "it cannot be (rank 2, cube 3, PE 0, at 1.234 us)")
-        assert "test_failure.py:" in told.detail
-        assert told.detail.endswith(": raise error")
+        """And the line of the user's code: here the test's."""
+        found = describe(in_task(cls("it cannot be")), 2, 1_234_000)
+        assert found[:2] == (cls.kind, "it cannot be (rank 2, cube 3, PE 0, at 1.234 us)")
+        assert "test_failure.py:" in found.detail
+        assert found.detail.endswith(": raise error")
 
     def test_outside_of_a_task(self) -> None:
-        told = describe(MemoryAccessError("nothing there"), 0, 0)
-        assert told == Failure("MemoryAccessError", "nothing there (rank 0, at 0 ps)", "")
+        found = describe(MemoryAccessError("nothing there"), 0, 0)
+        assert found == Failure("MemoryAccessError", "nothing there (rank 0, at 0 ps)", "")
 
     def test_a_lost_packet(self) -> None:
-        told = describe(LostPacket("packet 3 came, 2 was next"), 1, 999)
-        assert told == Failure("lost_packet", "packet 3 came, 2 was next (rank 1, at 999 ps)", "")
+        found = describe(LostPacket("packet 3 came, 2 was next"), 1, 999)
+        assert found == Failure("lost_packet", "packet 3 came, 2 was next (rank 1, at 999 ps)", "")
 
 
 class TestTracebacks:
-    def test_an_exception_in_a_task_is_the_users(self) -> None:
-        told = describe(in_task(ValueError("no")), 1, 5000)
-        assert (told.kind, told.message) == ("exception", "ValueError: no (rank 1, cube 3, PE 0, at 5.000 ns)")
-        lines = told.detail.splitlines()
+    def test_an_exception_in_a_task(self) -> None:
+        found = describe(in_task(ValueError("no")), 1, 5000)
+        assert (found.kind, found.message) == ("exception", "ValueError: no (rank 1, cube 3, PE 0, at 5.000 ns)")
+        lines = found.detail.splitlines()
         assert lines[0] == "Traceback (most recent call last):"
         assert lines[-1] == "ValueError: no"
         assert f'File "{__file__}"' in lines[1]
 
-    def test_one_without_a_message(self) -> None:
+    def test_an_exception_without_a_message(self) -> None:
         assert describe(in_task(KeyboardInterrupt()), 1, 0).message.startswith("KeyboardInterrupt (rank 1, ")
 
-    def test_our_frames_are_left_out(self) -> None:
-        """The user's code calls ours, which calls the user's, where it breaks."""
+    def test_frames_of_the_simulator_are_left_out(self) -> None:
+        """The user's code calls the simulator, which calls the user's, where it fails."""
 
         def broken_hash() -> int:
             return [][1]
@@ -69,18 +65,18 @@ class TestTracebacks:
         try:
             pair_rings(Table())
         except IndexError as error:
-            told = describe(in_task(error), 0, 0)
-        frames = [line for line in told.detail.splitlines() if line.startswith("  File")]
+            found = describe(in_task(error), 0, 0)
+        frames = [line for line in found.detail.splitlines() if line.startswith("  File")]
         assert all(Path(frame.split('"')[1]) == Path(__file__) for frame in frames)
         assert [frame.rpartition(" in ")[2] for frame in frames][-2:] == ["__iter__", "broken_hash"]
-        assert "install.py" not in told.detail
+        assert "install.py" not in found.detail
 
-    def test_where_there_are_none_but_ours_they_are_told(self) -> None:
-        """A bug of ours must not lose its place."""
+    def test_frames_of_the_simulator_are_kept_if_there_are_no_others(self) -> None:
+        """A bug of the simulator keeps its traceback."""
         try:
             pair_rings(None)  # type: ignore[arg-type]
         except TypeError as error:
             error.__traceback__ = error.__traceback__.tb_next
-            told = describe(error, 0, 0)
-        assert told.kind == "internal"
-        assert "install.py" in told.detail
+            found = describe(error, 0, 0)
+        assert found.kind == "internal"
+        assert "install.py" in found.detail

@@ -1,8 +1,4 @@
-"""Faults that users ask for: how they read, whose they are, and that one which has not struck changes nothing.
-
-Seen to fail with these bugs planted: an incarnation that is ignored, a fault that strikes one event late, one that
-strikes after the last event, a stop at a fault's time that is told as the window's end, a draw without its seed.
-"""
+"""``--fault`` specs, plans and their execution; a pending fault changes nothing."""
 
 import pytest
 
@@ -31,7 +27,7 @@ class TestSpecs:
             ("launcher@1s", Fault("launcher", 10**12)),
         ],
     )
-    def test_they_read_and_print_alike(self, text: str, fault: Fault) -> None:
+    def test_parsing_and_printing_round_trip(self, text: str, fault: Fault) -> None:
         assert (parse_fault(text), str(fault)) == (fault, text)
 
     def test_other_spellings(self) -> None:
@@ -42,14 +38,14 @@ class TestSpecs:
         assert parse_fault("random:7:3") == RandomFaults(7, 3)
 
     @pytest.mark.parametrize(
-        ("text", "says"),
+        ("text", "message"),
         [
             ("", "unknown kind ''; allowed: kill, exit, stop, hang, mute, slow, cut, agent, broker, launcher, random"),
             ("klil:2@30us", "unknown kind 'klil'; allowed: kill, "),
-            ("kill", "is no fault; write it as kill:2@30us"),
-            ("kill:2", "is no fault; write it as kill:2@30us"),
-            ("kill@30us", "is no fault; write it as kill:2@30us"),
-            ("kill:2@30us@40us", "is no fault; write it as kill:2@30us"),
+            ("kill", "is not a fault; write it as kill:2@30us"),
+            ("kill:2", "is not a fault; write it as kill:2@30us"),
+            ("kill@30us", "is not a fault; write it as kill:2@30us"),
+            ("kill:2@30us@40us", "is not a fault; write it as kill:2@30us"),
             ("kill:x@30us", "the rank 'x' must be a whole number from 0 to 1000000"),
             ("kill:-1@30us", "the rank '-1' must be a whole number"),
             ("kill:٣@30us", "the rank '٣' must be a whole number"),
@@ -66,24 +62,24 @@ class TestSpecs:
             ("slow:2@30us:x1", "the factor '1' must be a whole number from 2 to 1000000"),
             ("broker@join", "'join' is not a time"),
             ("broker@1us#1", "only a SIP has incarnations; write broker@30us"),
-            ("broker:1@1us", "is no fault; write it as broker@30us"),
-            ("cut@1s", "is no fault; write it as cut:HOST@2s"),
-            ("random", "is no fault; write it as random:SEED or random:SEED:COUNT"),
+            ("broker:1@1us", "is not a fault; write it as broker@30us"),
+            ("cut@1s", "is not a fault; write it as cut:HOST@2s"),
+            ("random", "is not a fault; write it as random:SEED or random:SEED:COUNT"),
             ("random:x", "the seed 'x' must be a whole number"),
             ("random:1:0", "the count '0' must be a whole number from 1 to 1000"),
-            ("random:1:2:3", "is no fault; write it as random:SEED"),
+            ("random:1:2:3", "is not a fault; write it as random:SEED"),
         ],
     )
-    def test_mistakes_are_one_line(self, text: str, says: str) -> None:
+    def test_mistakes_are_one_line(self, text: str, message: str) -> None:
         with pytest.raises(BadFault) as caught:
             parse_fault(text)
         assert str(caught.value).startswith(f"{text!r}")
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 class TestPlans:
-    def test_a_process_has_its_own(self) -> None:
+    def test_faults_by_process(self) -> None:
         plan = FaultPlan.of(
             ["slow:1@20us:x2", "kill:1@10us", "kill:1@5us#1", "stop:0@1us", "broker@7us", "launcher@1s"]
         )
@@ -94,11 +90,11 @@ class TestPlans:
         assert plan.for_broker() == 7 * US
         assert list(map(str, plan.for_launcher())) == ["launcher@1s"]
 
-    def test_nothing_is_asked_for(self) -> None:
+    def test_an_empty_plan(self) -> None:
         plan = FaultPlan.of([])
         assert (plan.texts(), plan.for_process(0, 0), plan.for_broker(), plan.for_launcher()) == ((), (), None, ())
 
-    def test_what_is_not_there_cannot_break(self) -> None:
+    def test_sips_and_hosts_must_exist(self) -> None:
         FaultPlan.of(["kill:3@1us", "cut:b@1s"]).check(4, ["a", "b"])
         FaultPlan.of(["cut:b@1s"]).check(4)
         with pytest.raises(BadFault, match=r"'kill:4@1us': there is no SIP 4; ranks are 0 to 3"):
@@ -106,7 +102,7 @@ class TestPlans:
         with pytest.raises(BadFault, match=r"'agent:c@1s': there is no host 'c'; allowed: a, b"):
             FaultPlan.of(["agent:c@1s"]).check(4, ["b", "a"])
 
-    def test_a_draw_that_has_not_been_made_is_no_plan(self) -> None:
+    def test_random_faults_must_be_drawn_first(self) -> None:
         with pytest.raises(BadFault, match="has not been drawn"):
             FaultPlan.of(["random:1"])
 
@@ -117,7 +113,7 @@ class TestDraws:
         assert RandomFaults(7, 20).draw(4, 3 * US, True) == again
         assert RandomFaults(8, 20).draw(4, 3 * US, True) != again
 
-    def test_what_is_drawn_can_happen(self) -> None:
+    def test_drawn_faults_are_valid(self) -> None:
         drawn = RandomFaults(1, 200).draw(4, 3 * US, True)
         FaultPlan(drawn).check(4)
         assert {fault.rank for fault in drawn} == {0, 1, 2, 3}
@@ -126,12 +122,12 @@ class TestDraws:
         assert max(fault.incarnation for fault in drawn) > 0
         assert [parse_fault(str(fault)) for fault in drawn] == list(drawn)
 
-    def test_without_restarts_nobody_dies_twice(self) -> None:
+    def test_without_restarts_only_first_processes_are_hit(self) -> None:
         assert {fault.incarnation for fault in RandomFaults(1, 200).draw(4, 3 * US, False)} == {0}
 
 
 class Bench:
-    """An engine with an event at each of some times, and faults that are noted when they strike."""
+    """An engine with an event at each of some times, and faults that are recorded when executed."""
 
     def __init__(self, times: tuple[int, ...], *specs: str) -> None:
         self.engine = Engine()
@@ -150,8 +146,8 @@ class Bench:
             pass
 
 
-class TestStriking:
-    def test_between_what_is_before_and_what_is_not(self) -> None:
+class TestExecution:
+    def test_after_earlier_events_and_before_those_of_its_time(self) -> None:
         bench = Bench((1, 10, 10, 20), "kill:0@10ps")
         bench.window(100)
         assert bench.seen == [1, "kill:0@10ps", 10, 10, 20]
@@ -159,7 +155,7 @@ class TestStriking:
 
     @pytest.mark.parametrize("horizons", [(5, 10, 15, 30), (10, 11, 30), (30,), (None,)])
     @pytest.mark.parametrize("most_events", [1, 2, 100])
-    def test_whatever_the_windows(self, horizons: tuple[int | None, ...], most_events: int) -> None:
+    def test_execution_does_not_depend_on_windows(self, horizons: tuple[int | None, ...], most_events: int) -> None:
         bench = Bench((1, 10, 20), "stop:0@10ps", "stop:0@15ps", "stop:0@15ps#0")
         for horizon_ps in horizons:
             bench.window(horizon_ps, most_events)
@@ -179,12 +175,12 @@ class TestStriking:
 
     def test_before_joining(self) -> None:
         bench = Bench((0,), "stop:0@join", "stop:0@0")
-        bench.hook.joining()
+        bench.hook.before_join()
         assert bench.seen == ["stop:0@join"]
         bench.window(1)
         assert bench.seen == ["stop:0@join", "stop:0@0", 0]
 
-    def test_mute_and_slow_only_say_so(self) -> None:
+    def test_mute_and_slow_set_flags(self) -> None:
         bench = Bench((1, 10), "mute:0@5ps", "slow:0@6ps:x3")
         assert (bench.hook.mute, bench.hook.slower) == (False, 1)
         bench.window(5)
@@ -193,13 +189,13 @@ class TestStriking:
         assert (bench.hook.mute, bench.hook.slower) == (True, 3)
         assert bench.seen == [1, 10]
 
-    def test_without_faults_nothing_is_touched(self) -> None:
+    def test_without_faults_the_engine_is_unchanged(self) -> None:
         engine = Engine()
         assert install(engine, ()) is None
         assert engine.run_before == Engine.run_before.__get__(engine)
 
 
-class TestResuming:
+class TestResume:
     def test_every_sip_starts_once_more(self) -> None:
         plan = FaultPlan.of(["kill:1@1us", "kill:1@1us#1", "stop:0@2us#2", "broker@1us", "launcher@1s", "cut:a@1s"])
         assert plan.resumed(0).texts() == plan.texts()

@@ -26,8 +26,7 @@ def text(count: int) -> str:
     return "".join(line(LINES[i % len(LINES)]) for i in range(count))
 
 
-def test_a_line_says_everything() -> None:
-    """Planted: the end time left out, so that a changed duration would not show in the digest."""
+def test_a_line_shows_every_field() -> None:
     assert line(LINES[1]) == (
         "ipcq.recv 10 90 2 0 recv_mode=return_slot src=0.1.0 dst=0.2.0 space=tcm addr=4096 nbytes=64 dir=W "
         "dtype=f16 shape=32 consumer_seq=1\n"
@@ -38,13 +37,12 @@ def test_a_line_says_everything() -> None:
 @pytest.mark.parametrize("flush_every", [1, 2, 7, 512])
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 30])
 def test_the_hash_is_of_the_lines(monkeypatch: pytest.MonkeyPatch, flush_every: int, count: int) -> None:
-    """However many are flushed at once. Planted: a separator between flushes; pending lines hashed twice."""
+    """However many are flushed at once."""
     monkeypatch.setattr(sipsim.record.oplog, "FLUSH_EVERY", flush_every)
     assert log(count).sha256() == hashlib.sha256(text(count).encode()).hexdigest()
 
 
-def test_asking_changes_nothing() -> None:
-    """Planted: ``sha256`` that ends the hash, or that forgets what comes after."""
+def test_sha256_does_not_change_the_state() -> None:
     asked, silent = log(3), log(3)
     asked.sha256()
     for made in (asked, silent):
@@ -52,8 +50,7 @@ def test_asking_changes_nothing() -> None:
     assert asked.sha256() == asked.sha256() == silent.sha256() == hashlib.sha256(text(4).encode()).hexdigest()
 
 
-def test_keep_changes_no_hash_and_keeps_all() -> None:
-    """Planted: records of the last flush only; records kept although nobody asked."""
+def test_keep_returns_all_records_and_the_same_hash() -> None:
     kept, lean = log(1030, keep=True), log(1030)
     assert kept.sha256() == lean.sha256()
     assert kept.records == [LINES[i % len(LINES)] for i in range(1030)]
@@ -63,7 +60,6 @@ def test_keep_changes_no_hash_and_keeps_all() -> None:
 
 @pytest.mark.parametrize("index", range(1, len(LINES[0])))
 def test_every_value_moves_the_hash(index: int) -> None:
-    """Planted: a field that the line does not show."""
     changed = list(LINES[0])
     changed[index] = f"{changed[index]}1"
     made = OpLog()
@@ -72,7 +68,6 @@ def test_every_value_moves_the_hash(index: int) -> None:
 
 
 def test_order_moves_the_hash() -> None:
-    """Planted: lines sorted before they are hashed."""
     one, two = OpLog(), OpLog()
     for made, order in ((one, (0, 1)), (two, (1, 0))):
         for i in order:
@@ -82,6 +77,5 @@ def test_order_moves_the_hash() -> None:
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))
 def test_a_wrong_number_of_fields_is_refused(kind: str) -> None:
-    """Planted: a template that leaves out what does not fit."""
     with pytest.raises(TypeError, match="not all arguments converted"):
         line((kind, 0, 0, 0, 0, *["x"] * (len(FIELDS[kind]) + 1)))

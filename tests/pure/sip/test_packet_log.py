@@ -1,8 +1,4 @@
-"""The packet log: what is read is what was written, whatever a kill left at its end.
-
-Seen to fail with these bugs planted: a torn record read, a torn record appended to, a mark counted without the parcels
-above it, a checksum not looked at, a log of another plan continued, parcels given from after the number asked for.
-"""
+"""The packet log: what is read is what was written, whatever a kill left at its end."""
 
 from pathlib import Path
 
@@ -26,7 +22,7 @@ def batch(first: int, count: int) -> bytes:
 
 
 def write(folder: Path, *, cut: int = 0) -> Path:
-    """Two parcels to 1, a mark, one to 2, one to 1, a mark; then so many bytes less."""
+    """Two batches to 1, a mark, one to 2, one to 1, a mark; then ``cut`` bytes are truncated."""
     log = PacketLog(str(folder), 0, DIGEST)
     log.append(1, batch(0, 2))
     log.append(1, batch(2, 1))
@@ -56,30 +52,30 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     log = PacketLog(str(tmp_path), 0, DIGEST)
     assert log.logged_ps == 90
     assert log.logged == {1: [fingerprint(packet(n)) for n in range(7)], 2: [fingerprint(packet(n)) for n in range(3)]}
-    assert log.told_logged() == ((1, 7, 100), (2, 3, 100))
-    assert numbers(list(log.parcels(1))) == list(range(7))
-    assert numbers(list(log.parcels(2))) == [0, 1, 2]
-    assert list(log.parcels(3)) == []
+    assert log.logged_counts() == ((1, 7, 100), (2, 3, 100))
+    assert numbers(list(log.batches(1))) == list(range(7))
+    assert numbers(list(log.batches(2))) == [0, 1, 2]
+    assert list(log.batches(3)) == []
     log.close()
 
 
 @pytest.mark.parametrize(("first", "given"), [(0, 0), (1, 0), (2, 2), (3, 3), (6, 3), (7, 7)])
-def test_parcels_from_a_number_on(tmp_path: Path, first: int, given: int) -> None:
+def test_batches_from_a_packet_number_on(tmp_path: Path, first: int, given: int) -> None:
     write(tmp_path)
     log = PacketLog(str(tmp_path), 0, DIGEST)
-    assert numbers(list(log.parcels(1, first))) == list(range(given, 7))
+    assert numbers(list(log.batches(1, first))) == list(range(given, 7))
     log.close()
 
 
-def test_what_waits_to_be_written_is_given_too(tmp_path: Path) -> None:
+def test_batches_include_unwritten_ones(tmp_path: Path) -> None:
     log = PacketLog(str(tmp_path), 0, DIGEST)
     log.append(1, batch(0, 2))
-    assert numbers(list(log.parcels(1))) == [0, 1]
+    assert numbers(list(log.batches(1))) == [0, 1]
     log.close()
 
 
 @given(cut=st.integers(0, 400), flip=st.none() | st.integers(0, 400))
-def test_any_end_is_cut_back_to_whole_records_and_continued(
+def test_a_torn_end_is_truncated_and_continued(
     tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int | None
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
@@ -93,7 +89,7 @@ def test_any_end_is_cut_back_to_whole_records_and_continued(
     log = PacketLog(str(folder), 0, DIGEST)
     ones = len(log.logged.get(1, []))
     assert (log.logged_ps, ones >= {0: 0, 40: 3, 90: 7}[log.logged_ps]) in ((0, True), (40, True), (90, True))
-    assert numbers(list(log.parcels(1))) == list(range(ones))
+    assert numbers(list(log.batches(1))) == list(range(ones))
     log.append(1, batch(ones, 2))
     log.close()
     again = PacketLog(str(folder), 0, DIGEST)
@@ -102,8 +98,7 @@ def test_any_end_is_cut_back_to_whole_records_and_continued(
     again.close()
 
 
-def test_a_predecessor_that_lives_on_writes_where_nobody_reads(tmp_path: Path) -> None:
-    """Planted: both write one file; of what the successor wrote a few packets were left, and nobody was told."""
+def test_writes_of_a_predecessor_are_ignored(tmp_path: Path) -> None:
     old = PacketLog(str(tmp_path), 0, DIGEST)
     old.append(1, batch(0, 2))
     old.flush()
@@ -113,10 +108,10 @@ def test_a_predecessor_that_lives_on_writes_where_nobody_reads(tmp_path: Path) -
     old.append(1, batch(2, 1))
     old.close()
     new.append(1, batch(7, 3))
-    assert numbers(list(new.parcels(1))) == list(range(10))
+    assert numbers(list(new.batches(1))) == list(range(10))
     new.close()
     third = PacketLog(str(tmp_path), 0, DIGEST)
-    assert third.told_logged()[0][:2] == (1, 10)
+    assert third.logged_counts()[0][:2] == (1, 10)
     third.close()
     assert [path.name for path in tmp_path.iterdir()] == ["sip-0.packets"]
 
@@ -127,14 +122,14 @@ def test_a_log_of_another_plan(tmp_path: Path) -> None:
         PacketLog(str(tmp_path), 0, "e" * 64)
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_packet_log(tmp_path: Path) -> None:
     (tmp_path / "sip-0.packets").write_text("notes")
     with pytest.raises(ConfigError, match="not a packet log"):
         PacketLog(str(tmp_path), 0, DIGEST)
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 79])
-def test_a_header_that_was_cut_is_written_again(tmp_path: Path, length: int) -> None:
+def test_a_torn_header_is_rewritten(tmp_path: Path, length: int) -> None:
     path = write(tmp_path)
     path.write_bytes(path.read_bytes()[:length])
     log = PacketLog(str(tmp_path), 0, DIGEST)
@@ -142,6 +137,6 @@ def test_a_header_that_was_cut_is_written_again(tmp_path: Path, length: int) -> 
     log.close()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be opened"):
         PacketLog(str(tmp_path / "none"), 0, DIGEST)

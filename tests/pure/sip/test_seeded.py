@@ -1,4 +1,4 @@
-"""Test data whose sums are exact, and the check that must not miss a thing."""
+"""Test data whose sums are exact, and the exact comparison."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def rows_of_all(dtype: DType, ranks: int = SIPS, seed: int = 0) -> list[np.ndarr
 
 @types
 def test_no_element_is_zero(dtype: DType) -> None:
-    """A dropped zero could not be seen. Planted: the shift of the non-negative half left out."""
+    """A dropped zero could not be seen."""
     for rank in range(SIPS):
         rows = seeded_rows(rank, (CUBES, 1000), dtype, 3, LARGEST)
         assert np.all(rows != 0)
@@ -30,7 +30,6 @@ def test_no_element_is_zero(dtype: DType) -> None:
 
 @types
 def test_both_signs_and_the_whole_range(dtype: DType) -> None:
-    """Planted: a range that is half of what stays exact, or one-sided."""
     rows = seeded_rows(0, (CUBES, 1000), dtype, 0, LARGEST)
     limit = 2**31 if dtype.exact_int is None else dtype.exact_int // LARGEST
     assert rows.min() < -limit * 0.9
@@ -43,7 +42,7 @@ def test_both_signs_and_the_whole_range(dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", [DTYPES["f16"], DTYPES["f32"]], ids=str)
 @pytest.mark.parametrize("order", ["in order", "backwards", "pairwise", "worst first"])
 def test_floating_sums_are_exact_in_any_order_at_16_sips_of_16_cubes(dtype: DType, order: str) -> None:
-    """Every partial sum in the type equals the integer's. Planted: the limit not divided by the contributions."""
+    """Every partial sum in the type equals the integer's."""
     rows = np.concatenate(rows_of_all(dtype))
     if order == "worst first":
         rows = np.sort(rows, axis=0)
@@ -62,7 +61,7 @@ def test_floating_sums_are_exact_in_any_order_at_16_sips_of_16_cubes(dtype: DTyp
 
 
 def test_i32_wraps() -> None:
-    """The sum of 256 large numbers leaves 32 bits, and the expectation wraps with it. Planted: saturation."""
+    """The sum of 256 large numbers leaves 32 bits, and the expectation wraps with it."""
     dtype = DTYPES["i32"]
     rows = np.concatenate(rows_of_all(dtype))
     assert np.any(np.abs(rows.sum(axis=0)) >= 2**31)
@@ -74,8 +73,7 @@ def test_i32_wraps() -> None:
 
 
 @types
-def test_dropping_any_contribution_shows_in_every_element(dtype: DType) -> None:
-    """Planted: a tolerance; a check of the first row only; data that are equal on all ranks or cubes."""
+def test_a_dropped_contribution_shows_in_every_element(dtype: DType) -> None:
     expected = expected_row(4, (CUBES, N), dtype, 0)
     for rank, rows in enumerate(rows_of_all(dtype, ranks=4)):
         for cube, row in enumerate(rows):
@@ -85,8 +83,8 @@ def test_dropping_any_contribution_shows_in_every_element(dtype: DType) -> None:
 
 
 @types
-def test_taking_one_contribution_for_another_shows(dtype: DType) -> None:
-    """Two rows that are the same could be exchanged unseen. Planted: the rank left out of the state."""
+def test_no_two_contributions_are_equal(dtype: DType) -> None:
+    """Two rows that are the same could be exchanged unseen."""
     rows = np.concatenate(rows_of_all(dtype, ranks=4))
     assert len({row.tobytes() for row in rows}) == len(rows)
 
@@ -94,7 +92,7 @@ def test_taking_one_contribution_for_another_shows(dtype: DType) -> None:
 @types
 @given(data=st.data())
 def test_changing_any_one_element_is_seen(dtype: DType, data: st.DataObject) -> None:
-    """By a single bit, and where it is. Planted: ``==`` on floats, for which -0.0 is 0.0; a sum compared."""
+    """By a single bit, and where it is."""
     expected = expected_row(2, (4, 8), dtype, 1)
     got = np.array(np.broadcast_to(expected, (4, 8)))
     row, column = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 7))
@@ -107,7 +105,6 @@ def test_changing_any_one_element_is_seen(dtype: DType, data: st.DataObject) -> 
 
 
 def test_signed_zero_and_nan_are_compared_by_their_bits() -> None:
-    """Planted: ``==``."""
     zero, nan = np.zeros(1, "<f2"), np.array([np.nan], "<f2")
     assert compare(-zero, zero).elements == 1
     assert compare(nan, nan).elements == 0
@@ -115,40 +112,35 @@ def test_signed_zero_and_nan_are_compared_by_their_bits() -> None:
 
 
 def test_the_first_of_several_and_their_number() -> None:
-    """Planted: the last one named; rows counted in place of elements."""
     expected = np.arange(6, dtype="<i4")
     got = np.array([expected, expected])
     got[0, 4], got[1, 0], got[1, 1] = 40, 7, 8
     assert compare(got, expected) == (3, "first wrong at [0, 4]: expected 4, got 40")
 
 
-def test_values_for_ever() -> None:
-    """They are in published digests. Planted: NumPy's generator; another constant of the mix."""
+def test_golden_values() -> None:
+    """They are in published digests."""
     assert seeded_rows(0, (1, 4), DTYPES["i32"], 0, 4).tolist() == GOLDEN["i32"]
     assert seeded_rows(1, (2, 4), DTYPES["f16"], 7, 256).tolist() == GOLDEN["f16"]
 
 
 def test_other_seeds_and_ranks_give_other_data() -> None:
-    """Planted: the seed ignored."""
     data = {seeded_rows(rank, (2, 8), DTYPES["i32"], seed, 4).tobytes() for rank in range(4) for seed in range(4)}
     assert len(data) == 16
 
 
 def test_seeds_of_any_size() -> None:
-    """Planted: a seed that overflows 64 bits."""
     assert seeded_rows(3, (2, 2), DTYPES["f32"], 2**80 + 1, 4).shape == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "most"), [("f16", 2048), ("f32", 2**24)])
 def test_more_contributions_than_can_be_exact(name: str, most: int) -> None:
-    """Planted: ``>=``; the remedy unsaid."""
     check_contributions(DTYPES[name], most)
     assert np.all(np.abs(seeded_rows(0, (1, 100), DTYPES[name], 0, most)) == 1)
-    says = f"{most + 1} contributions cannot be summed exactly in {name}; use --dtype f32 or --dtype i32"
-    with pytest.raises(ConfigError, match=f"^{says}$"):
+    message = f"{most + 1} contributions cannot be summed exactly in {name}; use --dtype f32 or --dtype i32"
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         check_contributions(DTYPES[name], most + 1)
 
 
 def test_i32_has_no_limit() -> None:
-    """Planted: a limit for a type whose addition wraps."""
     check_contributions(DTYPES["i32"], 2**40)

@@ -1,10 +1,4 @@
-"""One SIP's side of the synchronisation, step by step. Whole runs are in ``test_timesync_property``.
-
-Seen to fail with these bugs planted: a parcel numbered by its own count; a parcel that is never too large; one that
-leaves after its report; a promise kept from the window before; a reaction that ignores what is injected; the refusal
-of a broken promise by the channel's delay in place of the pair's, or not at all; a partly known parcel taken whole,
-or dropped whole; packets of one parcel that share its number.
-"""
+"""One SIP's side of the synchronisation, step by step. Whole runs are in ``test_timesync_property``."""
 
 import pytest
 
@@ -14,7 +8,7 @@ from broker.wire import Grant, PacketBatch, Report
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.sync import session as session_module
-from sipsim.sync.session import PACKET_OVERHEAD_BYTES, PARCEL_BYTES, Session
+from sipsim.sync.session import BATCH_BYTES, PACKET_OVERHEAD_BYTES, Session
 
 CHANNELS = [
     Channel(0, 1, 10, "out"),
@@ -26,7 +20,7 @@ CHANNELS = [
 
 
 class Notebook:
-    """A model that writes down what reaches it and what its local events do."""
+    """A model that records its packets and local events."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -53,9 +47,7 @@ class Sip:
     def __init__(self, reaction_ps: int = 0) -> None:
         self.engine = Engine()
         self.posted: list[tuple[int, PacketBatch]] = []
-        self.session = Session(
-            0, self.engine, CHANNELS, lambda to, parcel: self.posted.append((to, parcel)), reaction_ps
-        )
+        self.session = Session(0, self.engine, CHANNELS, lambda to, batch: self.posted.append((to, batch)), reaction_ps)
         self.model = self.session.model = Notebook(self.engine)
 
     def run(self, horizon_ps: int | None, *need: tuple[int, int]) -> Report:
@@ -86,7 +78,7 @@ def test_the_first_report(sip: Sip) -> None:
     assert sip.session.report() == Report(0, 7, None, ((1, 1, 15),), (), 2, 7)
 
 
-def test_nothing_to_do_is_never(sip: Sip) -> None:
+def test_no_event_is_reported_as_none(sip: Sip) -> None:
     assert sip.session.report() == Report(0, None, None, (), (), 0, MAX_PS)
 
 
@@ -159,8 +151,8 @@ def test_all_channels_of_a_pair_share_one_stream(sip: Sip) -> None:
     assert sip.posted[1:] == [(1, PacketBatch(0, 4, ((0, 30, b""),)))]
 
 
-def test_packets_leave_as_one_parcel_just_before_the_report_that_counts_them(sip: Sip) -> None:
-    """Those that wait when the window ends do not wait for what comes after it."""
+def test_packets_leave_as_one_batch_before_the_report_that_counts_them(sip: Sip) -> None:
+    """Packets of later windows are not awaited."""
     there_at: list[int] = []
     sip.session.costs = lambda: (there_at.append(len(sip.posted)) or 0, 0)
     sip.emits(5, 0, 15, b"one")
@@ -175,10 +167,10 @@ def test_packets_leave_as_one_parcel_just_before_the_report_that_counts_them(sip
     assert sip.posted == [(1, PacketBatch(0, 0, ((0, 15, b"one"), (2, 16, b"two"))))]
 
 
-def test_each_peer_gets_a_parcel_of_its_own() -> None:
+def test_each_peer_gets_its_own_batch() -> None:
     posted: list[tuple[int, PacketBatch]] = []
     channels = [Channel(1, 0, 10, "to 0"), Channel(1, 2, 10, "to 2")]
-    session = Session(1, Engine(), channels, lambda to, parcel: posted.append((to, parcel)))
+    session = Session(1, Engine(), channels, lambda to, batch: posted.append((to, batch)))
     session.model = Notebook(session.engine)
     for channel, arrival_ps in ((1, 20), (0, 30), (1, 15)):
         session.emit(channel, arrival_ps, b"")
@@ -189,25 +181,25 @@ def test_each_peer_gets_a_parcel_of_its_own() -> None:
     ]
 
 
-def test_a_large_parcel_leaves_at_once(sip: Sip) -> None:
-    """Full is what holds ``PARCEL_BYTES``, counted with a little for every packet; what follows goes on numbering."""
-    most = bytes(PARCEL_BYTES - 2 * PACKET_OVERHEAD_BYTES)
+def test_a_large_batch_leaves_at_once(sip: Sip) -> None:
+    """``BATCH_BYTES`` include an overhead per packet; the next batch continues the numbers."""
+    most = bytes(BATCH_BYTES - 2 * PACKET_OVERHEAD_BYTES)
     sip.session.emit(0, 10, most)
     assert sip.posted == []
     sip.session.emit(0, 11, b"")
     assert sip.posted == [(1, PacketBatch(0, 0, ((0, 10, most), (0, 11, b""))))]
     sip.session.emit(0, 12, most[1:])
     sip.session.emit(0, 13, b"")
-    assert len(sip.posted) == 1, "a byte is missing"
-    sip.session.emit(2, 14, bytes(PARCEL_BYTES))
-    assert sip.posted[1:] == [(1, PacketBatch(0, 2, ((0, 12, most[1:]), (0, 13, b""), (2, 14, bytes(PARCEL_BYTES)))))]
+    assert len(sip.posted) == 1, "one byte below the limit"
+    sip.session.emit(2, 14, bytes(BATCH_BYTES))
+    assert sip.posted[1:] == [(1, PacketBatch(0, 2, ((0, 12, most[1:]), (0, 13, b""), (2, 14, bytes(BATCH_BYTES)))))]
     sip.session.emit(0, 15, b"small")
     assert len(sip.posted) == 2
-    assert sip.session.report().sent == ((1, 6, 10),), "the news of those that left are told, too"
+    assert sip.session.report().sent == ((1, 6, 10),), "packets that left early are counted too"
     assert sip.posted[2:] == [(1, PacketBatch(0, 5, ((0, 15, b"small"),)))]
 
 
-def test_news_are_told_once(sip: Sip) -> None:
+def test_each_count_is_reported_once(sip: Sip) -> None:
     sip.session.emit(0, 30, b"")
     sip.take(1, 1, 0, 90)
     first = sip.session.report()
@@ -216,8 +208,8 @@ def test_news_are_told_once(sip: Sip) -> None:
     assert (second.sent, second.taken, second.held_ps) == ((), (), 90)
 
 
-def test_a_long_window_is_run_piece_by_piece(sip: Sip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_LOOKS", 2)
+def test_a_long_window_is_run_in_batches(sip: Sip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "EVENTS_BETWEEN_POLLS", 2)
     for time_ps in range(5):
         sip.model.local(time_ps, "tick")
     sip.session.grant(Grant(100, ()))
@@ -256,7 +248,7 @@ def test_a_packet_for_a_time_that_has_been_run_is_never_injected(sip: Sip, arriv
         sip.run(20)
 
 
-def test_after_a_window_without_horizon_the_last_event_is_the_mark(sip: Sip) -> None:
+def test_after_a_window_without_horizon_the_last_event_bounds_arrivals(sip: Sip) -> None:
     sip.model.local(5, "local")
     sip.run(None)
     sip.take(1, 1, 0, 5)
@@ -274,7 +266,7 @@ def test_a_duplicate_is_dropped_and_a_gap_is_an_error(sip: Sip) -> None:
     assert sip.session.packets_taken == 1
 
 
-def test_of_a_parcel_that_is_partly_known_the_rest_is_taken(sip: Sip) -> None:
+def test_the_unknown_rest_of_a_batch_is_taken(sip: Sip) -> None:
     sip.take(1, 1, 0, 20, b"first")
     sip.session.take(PacketBatch(1, 0, ((1, 20, b"first"), (4, 21, b"second"), (1, 22, b"third"))))
     sip.session.take(PacketBatch(1, 1, ((4, 21, b"second"), (1, 22, b"third"))))
@@ -285,7 +277,7 @@ def test_of_a_parcel_that_is_partly_known_the_rest_is_taken(sip: Sip) -> None:
     assert sip.model.seen == [(20, (1, b"first")), (21, (4, b"second")), (22, (1, b"third"))]
 
 
-def test_a_parcel_without_packets_is_nothing(sip: Sip) -> None:
+def test_an_empty_batch_is_ignored(sip: Sip) -> None:
     sip.session.take(PacketBatch(1, 0, ()))
     assert sip.session.report() == Report(0, None, None, (), (), 0, MAX_PS)
 
@@ -293,8 +285,8 @@ def test_a_parcel_without_packets_is_nothing(sip: Sip) -> None:
 # --- promises -------------------------------------------------------------------------------------------------
 
 
-def test_a_report_promises_what_the_model_does_of_its_next_event(sip: Sip) -> None:
-    """Of local events alone: what is held is the broker's to look at."""
+def test_a_report_promises_the_models_send_bound(sip: Sip) -> None:
+    """From local events alone: held packets are the broker's business."""
     sip.model.quiet_ps = 70
     sip.model.local(30, "next")
     sip.take(1, 1, 0, 20)
@@ -326,7 +318,7 @@ def test_a_packet_that_breaks_the_promise_is_refused(sip: Sip, channel: int) -> 
     assert sip.session.report().sent == ((1, 1, 104),)
 
 
-def test_who_promised_everything_sends_nothing(sip: Sip) -> None:
+def test_after_an_unlimited_promise_nothing_may_be_sent(sip: Sip) -> None:
     sip.session.report()
     sip.session.grant(Grant(None, ()))
     sip.session.begin()
@@ -352,7 +344,7 @@ def test_before_the_first_report_nothing_is_promised(sip: Sip) -> None:
         (5, 60, [], 100),
     ],
 )
-def test_what_is_injected_may_be_reacted_to(
+def test_an_injected_packet_may_be_reacted_to(
     reaction_ps: int, horizon_ps: int | None, held_ps: list[int], bound_ps: int
 ) -> None:
     """With 100 ps promised: the earlier of that and of the first arrival before the horizon and the reaction."""
@@ -370,7 +362,7 @@ def test_what_is_injected_may_be_reacted_to(
 
 
 def test_a_promise_holds_for_one_window(sip: Sip) -> None:
-    """The next report promises anew, and earlier where an arrival has changed things."""
+    """The next report may promise an earlier time, after an arrival."""
     sip.model.quiet_ps = 70
     sip.model.local(30, "promised 100")
     sip.session.report()
@@ -381,7 +373,7 @@ def test_a_promise_holds_for_one_window(sip: Sip) -> None:
     assert sip.run(50).sent == ((1, 1, 40),)
 
 
-def test_the_costs_of_a_window_go_with_its_report(sip: Sip) -> None:
+def test_a_report_holds_the_costs_of_its_window(sip: Sip) -> None:
     sip.session.costs = lambda: (30, 4)
     report = sip.session.report()
     assert (report.run_ns, report.send_ns) == (30, 4)

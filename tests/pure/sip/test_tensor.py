@@ -1,4 +1,4 @@
-"""Device tensors: which byte of which cube's HBM each element is, and what a kernel may address."""
+"""Device tensors: the placement of each byte, and what a kernel may address."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ def hbm(cube: int, offset: int) -> int:
 
 
 def test_each_cube_holds_its_block_of_rows() -> None:
-    """Eight rows on four cubes: two each, in order. Planted: rows dealt round robin; PE 1's HBM."""
+    """Eight rows on four cubes: two each, in order."""
     made, store, _ = tensor((8, 3))
     values = np.arange(24, dtype="<i4").reshape(8, 3)
     made.copy_(HostTensor(values))
@@ -50,7 +50,7 @@ def test_each_cube_holds_its_block_of_rows() -> None:
 
 
 def test_one_range_of_virtual_addresses() -> None:
-    """A kernel finds cube c's shard at the start plus c shards. Planted: each shard aligned by itself."""
+    """A kernel finds cube c's shard at the start plus c shards."""
     made, store, addresses = tensor((4, 3))
     made.copy_(HostTensor(np.arange(12).reshape(4, 3)))
     for element in range(12):
@@ -62,21 +62,20 @@ def test_one_range_of_virtual_addresses() -> None:
 @pytest.mark.parametrize(
     ("start", "nbytes"), [(0, 13), (4, 12), (12, 13), (11, 2), (44, 8), (48, 1), (-1, 1), (10**9, 4)]
 )
-def test_ranges_that_are_no_part_of_one_shard(start: int, nbytes: int) -> None:
-    """Across two shards, past the end, before the start. Planted: the end of the range not looked at."""
+def test_ranges_outside_one_shard(start: int, nbytes: int) -> None:
+    """Across two shards, past the end, before the start."""
     made, _, addresses = tensor((4, 3))
     with pytest.raises(MemoryAccessError, match=f"^{nbytes} bytes at virtual address 0x[0-9a-f]+ are not within one"):
         addresses.translate((made.va + start) | VIRTUAL_BIT, nbytes)
 
 
 def test_physical_addresses_pass_through() -> None:
-    """Planted: looked up as if they were virtual."""
     assert space().translate(hbm(3, 40), 99) == hbm(3, 40)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 700)), min_size=1, max_size=12))
 def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
-    """Neither in virtual nor in physical space, and each starts aligned. Planted: the size rounded down."""
+    """Neither in virtual nor in physical space, and each starts aligned."""
     addresses = space()
     segments = [s for cubes, nbytes in wanted for s in addresses.allocate(range(cubes), nbytes)]
     for key in ("va", "pa"):
@@ -87,8 +86,7 @@ def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
         assert addresses.translate(segment.va, segment.nbytes) == segment.pa
 
 
-def test_no_room_is_named_and_rings_at_the_top_are_left_alone() -> None:
-    """Planted: reserved bytes handed out; the remedy unsaid."""
+def test_out_of_memory_below_the_reserved_bytes() -> None:
     addresses = space(reserved=1024)
     addresses.allocate(range(1), CAPACITY - 2048)
     addresses.allocate(range(1), 1024)
@@ -101,8 +99,8 @@ def test_no_room_is_named_and_rings_at_the_top_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])
-def test_torch_keeps_the_rings_of_the_plan_free(kind: str, reserved: int) -> None:
-    """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one. Planted: rings of no PE counted."""
+def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
+    """Rings in HBM lie at its top: PE 0 of a 2x1 mesh has one."""
     settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 1, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
     torch = Torch(Bench(Plan(config(settings))).sip)
     room = MIB - reserved
@@ -116,7 +114,7 @@ def test_torch_keeps_the_rings_of_the_plan_free(kind: str, reserved: int) -> Non
     [("<f8", "f16", [1.0, -2.5, 2048.0, np.inf]), ("<i8", "i32", [1, -2, 7, 2**31 - 1]), (">f4", "f32", [1, 2, 3, 4])],
 )
 def test_copies_convert_on_the_host(given_type: str, dtype: str, expected: list[float]) -> None:
-    """Any array, in any byte order. Planted: bytes taken as they are."""
+    """Any array, in any byte order."""
     made, store, _ = tensor((4,), dtype)
     made.copy_(HostTensor(np.array(expected, given_type)))
     assert made.numpy().tolist() == expected
@@ -125,7 +123,6 @@ def test_copies_convert_on_the_host(given_type: str, dtype: str, expected: list[
 
 
 def test_arrays_that_are_not_contiguous() -> None:
-    """Planted: the transposed array's own memory order."""
     made, _, _ = tensor((4, 2))
     values = np.arange(8, dtype="<i4").reshape(2, 4).T
     made.copy_(HostTensor(values))
@@ -133,7 +130,6 @@ def test_arrays_that_are_not_contiguous() -> None:
 
 
 def test_copy_between_device_tensors_and_fill() -> None:
-    """Planted: ``fill_`` of the first shard only."""
     one, _, _ = tensor((4, 5), "f32")
     two, _, _ = tensor((4, 5), "f16")
     assert one.fill_(2.5) is one
@@ -142,7 +138,6 @@ def test_copy_between_device_tensors_and_fill() -> None:
 
 
 def test_numpy_is_a_copy() -> None:
-    """Planted: a view of simulated memory."""
     made, _, _ = tensor((4,))
     array = made.numpy()
     array[:] = 9
@@ -150,7 +145,6 @@ def test_numpy_is_a_copy() -> None:
 
 
 def test_mistakes_say_what_is_wrong() -> None:
-    """Planted: rows silently left over; shapes broadcast."""
     with pytest.raises(ValueError, match=r"\(6, 3\) has 6 rows, which 4 cubes cannot share equally; use a multiple"):
         tensor((6, 3))
     made, _, _ = tensor((4, 3))
@@ -174,12 +168,10 @@ def test_mistakes_say_what_is_wrong() -> None:
     ],
 )
 def test_types_by_their_names(given_type: object, name: str) -> None:
-    """Planted: only our own spelling."""
     assert dtype_of(given_type) is DTYPES[name]
 
 
 @pytest.mark.parametrize("given_type", ["f8", np.float64, "bfloat16", 3, ">f4", np.uint32])
-def test_types_that_are_not_available(given_type: object) -> None:
-    """Planted: a type of the same size taken for its fellow."""
+def test_unknown_types(given_type: object) -> None:
     with pytest.raises(TypeError, match="is not available; allowed: f16, f32, i32"):
         dtype_of(given_type)

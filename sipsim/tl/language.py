@@ -1,7 +1,7 @@
-"""``tl``: the words of a kernel. Each looks blocking, takes simulated time, and leaves a line in the op log.
+"""``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
 
-One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of
-the language).
+One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of the
+language).
 """
 
 import math
@@ -9,42 +9,39 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from sipsim.ccl.install import PePlace
 from sipsim.errors import KernelError
-from sipsim.tl.ipcq_words import IpcqWords
+from sipsim.tl.ipcq_ops import IpcqOps
 from sipsim.tl.values import Shape, TensorHandle, as_shape, as_text, pointee
 
-HANDLES = "a handle is what tl.load, tl.recv and + give"
-NOT_WORDS = ("note_received",)
+HANDLES = "tl.load, tl.recv and + return handles"
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 
-class TL(IpcqWords):
-    """The words for the kernel on one PE. ``translate`` turns the addresses a kernel sees into physical ones."""
+class TL(IpcqOps):
+    """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
 
     def program_id(self, axis: int) -> int:
-        """Where this kernel runs: axis 0 the PE in its cube, 1 the cube in its SIP, 2 the SIP."""
+        """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
         return (self._pe.pe, self._pe.cube, self._sip.sip)[self._axis(axis)]
 
     def num_programs(self, axis: int) -> int:
-        """How many places there are along an axis; not the size of a collective's group."""
+        """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
         system = self._sip.plan.system
         return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
 
     def rank(self) -> int:
-        """This PE's rank in the wiring, which counts places and not SIPs.
+        """This PE's rank in the wiring, which counts PEs and not SIPs.
 
         Raises:
             KernelError: on a PE that takes no part.
         """
-        place = self._pe.ipcq.place
-        rank = self._sip.plan.rank_of.get(PePlace(*place))
-        if rank is None:
+        if self._pe.rank is None:
+            place = self._pe.ipcq.place
             raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
-        return rank
+        return self._pe.rank
 
     def world_size(self) -> int:
-        """How many ranks the wiring has.
+        """The number of ranks in the wiring.
 
         Raises:
             KernelError: on a PE that takes no part.
@@ -53,7 +50,7 @@ class TL(IpcqWords):
         return self._sip.plan.world_size
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
-        """(n_slots, slot_size in bytes) of the peer's ring in a direction: how to chunk, how far to run ahead."""
+        """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
         queue = self._pe.ipcq.queue(dir)
         return queue.peer.n_slots, queue.peer.slot_size
 
@@ -63,7 +60,7 @@ class TL(IpcqWords):
         return queue is not None and queue.can_send
 
     def load(self, ptr: int, shape: int | Shape, dtype: object = None) -> TensorHandle:
-        """Read ``shape`` elements at an address through PE_DMA; blocks until they are here."""
+        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived."""
         kind = pointee(ptr, dtype)
         dims = as_shape(shape)
         nbytes = math.prod(dims) * kind.itemsize
@@ -78,7 +75,7 @@ class TL(IpcqWords):
         """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
 
         Raises:
-            KernelError: for a value that is no handle.
+            KernelError: for a value that is not a handle.
         """
         if not isinstance(value, TensorHandle):
             raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
@@ -93,7 +90,7 @@ class TL(IpcqWords):
         """``a + b`` element by element, rounded once in their type; i32 wraps.
 
         Raises:
-            KernelError: when types or shapes differ, or one is no handle.
+            KernelError: when types or shapes differ, or an operand is not a handle.
         """
         for value in (a, b):
             if not isinstance(value, TensorHandle):
@@ -112,7 +109,7 @@ class TL(IpcqWords):
         return TensorHandle(self, total, a.dtype)
 
     def _fetch(self, handle: TensorHandle) -> None:
-        """The values of a slot in another memory than the PE's own come to the PE before they are first used."""
+        """Bring the values of a slot in HBM or SRAM to the PE before their first use."""
         if handle.slot_pa is None:
             return
         task = self._task()
@@ -123,9 +120,8 @@ class TL(IpcqWords):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """A word that does not exist: say which do."""
-            words = ", ".join(word for word in dir(type(self)) if word not in NOT_WORDS and not word.startswith("_"))
-            raise AttributeError(f"tl has no word {name!r}; it has {words}")
+            known = ", ".join(each for each in dir(type(self)) if not each.startswith("_"))
+            raise AttributeError(f"tl has no operation {name!r}; it has {known}")
 
     def _axis(self, axis: int) -> int:
         if axis not in range(len(AXES)):

@@ -1,4 +1,4 @@
-"""The table of algorithms that wire themselves."""
+"""The empty table, for algorithms that export ``neighbors()``."""
 
 from sipsim.ccl.neighbours import NeighbourMap
 from sipsim.ccl.tables.base import table
@@ -7,5 +7,5 @@ from sipsim.ccl.tables.base import table
 @table("none", self_wired=True)
 @table("custom", self_wired=True)
 def none(rank: int, size: int) -> NeighbourMap:
-    """Nobody: the module's neighbors() says who. ADR-0023 D11 has both words for it, and ADR-0032 D6 uses none."""
+    """No neighbours: the module's neighbors() must return them. ADR-0023 D11 has both names, ADR-0032 D6 uses none."""
     return {}

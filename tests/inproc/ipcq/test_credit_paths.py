@@ -12,7 +12,7 @@ from sips import pause, run_sips, spawn
 
 from sipsim.ccl.install import PePlace
 from sipsim.node.sip_node import SipNode
-from sipsim.tl.words import TL
+from sipsim.tl.language import TL
 
 OUT_BY_W, IN_BY_E, LINK, FLIT, THROUGH = 5_400, 9_150, 10_000, 4_000, 8_950
 IPCQ, PE, OUT_OF_PE = 1_000, 1_000, 250
@@ -23,7 +23,7 @@ TAKE_PS = 1_000_000
 
 
 class Ends:
-    """PE 0 of SIP 0 sends two messages into one slot; that of the last SIP does what ``then`` says from 1 us on."""
+    """PE 0 of SIP 0 sends two messages into one slot; PE 0 of the last SIP runs ``then`` from 1 us on."""
 
     def __init__(self, sips: int, mode: str, *then: str, **defaults: object) -> None:
         line = {"system.sips.count": sips, "system.sips.topology": "mesh_2d_no_wrap", "system.sips.shape": [sips, 1]}
@@ -72,9 +72,6 @@ class Ends:
 def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: int | None, later_ps: int) -> None:
     """Over the links, its flit's time once, however many SIPs it passes. On its own wire it takes as long, and so does
     recv.
-
-    Planted: a credit that ends at the first SIP; its drain paid in each; its span lost on the way; the port's overhead
-    paid twice; recv that waits for the arrival.
     """
     ends = Ends(sips, mode, "recv")
     arrived_ps = TAKE_PS + later_ps + WAYS[sips]
@@ -86,10 +83,7 @@ def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: in
 
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> None:
-    """4096 B go the same way just before: the credit's flit is right behind theirs on the last link, in every SIP.
-
-    Planted: credits that pass data on a link; a credit that is not on the link at all.
-    """
+    """4096 B take the same route before: the credit's flit is right behind theirs on the last link, in every SIP."""
     ends = Ends(sips, "fabric", "1024", "recv")
     token_ps = data_arrival(ends)
     assert ends.credits == [(token_ps + FLIT, 1)]
@@ -99,14 +93,14 @@ def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> Non
 
 
 def data_arrival(ends: Ends) -> int:
-    """When the last byte of 4096 is at PE 0 of SIP 0: 18 flits of 240 B of payload, and the way."""
+    """The arrival of the last byte of 4096 at PE 0 of SIP 0: 18 flits of 240 B of payload, and the route."""
     way_ps = WAYS[len(ends.sips)] - FLIT
     return TAKE_PS + way_ps + 18 * FLIT
 
 
 @pytest.mark.parametrize("sips", WAYS)
-def test_a_credit_rides_over_links(sips: int) -> None:
-    """Nothing goes alone: the credit is here with the message, its write included. Planted: riders lost in a packet."""
+def test_a_credit_is_piggybacked_over_links(sips: int) -> None:
+    """No credit is sent alone: it arrives with the message, whose write is included."""
     ends = Ends(sips, "piggyback", "recv", "pause", "16")
     arrived_ps = TAKE_PS + 10_000 + WAYS[sips] + 1_000
     assert ends.received == [TAKE_PS]

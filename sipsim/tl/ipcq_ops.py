@@ -1,13 +1,13 @@
-"""The words of a kernel that send and receive (ADR-0023 D4). :class:`~sipsim.tl.words.TL` has them.
+"""The kernel operations that send and receive (ADR-0023 D4), a base of :class:`~sipsim.tl.language.TL`.
 
-What is received in ``return_slot`` mode lies in its slot: a ring in HBM or SRAM is read when the values are first used
-(``+``, ``store``; a ``send`` passes them on from there), a ring in the PE's own TCM is at hand. Bytes are latched when
-the receive takes the message, so that its slot may be written again.
+In ``return_slot`` mode a received message stays in its slot. A slot in HBM or SRAM is read when the values are first
+used (``+``, ``store``; a ``send`` reads it too); a slot in the PE's own TCM needs no read. The bytes are latched when
+the receive takes the message, so the slot may be written again.
 """
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,26 +18,24 @@ from sipsim.ipcq.pe_ipcq import Source
 from sipsim.ipcq.receives import CopyTo, Receive
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
-from sipsim.tl.values import Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
+from sipsim.tl.context import KernelPe, KernelSip
+from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_dtype, as_shape, as_text, pointee
 from sipsim.topology.address import SPACES, PhysAddr
-
-if TYPE_CHECKING:
-    from sipsim.sip.sip import Pe, Sip
 
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
 
 class RecvFuture(Receive):
-    """What ``tl.recv_async`` gives and ``tl.wait`` takes: a receive of ``dims`` elements of ``dtype``."""
+    """A receive of ``dims`` elements of ``dtype``: the result of ``tl.recv_async``, the argument of ``tl.wait``."""
 
-    __slots__ = ("_words", "dims", "direction", "dtype", "handle", "pe")
+    __slots__ = ("_ops", "dims", "direction", "dtype", "handle", "pe")
 
     def __init__(
-        self, words: "IpcqWords", direction: str, dims: Shape, dtype: DType, copy_to: CopyTo | None, since_ps: int
+        self, ops: "IpcqOps", direction: str, dims: Shape, dtype: DType, copy_to: CopyTo | None, since_ps: int
     ) -> None:
         super().__init__(since_ps, copy_to)
-        self._words = words
-        self.pe = words._pe
+        self._ops = ops
+        self.pe = ops._pe
         self.direction = direction
         self.dims = dims
         self.dtype = dtype
@@ -48,14 +46,14 @@ class RecvFuture(Receive):
         return self.ended
 
     def on_complete(self) -> None:
-        """In the op log, and in the trace if there is one."""
-        self._words.note_received(self)
+        """Write to the op log, and to the trace if there is one."""
+        self._ops._log_received(self)
 
 
-class IpcqWords:
+class IpcqOps(HandleOps):
     """``send``, ``recv``, ``recv_async`` and ``wait`` for the kernel on one PE."""
 
-    def __init__(self, sip: "Sip", pe: "Pe", translate: Callable[[int, int], int]) -> None:
+    def __init__(self, sip: KernelSip, pe: KernelPe, translate: Callable[[int, int], int]) -> None:
         self._sip = sip
         self._pe = pe
         self._engine = sip.engine
@@ -67,7 +65,7 @@ class IpcqWords:
 
     @property
     def last_polled_dir(self) -> str | None:
-        """Where the last ``recv`` without a direction found its message; the next one starts behind it."""
+        """The direction that served the last ``recv`` without a direction; the next search starts after it."""
         return self._pe.ipcq.last_polled_dir
 
     def send(
@@ -81,16 +79,17 @@ class IpcqWords:
         dtype: object = None,
         space: str | None = None,
     ) -> None:
-        """Send a handle, or what lies at ``src_addr``, to the peer in a direction.
+        """Send a handle, or the elements at ``src_addr``, to the peer in a direction.
 
-        At an address, give ``shape`` or ``nbytes``; ``dtype`` unless the pointer knows it; ``space`` (tcm, hbm, sram)
-        is checked against it. Blocks while the peer's ring is full, then returns at once. The source is read in
-        that step; from another memory than the PE's own, its way to the PE is part of the message's time.
+        With an address, give ``shape`` or ``nbytes``, and ``dtype`` unless the pointer has one; ``space`` (tcm, hbm,
+        sram) is checked against the address. Blocks while the peer's ring is full, then returns at once. The source
+        is read in that step. For a source outside the PE's own memory the message's time includes the transfer to
+        the PE.
 
         Raises:
             IpcqInvalidDirection: a direction that is not installed.
             IpcqMessageTooLarge: more bytes than a slot.
-            KernelError: a source that cannot be.
+            KernelError: an invalid source.
         """
         source = self._source(src, src_addr, nbytes, shape, dtype, space)
         slot_pa, seq = self._pe.ipcq.send(self._task(), dir, source)
@@ -122,15 +121,15 @@ class IpcqWords:
         dst_addr: int | None = None,
         dst_space: str | None = None,
     ) -> TensorHandle:
-        """The next message from a direction, as ``shape`` elements; blocks until it is here and its slot is returned.
+        """The next message from a direction, as ``shape`` elements; blocks until its slot has been returned.
 
-        Without ``dir``: from whichever direction has one, in turn from ``last_polled_dir`` on. With ``dst_addr``
-        (``copy_to_dst``) it is copied there before its slot is returned.
+        Without ``dir``: the next message of any direction, searched in turn from ``last_polled_dir`` on. With
+        ``dst_addr`` (``copy_to_dst``) the message is copied there before its slot is returned.
 
         Raises:
             IpcqInvalidDirection: a direction that is not installed.
             IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
-            KernelError: a shape, type or destination that cannot be.
+            KernelError: an invalid shape, type or destination.
         """
         future = self._future("" if dir is None else dir, shape, dtype, dst_addr, dst_space)
         if dir is None:
@@ -147,25 +146,25 @@ class IpcqWords:
         dst_addr: int | None = None,
         dst_space: str | None = None,
     ) -> RecvFuture:
-        """Ask for the next message of a direction and go on; :meth:`wait` gives it. Messages go to futures in order.
+        """Post a receive for the next message of a direction; :meth:`wait` returns it. Futures are served in order.
 
         Raises:
             IpcqInvalidDirection: a direction that is not installed.
-            KernelError: a shape, type or destination that cannot be.
+            KernelError: an invalid shape, type or destination.
         """
         future = self._future(dir, shape, dtype, dst_addr, dst_space)
         self._pe.ipcq.post(dir, future)
         return future
 
     def wait(self, future: RecvFuture) -> TensorHandle:
-        """Block until a receive has ended; its message, again when asked again.
+        """Block until a receive has ended, and return its message; a second call returns the same handle.
 
         Raises:
             IpcqTypeMismatch: as ``recv``.
             KernelError: for anything but a future of this kernel's PE.
         """
         if not isinstance(future, RecvFuture):
-            raise KernelError(f"tl.wait takes what tl.recv_async gave, not {future!r}")
+            raise KernelError(f"tl.wait takes the result of tl.recv_async, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
         if future.handle is None:
@@ -176,8 +175,7 @@ class IpcqWords:
             future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
         return future.handle
 
-    def note_received(self, future: RecvFuture) -> None:
-        """A receive of this kernel has ended, now."""
+    def _log_received(self, future: RecvFuture) -> None:
         received = future.received
         assert received is not None
         direction, nbytes = received.direction, len(received.data)
@@ -233,7 +231,7 @@ class IpcqWords:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
             if not all(given is None for given in (src_addr, nbytes, shape, dtype, space)):
-                raise KernelError("tl.send takes a handle, which knows its type and shape, or src_addr=; not both")
+                raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
             return Source(src.array.tobytes, src.slot_pa, Message(src.nbytes, src.dtype.name, src.shape))
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")
@@ -252,7 +250,7 @@ class IpcqWords:
         return Source(lambda: memory.read(address, size), address, Message(size, kind.name, dims))
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
-        """An address of this SIP's memory, in the space that the kernel says."""
+        """Check that an address is in this SIP's memory and in the space that the kernel names."""
         if space is not None and space not in SPACES:
             raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
         self._sip.memory.check(address, nbytes)
@@ -261,12 +259,12 @@ class IpcqWords:
             raise KernelError(f"{place} is not in space {space}")
 
     def _check_match(self, received: Received, future: RecvFuture) -> None:
-        kind, dims, came = future.dtype, future.dims, len(received.data)
+        kind, dims, arrived = future.dtype, future.dims, len(received.data)
         nbytes = math.prod(dims) * kind.itemsize
-        if came != nbytes or (self._strict and (received.dtype, received.shape) != (kind.name, dims)):
+        if arrived != nbytes or (self._strict and (received.dtype, received.shape) != (kind.name, dims)):
             raise IpcqTypeMismatch(
                 f"recv {received.direction} expects {kind}{list(dims)} ({nbytes} bytes), but the message is "
-                f"{received.dtype}{list(received.shape)} ({came} bytes); make send and recv agree",
+                f"{received.dtype}{list(received.shape)} ({arrived} bytes); make send and recv agree",
                 direction=received.direction,
             )
 

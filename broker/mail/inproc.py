@@ -1,0 +1,51 @@
+"""Mail within one process. Frames are bytes here too, so that one process and many run the same code."""
+
+from collections import deque
+
+from broker.mail.base import Address
+
+
+class Envelope:
+    """A frame and its sender."""
+
+    __slots__ = ("frame", "sender")
+
+    def __init__(self, sender: Address, frame: bytes) -> None:
+        self.sender = sender
+        self.frame = frame
+
+
+class InprocMail:
+    """The queue of all frames of one process, in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Address, Envelope]] = deque()
+
+    def send(self, sender: Address, to: Address, frame: bytes) -> None:
+        """Queue a frame."""
+        self._queue.append((to, Envelope(sender, frame)))
+
+    def next(self) -> tuple[Address, Envelope] | None:
+        """Remove and return the next (destination, envelope); None when the queue is empty."""
+        return self._queue.popleft() if self._queue else None
+
+    def end_of(self, sender: Address) -> "InprocEndpoint":
+        """The sending end of one SIP."""
+        return InprocEndpoint(self, sender)
+
+
+class InprocEndpoint:
+    """A ``Mail`` of one SIP. Peers need no connection."""
+
+    def __init__(self, mail: InprocMail, sender: Address) -> None:
+        self._mail = mail
+        self._sender = sender
+
+    def connect_peers(self, endpoints: tuple[str, ...]) -> None:
+        pass
+
+    def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
+        raise NotImplementedError("SIPs in one process are not restarted")
+
+    def send(self, to: Address, frame: bytes) -> None:
+        self._mail.send(self._sender, to, frame)

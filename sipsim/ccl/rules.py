@@ -1,0 +1,143 @@
+"""Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
+
+from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
+from sipsim.ccl.tables.base import TABLES
+from sipsim.config.document import Path, Problem, Rule, dotted
+from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.ipcq.flits import HEADER_BYTES
+from sipsim.registry import UnknownName, unknown_name
+from sipsim.topology.address import MIB
+
+
+def known_algorithm(resolved: Resolved) -> Problem | None:
+    """``defaults.algorithm`` has an entry in ``algorithms``."""
+    name = resolved.ccl.defaults.algorithm
+    if name in resolved.ccl.algorithms:
+        return None
+    text = unknown_name("algorithm", name, resolved.ccl.algorithms)
+    return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
+
+
+def known_neighbour_table(resolved: Resolved) -> Problem | None:
+    """The algorithm's ``topology`` is a registered neighbour table."""
+    name = resolved.ccl.defaults.algorithm
+    try:
+        TABLES.get(resolved.ccl.algorithms[name].topology)
+    except UnknownName as error:
+        path = ("algorithms", name, "topology")
+        return Problem((path,), f"{dotted(path)}: {error}")
+    return None
+
+
+def world_size_has_places(resolved: Resolved) -> Problem | None:
+    """A configured world size takes that many places, so there must be as many."""
+    name = resolved.ccl.defaults.algorithm
+    size, places = effective_world_size(resolved, name), rank_places(resolved, name)
+    if size <= places:
+        return None
+    path, per = knob_path(resolved, "world_size"), effective_rank_per(resolved, name)
+    what = f"must be null or 1 to {places}, as there are {places} places with rank_per {per}"
+    return Problem((path, *_rank_paths(name)), f"{dotted(path)} = {size}: {what}")
+
+
+def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
+    """The neighbour table can wire that number of ranks (a grid needs a square)."""
+    name = resolved.ccl.defaults.algorithm
+    kind = resolved.ccl.algorithms[name].topology
+    refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
+    if refusal is None:
+        return None
+    path = ("algorithms", name, "topology")
+    paths = (path, knob_path(resolved, "world_size"), *_rank_paths(name))
+    return Problem(paths, f"{dotted(path)} = {kind}: {refusal}")
+
+
+def _rank_paths(name: str) -> tuple[Path, ...]:
+    """The values that the number of places follows from."""
+    return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
+
+
+def root_cube_is_south_east(resolved: Resolved) -> Problem | None:
+    """Rows reduce eastwards and the last column southwards, so the sum ends in the south-east cube."""
+    name, mesh = resolved.ccl.defaults.algorithm, resolved.topology.sip.cube_mesh
+    root, last = resolved.ccl.algorithms[name].root_cube, mesh.w * mesh.h - 1
+    if root is None or root == last:
+        return None
+    path = ("algorithms", name, "root_cube")
+    what = f"must be null or {last}, the south-east cube of the {mesh.w}x{mesh.h} mesh, where the reduction ends"
+    return Problem((path,), f"{dotted(path)} = {root}: {what}")
+
+
+def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
+    """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
+    return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
+
+
+def ring_overflow(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Problem | None:
+    """The problem with ``rings`` rings a PE, if any. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM."""
+    need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
+    if need <= room:
+        return None
+    slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
+    count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
+    rings_text = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
+    what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
+    paths = (slots, size, knob_path(resolved, "buffer_kind"), owner, ("cube", "pes"))
+    return Problem(paths, f"{dotted(slots)} = {knobs.n_slots}: {rings_text}, {what}")
+
+
+def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+    cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
+    rooms: dict[str, tuple[Path, int]] = {
+        "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
+        "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
+        "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB // cube.pes),
+    }
+    return rooms[buffer_kind]
+
+
+def hardware_is_strict(resolved: Resolved) -> Problem | None:
+    """``hw_strict``: a slot is found with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
+    name = resolved.ccl.defaults.algorithm
+    knobs = effective_ipcq(resolved, name)
+    if not knobs.hw_strict:
+        return None
+    for key in ("n_slots", "slot_size"):
+        value = getattr(knobs, key)
+        if value & (value - 1):
+            path = knob_path(resolved, key)
+            what = f"must be a power of two under hw_strict, such as {1 << value.bit_length() - 1}"
+            return Problem((path, knob_path(resolved, "hw_strict")), f"{dotted(path)} = {value}: {what}")
+    if knobs.ipcq_credit_size_bytes != HEADER_BYTES:
+        path = knob_path(resolved, "ipcq_credit_size_bytes")
+        what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
+        text = f"{dotted(path)} = {knobs.ipcq_credit_size_bytes}: {what}"
+        return Problem((path, knob_path(resolved, "hw_strict")), text)
+    return None
+
+
+def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
+    """A virtual channel for credits needs virtual channels, and credits that travel over the fabric."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    if not knobs.credit_virtual_channel:
+        return None
+    path, paths = knob_path(resolved, "credit_virtual_channel"), ("virtual_channels", "credit_return_mode")
+    if not knobs.virtual_channels:
+        what = "needs virtual_channels: true"
+    elif knobs.credit_return_mode == "fast_path":
+        what = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
+    else:
+        return None
+    return Problem((path, *(knob_path(resolved, key) for key in paths)), f"{dotted(path)} = true: {what}")
+
+
+RULES: tuple[Rule, ...] = (
+    known_algorithm,
+    known_neighbour_table,
+    world_size_has_places,
+    table_takes_the_ranks,
+    root_cube_is_south_east,
+    a_ring_fits_its_memory,
+    hardware_is_strict,
+    credits_have_a_channel_to_use,
+)

@@ -1,0 +1,57 @@
+"""Settings of the algorithm that runs, as they follow from ``ccl.yaml``: its own entry over ``defaults``."""
+
+from sipsim.ccl.tables.base import TABLES
+from sipsim.config.document import Path
+from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
+
+
+def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
+    """The IPCQ settings of an algorithm: its own entry over ``defaults``, key by key."""
+    entry = resolved.ccl.algorithms[algorithm_name]
+    return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
+
+
+def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
+    """The kind of a rank of the wiring: a cube for a self-wired algorithm (ADR-0032 D3), else a PE (ADR-0023 D11)."""
+    entry = resolved.ccl.algorithms[algorithm_name]
+    return entry.rank_per or ("cube" if TABLES.get(entry.topology).self_wired else "pe")
+
+
+def rank_places(resolved: Resolved, algorithm_name: str) -> int:
+    """Number of places for ranks in the system."""
+    sips, mesh = resolved.topology.system.sips.count, resolved.topology.sip.cube_mesh
+    cubes = sips * mesh.w * mesh.h
+    return {"sip": sips, "cube": cubes, "pe": cubes * resolved.topology.cube.pes}[
+        effective_rank_per(resolved, algorithm_name)
+    ]
+
+
+def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
+    """Ranks of the wiring as ADR-0023 D11 resolves them: the algorithm's entry, else ``defaults``, else every place."""
+    own = resolved.ccl.algorithms[algorithm_name].world_size
+    return own or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
+
+
+def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:
+    """What a digest covers of an algorithm: name, module, queue settings, then table, kind and number of ranks.
+
+    The last three are left out for the wiring of ADR-0032: no table, every cube a rank.
+    """
+    entry, per = resolved.ccl.algorithms[algorithm_name], effective_rank_per(resolved, algorithm_name)
+    size = effective_world_size(resolved, algorithm_name)
+    view: list[object] = [algorithm_name, entry.module, effective_ipcq(resolved, algorithm_name)]
+    self_wired = TABLES.get(entry.topology).self_wired
+    if self_wired and per == "cube" and size == rank_places(resolved, algorithm_name):
+        return view
+    return [*view, "none" if self_wired else entry.topology, per, size]
+
+
+def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:
+    return resolved.ccl.defaults if getattr(entry, key) is None else entry
+
+
+def knob_path(resolved: Resolved, key: str) -> Path:
+    """The key path of the running algorithm's value of a queue setting: in its entry or in ``defaults``."""
+    name = resolved.ccl.defaults.algorithm
+    own = getattr(resolved.ccl.algorithms[name], key) is not None
+    return ("algorithms", name, key) if own else ("defaults", key)

@@ -1,0 +1,31 @@
+"""The config of a run, checked by the rules of every domain."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sipsim.ccl import rules as ccl_rules
+from sipsim.config import load as files
+from sipsim.config.document import Rule
+from sipsim.config.model import Resolved
+from sipsim.config.override import Override
+from sipsim.links import rules as link_rules
+from sipsim.noc import rules as noc_rules
+from sipsim.topology import rules as topology_rules
+
+RULES: tuple[Rule, ...] = (
+    topology_rules.known_topology,
+    *link_rules.RULES,
+    *topology_rules.RULES,
+    *noc_rules.RULES,
+    *ccl_rules.RULES,
+)
+"""In this order: the first problem is the one that is reported, and a rule relies on those before it."""
+
+
+def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()) -> Resolved:
+    """The default files, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+
+    Raises:
+        ConfigError: one line that names the file or flag, the key, its value and what is allowed.
+    """
+    return files.load(RULES, config, ccl, overrides)
