@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +19,7 @@ from sipsim import VERSION
 from sipsim.dtypes import DTYPES
 
 DEFAULT_BYTES = 64 * 1024
+DEFAULT_SIZE = "the default size"
 USAGE_EXIT = 2
 
 
@@ -35,6 +36,8 @@ class Usage(Exception):
 class Options(RunSettings):
     """The parsed command line. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
 
+    ``size_source``: what gave the sizes, for messages.
+
     ``settings``: those of ``--set``.
     """
 
@@ -48,6 +51,7 @@ class Options(RunSettings):
     collective: str
     algorithm: str | None
     sizes: tuple[int, ...]
+    size_source: str = field(compare=False)
     n_elems: tuple[int, ...]
     dtype: str
     op: str
@@ -101,10 +105,10 @@ def parse(argv: list[str]) -> Options:
     """
     own, script, as_module, script_args = _split_script(argv)
     values = _parser().parse_args(own)
-    sizes, n_elems = _sizes(values)
+    source, sizes, n_elems = _sizes(values)
     fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
     fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
-    fields |= {"sizes": sizes, "n_elems": n_elems}
+    fields |= {"size_source": source, "sizes": sizes, "n_elems": n_elems}
     return Options(**fields, script=script, as_module=as_module, script_args=script_args)
 
 
@@ -311,18 +315,20 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
 
 
-def _sizes(values: argparse.Namespace) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
         raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)
     if values.n_elem is not None:
-        return (), tuple(values.n_elem)
+        return "--n-elem", (), tuple(values.n_elem)
+    if values.bytes is not None:
+        return "--bytes", tuple(values.bytes), ()
     if not sweep:
-        return tuple(values.bytes or (DEFAULT_BYTES,)), ()
+        return DEFAULT_SIZE, (DEFAULT_BYTES,), ()
     if values.b is None or values.e is None or values.b > values.e:
         raise Usage("ahbm-launch: a sweep needs -b MIN and -e MAX, with MIN at most MAX", USAGE_EXIT)
     sizes, size, factor = [], values.b, values.f or 2
     while size <= values.e:
         sizes.append(size)
         size *= factor
-    return tuple(sizes), ()
+    return "-b/-e: size", tuple(sizes), ()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launcher.run.listing import COLLECTIVES
-from launcher.run.options import Options
+from launcher.run.options import DEFAULT_SIZE, Options
 from sipsim.ccl.settings import effective_rank_per
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
@@ -94,7 +94,7 @@ def _job(options: Options, plan: Plan) -> Job:
         )
     if options.verify_data:
         check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
-    n_elems = options.n_elems or tuple(_elements(size, options.dtype, plan) for size in options.sizes)
+    n_elems = options.n_elems or tuple(_elements(size, options, plan) for size in options.sizes)
     _check_room(n_elems, options.dtype, plan)
     for n_elem in n_elems:
         plan.algorithm.check_takes(plan.algorithm.kernel_args(plan.system, plan.world_size, 0, n_elem))
@@ -111,14 +111,15 @@ def _job(options: Options, plan: Plan) -> Job:
     )
 
 
-def _elements(size: int, dtype: str, plan: Plan) -> int:
+def _elements(size: int, options: Options, plan: Plan) -> int:
     """Elements a cube of a tensor of ``size`` bytes."""
-    row = plan.system.n_cubes * DTYPES[dtype].itemsize
+    row = plan.system.n_cubes * DTYPES[options.dtype].itemsize
     if size % row:
         near = max(size // row, 1) * row
+        hint = "give --bytes with a multiple" if options.size_source == DEFAULT_SIZE else "use a multiple"
         raise ConfigError(
-            f"--bytes {format_size(size)}: {size} bytes are no whole number of {dtype} elements on each of "
-            f"{plan.system.n_cubes} cubes; use a multiple of {row}, such as {format_size(near)}"
+            f"{options.size_source} {format_size(size)}: {size} bytes are no whole number of {options.dtype} elements "
+            f"on each of {plan.system.n_cubes} cubes; {hint} of {row}, such as {format_size(near)}"
         )
     return size // row
 

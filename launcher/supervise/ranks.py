@@ -85,3 +85,10 @@ class Rank:
 def missing(ranks: list[Rank], sync: Sync | None) -> list[Rank]:
     """Ranks that have not joined, by the broker's last message."""
     return [rank for rank in ranks if sync is None or sync.sips[rank.number].state == "joining"]
+
+
+def join_status(ranks: list[Rank], waiting: list[Rank]) -> str:
+    """Which ranks have joined, and which of them, ``waiting``, have not."""
+    joined = ", ".join(str(rank.number) for rank in ranks if rank not in waiting)
+    absent = ", ".join(f"{rank.number}{rank.host.on}" for rank in waiting)
+    return f"joined {joined or 'none'} of {len(ranks)}; missing: {absent}"

@@ -37,7 +37,7 @@ from launcher.supervise.facts import (
     status_facts,
 )
 from launcher.supervise.placement import next_host, place_blockwise
-from launcher.supervise.ranks import Host, Rank, missing
+from launcher.supervise.ranks import Host, Rank, join_status, missing
 from launcher.supervise.request import RunSettings
 from sipsim.units import format_time_ps
 
@@ -193,8 +193,8 @@ class Supervisor:
     def _restart_notice(self, why: str) -> Command:
         return Notice(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
 
-    def _may_restart(self) -> bool:
-        return not self._failing and self.restarts < self._settings.max_restarts
+    def _may_restart(self, count: int = 1) -> bool:
+        return not self._failing and self.restarts + count <= self._settings.max_restarts
 
     def _budget_note(self) -> str:
         is_used = self.restarts and not self._failing
@@ -297,18 +297,18 @@ class Supervisor:
         limit_s = self._settings.join_timeout_s
         returning = [rank for rank in self.ranks if rank.returning]
         waiting = returning if self._began else missing(self.ranks, self._sync)
-        late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s]
+        late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s and rank.kill_reason is None]
         if not late or not (self._began or self._clock_s >= limit_s):
             return []
         if self._broker_listens and self._sync is None:
             return self._broker_hung(limit_s)
-        joined = [str(rank.number) for rank in self.ranks if rank not in waiting]
-        message = (
-            f"joined {', '.join(joined) or 'none'} of {len(self.ranks)}; "
-            f"missing: {', '.join(f'{rank.number}{rank.host.on}' for rank in waiting)}"
-        )
+        n_killed = sum(rank.kill_reason is not None for rank in self.ranks)
+        if self._may_restart(n_killed + len(late)) and all(rank.pid is not None for rank in late):
+            for rank in late:
+                rank.kill_reason = ("not_joined", f"{rank.label} has not joined within {limit_s:g} s, --join-timeout")
+            return [Kill(rank.host.index, rank.number) for rank in late]
         facts = {"missing": [rank.number for rank in waiting]}
-        why = f"{message} (after {limit_s:g} s, --join-timeout)"
+        why = f"{join_status(self.ranks, waiting)} (after {limit_s:g} s, --join-timeout){self._budget_note()}"
         log = sip_name(late[0].number)
         return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
 

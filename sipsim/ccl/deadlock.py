@@ -10,6 +10,7 @@ import msgspec
 
 from broker.wire import BadFrame, checked
 from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, place_name, pointers
+from sipsim.ccl.wait_groups import grouped, grouped_ranks, shortened
 from sipsim.ipcq.messages import Place
 from sipsim.units import format_time_ps
 
@@ -49,11 +50,13 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     headline = f"{waiting} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
     ordered = [*roots, *(wait for wait in waits if wait not in roots)]
     unread = _unread_by_place(dumps)
-    lines = [_wait_text(wait, unread) for wait in ordered]
+    lines = grouped([(wait.task.place, _wait_text(wait, unread)) for wait in ordered], "wait")
     if waits:
-        lines += ["  waits-for graph:", *(f"    {_edge_text(wait)}" for wait in ordered)]
-    lines += [f"  rank {t.place[0]}: {t.name} waits for {t.waits_for}" for d in dumps for t in d.tasks if not t.op]
-    lines += [f"  rank {d.rank}: its script has ended" for d in dumps if not d.tasks]
+        edges = [(wait.task.place, f"    {_edge_text(wait)}") for wait in ordered]
+        lines += ["  waits-for graph:", *grouped(edges, "wait")]
+    others = [(t.place[0], f"{t.name} waits for {t.waits_for}") for d in dumps for t in d.tasks if not t.op]
+    lines += grouped_ranks(others)
+    lines += grouped_ranks([(d.rank, "its script has ended") for d in dumps if not d.tasks])
     facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
     facts["cycle"] = [list(wait.task.place) for wait in cycle]
     return Explanation(headline, "\n".join(lines), facts)
@@ -136,7 +139,7 @@ def _edge_text(wait: Wait) -> str:
 
 def _cycle_text(cycle: list[Wait]) -> str:
     steps = [f"{place_name(w.task.place)} ({w.task.op} {w.local.direction})" for w in cycle]
-    return "a cycle: " + " -> ".join([*steps, place_name(cycle[0].task.place)])
+    return "a cycle: " + shortened([*steps, place_name(cycle[0].task.place)])
 
 
 def _missing_text(roots: list[Wait]) -> str:

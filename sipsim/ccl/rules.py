@@ -1,13 +1,45 @@
 """Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
 
+from collections.abc import Iterator, Sequence
+
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
 from sipsim.ccl.tables.base import TABLES
-from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
-from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.config.document import Path, Problem, Rule, dotted, refused, shown, unregistered
+from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
+from sipsim.config.override import Override
+from sipsim.config.strict_yaml import one_line
+from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import HEADER_BYTES
 from sipsim.registry import unknown_name
 from sipsim.topology.address import MIB
+
+
+def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
+    """Refuse an override of ``defaults.KEY`` that an entry of a file hides, for it would have no effect.
+
+    Raises:
+        ConfigError: with the key path that has one.
+    """
+    given = {path: override for override in overrides for path in _paths(override)}
+    name = resolved.ccl.defaults.algorithm
+    for text, override in given.items():
+        section, _, key = text.partition(".")
+        if section != "defaults" or not hasattr(AlgorithmEntry, key):
+            continue
+        path, value = dotted(knob_path(resolved, key)), getattr(resolved.ccl.algorithms[name], key)
+        if value not in (None, getattr(resolved.ccl.defaults, key)) and path not in given:
+            what = f"has no effect, since {path} = {shown(value)}; set {path} instead"
+            raise ConfigError(one_line(f"{override.origin}: {what}"))
+
+
+def _paths(override: Override) -> Iterator[str]:
+    """The key paths that it sets."""
+    if isinstance(override.value, dict):
+        for key, value in override.value.items():
+            yield from _paths(Override(f"{override.path}.{key}", value, override.origin))
+    else:
+        yield override.path
 
 
 def known_algorithm(resolved: Resolved) -> Problem | None:

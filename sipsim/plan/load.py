@@ -28,4 +28,6 @@ def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequenc
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    return files.load(RULES, config, ccl, overrides)
+    resolved = files.load(RULES, config, ccl, overrides)
+    ccl_rules.check_overrides(resolved, overrides)
+    return resolved

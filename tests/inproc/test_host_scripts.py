@@ -3,6 +3,7 @@
 Most runs have every SIP in this process; tests marked ``processes`` compare with one process per SIP.
 """
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -452,8 +453,13 @@ class TestDeadlocks:
 
     def test_every_waiting_pe_is_reported_once(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
-        waiting = [line for line in done.outcome.error.detail.splitlines() if " waits in " in line]
-        assert len(waiting) == len(set(waiting)) == int(done.outcome.error.message.split()[0]) == 3 * 4
+        error = done.outcome.error
+        ends = [wait["here"] for wait in error.facts["deadlock"]["waits"]]
+        places = [(end["rank"], end["cube"], end["pe"]) for end in ends]
+        assert len(places) == len(set(places)) == int(error.message.split()[0]) == 3 * 4
+        listed, _, _ = error.detail.partition("waits-for graph:")
+        groups = [int(count) for count in re.findall(r"(\d+) PEs .* wait like this", listed)]
+        assert len(set(re.findall(".* waits in .*", listed))) - len(groups) + sum(groups) == 3 * 4
 
     def test_a_circle_of_receivers(self, tmp_path):
         """Everybody receives from the W before they send to the E."""

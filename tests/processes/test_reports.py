@@ -184,6 +184,13 @@ class TestFaults:
         assert sum(rank["restarts"] for rank in done.document["ranks"]) == wanted
         assert done.document["ranks"][int(fault[5])]["restarts"] == wanted
 
+    def test_a_rank_that_hangs_before_it_has_joined_is_restarted(self, tmp_path: Path, digest: str) -> None:
+        flags = ("--join-timeout", "5", "--max-restarts", "1", "--json", tmp_path / "o.json")
+        done = launched(*FOUR, *flags, "--fault", "hang:3@join")
+        assert (done.exit_code, done.document["digest"]) == (0, digest), done.stderr
+        assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 0, 1]
+        assert " has not joined within 5 s, --join-timeout; started again (1 of --max-restarts 1)" in done.stderr
+
     def test_the_next_incarnation_has_its_own(self, tmp_path: Path, digest: str) -> None:
         faults = ("--fault", "kill:2@2us", "--fault", "kill:2@1us#1")
         done = launched(*FOUR, "--max-restarts", "2", "--json", tmp_path / "o.json", *faults)

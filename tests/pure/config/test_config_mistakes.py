@@ -1,6 +1,7 @@
 """Every kind of mistake in a value, a key or a flag, with its exact error line."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -335,3 +336,48 @@ FITS = [
 def test_edges_that_are_allowed(text: str) -> None:
     """The last value before each refusal."""
     load(overrides=sets(text))
+
+
+CCL_FILE = """
+algorithms:
+  intercube_allreduce: {n_slots: 4, backpressure: poll}
+  other: {module: other, topology: ring_1d, n_slots: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            ["defaults.n_slots=16"],
+            "--set defaults.n_slots=16: has no effect, since algorithms.intercube_allreduce.n_slots = 4; "
+            "set algorithms.intercube_allreduce.n_slots instead",
+        ),
+        (
+            ["defaults={n_slots: 8, backpressure: sleep}", "algorithms.intercube_allreduce.n_slots=2"],
+            "--set defaults={n_slots: 8, backpressure: sleep}: has no effect, since "
+            "algorithms.intercube_allreduce.backpressure = 'poll'; set algorithms.intercube_allreduce.backpressure "
+            "instead",
+        ),
+    ],
+)
+def test_an_override_of_a_default_that_an_entry_hides(tmp_path: Path, settings: list[str], line: str) -> None:
+    path = tmp_path / "ccl.yaml"
+    path.write_text(CCL_FILE)
+    with pytest.raises(ConfigError) as caught:
+        load(ccl=path, overrides=sets(*settings))
+    assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["defaults.n_slots=4"],
+        ["defaults.slot_size=64"],
+        ["defaults.n_slots=2", "algorithms.intercube_allreduce.n_slots=8"],
+    ],
+)
+def test_an_override_of_a_default_that_holds_is_not(tmp_path: Path, settings: list[str]) -> None:
+    path = tmp_path / "ccl.yaml"
+    path.write_text(CCL_FILE)
+    load(ccl=path, overrides=sets(*settings))

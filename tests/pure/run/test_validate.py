@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.run.options import Options, parse
+from launcher.run.prepare import prepare
 from launcher.run.validate import check_flags, check_system, faults_of, span_ps
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import FaultPlan
@@ -119,3 +120,22 @@ class TestFaults:
         assert span_ps(plan(), Job(n_elems=(2048, 2048))) == 2 * once
         assert span_ps(plan(16), JOB) > once
         assert span_ps(plan(), Job(script="a.py")) > 0
+
+
+class TestSizes:
+    MESH = "--set sip.cube_mesh.w=5 --set sip.cube_mesh.h=3"
+
+    @pytest.mark.parametrize(
+        ("flags", "source", "hint"),
+        [
+            ("", "the default size 64K: 65536", "give --bytes with a multiple of 30, such as 65520"),
+            ("--bytes 1K", "--bytes 1K: 1024", "use a multiple of 30, such as 1020"),
+            ("-b 32 -e 64", "-b/-e: size 32: 32", "use a multiple of 30, such as 30"),
+        ],
+    )
+    def test_a_size_that_does_not_divide_is_refused_with_its_source(self, flags: str, source: str, hint: str) -> None:
+        line = f"{source} bytes are no whole number of f16 elements on each of 15 cubes; {hint}"
+        assert refused(prepare, options(f"{self.MESH} {flags}")) == line
+
+    def test_a_size_that_divides(self) -> None:
+        assert prepare(options(f"{self.MESH} -b 30 -e 60")).job.n_elems == (1, 2)

@@ -314,6 +314,28 @@ def test_a_restarted_rank_has_as_long_to_join():
     assert the_failure(run.after(0.4)).kind == "not_joined"
 
 
+def test_with_a_budget_a_rank_that_does_not_join_is_killed_and_restarted():
+    run = Run(hosts=TWO, join_timeout_s=5.0, max_restarts=1).begin(joined=False)
+    run.sync(sip_state(2, "joining"))
+    assert run.after(5.4) == [Kill(1, 2)]
+    notice, *rest = run.ends(2, -9)
+    text = "rank 2 (pid 1002 on b) has not joined within 5 s, --join-timeout; started again (1 of --max-restarts 1)"
+    assert notice == Notice(text)
+    assert rest == [SendToBroker(Restart(2, 1)), Start(1, 2, 1)]
+    run.started(rest[-1])
+    assert run.after(4.8) == []
+    error = the_failure(run.after(0.4))
+    assert (error.kind, error.rank) == ("not_joined", 2)
+    assert error.message.endswith("missing: 2 on b (after 5 s, --join-timeout); --max-restarts 1 is used up")
+
+
+def test_more_missing_ranks_than_restarts_are_not_killed():
+    run = Run(join_timeout_s=5.0, max_restarts=1).begin(joined=False)
+    run.sync(sip_state(1, "joining"), sip_state(2, "joining"))
+    error = the_failure(run.after(5.2))
+    assert (error.kind, error.facts["missing"]) == ("not_joined", [1, 2])
+
+
 def test_a_rank_that_has_joined_again_is_not_missing():
     run = Run(max_restarts=1, join_timeout_s=5.0).begin()
     *_, start = run.ends(1, -9)
