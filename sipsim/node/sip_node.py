@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from sipsim.ccl.diagnostics import dump
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
-from sipsim.host.script import HostTask, ScriptNamespace, find_script
+from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
@@ -27,7 +28,6 @@ from sipsim.record.trace import TraceFile
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sip.sip import Sip
 from sipsim.sync.client import SyncClient
-from sipsim.task import Task
 
 
 class SipNode(SyncClient):
@@ -59,6 +59,8 @@ class SipNode(SyncClient):
         self.torch = Torch(self.sip, job.recorded_io_dir)
         self.torch.calls.on_end = self.note_progress
         self._namespace = _script_namespace(job, rank)
+        if self._namespace is not None:
+            self.sip.make_task = partial(ScriptTask, namespace=self._namespace)
         self._digest = run_digest(plan.digest, job)
         faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
         self._faults = install(self.sip.engine, faults)
@@ -84,11 +86,15 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
-        task = Task(name, program, loop) if namespace is None else HostTask(name, program, loop, namespace)
+        task = self.sip.make_task("host script", self._host_program, self.sip.loop)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
         task.resume()
+
+    def handle(self, frame: bytes) -> None:
+        super().handle(frame)
+        if self._namespace is not None:
+            self._namespace.leave()
 
     def dump_waiting(self) -> bytes:
         return dump(self.sip)
