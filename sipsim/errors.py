@@ -74,9 +74,15 @@ class KernelError(SimulationError):
 
 
 class MemoryAccessError(SimulationError):
-    """An address outside its memory, or a tensor that does not fit."""
+    """An address outside its memory."""
 
     kind = "MemoryAccessError"
+
+
+class OutOfMemoryError(MemoryAccessError):
+    """A tensor that does not fit the memory that is left."""
+
+    kind = "OutOfMemoryError"
 
 
 class NondeterministicReplay(AhbmError):
@@ -103,6 +109,7 @@ ERROR_KINDS: dict[str, int] = {
             InvariantViolation,
             KernelError,
             MemoryAccessError,
+            OutOfMemoryError,
             NondeterministicReplay,
             OutputError,
         )

@@ -1,5 +1,6 @@
 """One rank of a run: a SIP's hardware and host program behind a ``SyncClient``, and its outcome."""
 
+import gc
 import hashlib
 import os
 import socket
@@ -86,6 +87,9 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
+        if self._namespace is not None:
+            # A collection at any time would make memory depend on the engine (sipsim.host.allocator).
+            gc.disable()
         task = self.sip.make_task("host script", self._host_program, self.sip.loop)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
@@ -116,6 +120,7 @@ class SipNode(SyncClient):
         if self._trace is not None:
             self._trace.close()
         self.torch.distributed.memory.look()
+        self.torch.space.is_closed = True
         outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),
@@ -126,7 +131,7 @@ class SipNode(SyncClient):
             packets_sent=sip.session.packets_sent,
             packets_received=sip.session.packets_taken,
             bytes_sent=sip.carrier.bytes_sent,
-            tensor_sha256=self.torch.tensors_sha256(),
+            tensor_sha256=self.torch.space.sha256(),
             oplog_sha256=sip.oplog.sha256(),
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
