@@ -85,6 +85,12 @@ class OutOfMemoryError(MemoryAccessError):
     kind = "OutOfMemoryError"
 
 
+class CollectiveMismatch(SimulationError):
+    """Ranks that call a collective with another type, count or operation than each other."""
+
+    kind = "CollectiveMismatch"
+
+
 class NondeterministicReplay(AhbmError):
     """A process that was started again did not do what its predecessor had done; no result could be trusted."""
 
@@ -110,6 +116,7 @@ ERROR_KINDS: dict[str, int] = {
             KernelError,
             MemoryAccessError,
             OutOfMemoryError,
+            CollectiveMismatch,
             NondeterministicReplay,
             OutputError,
         )

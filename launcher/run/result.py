@@ -116,7 +116,7 @@ def _run(together: list[RunRecord], size: int) -> Document:
 
 def _rank(outcome: Outcome, rank: int) -> Document:
     told = builtins(outcome.ranks[rank])
-    del told["runs"]
+    del told["runs"], told["calls"]
     return {**told, "restarts": outcome.incarnations.get(rank, 0)}
 
 

@@ -146,6 +146,7 @@ class Distributed:
         self._algorithm = sip.plan.algorithm.fresh_instance(sip.sip)
         self._initialized = False
         self.runs: list[RunRecord] = []
+        self.calls: list[str] = []
         self.memory = PeakMemory()
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
@@ -220,6 +221,7 @@ class Distributed:
             )
         more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
         self._algorithm.check_takes(more)
+        self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
         self._queue.launch(work, self._algorithm.kernel, (tensor, *more))
 
     def record(self, run: RunRecord) -> None:

@@ -140,6 +140,7 @@ class SipNode(SyncClient):
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
             runs=tuple(self.torch.distributed.runs),
+            calls=tuple(self.torch.distributed.calls),
         )
         return to_bytes(outcome)
 

@@ -47,7 +47,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP tells at its end; ``rank`` fields of the result file, and its runs."""
+    """What a SIP reports at its end: ``rank`` fields of the result file, its runs, the collectives that it called."""
 
     rank: int
     pid: int
@@ -67,6 +67,7 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     send_s: float
     wait_s: float
     runs: tuple[RunRecord, ...]
+    calls: tuple[str, ...]
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

@@ -274,7 +274,7 @@ RECORD = RunRecord(
 OUTCOME = RankOutcome(
     rank=1, pid=2, host="here", sim_end_ps=3, events=4, grants=5, packets_sent=6, packets_received=7, bytes_sent=8,
     tensor_sha256="ab", oplog_sha256="cd", wall_s=0.5, cpu_s=1e-9, peak_pss_mib=1e9, run_s=0.0, send_s=0.0, wait_s=0.0,
-    runs=(RECORD, RECORD),
+    runs=(RECORD, RECORD), calls=("all_reduce",),
 )  # fmt: skip
 STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
 MESSAGES: list[wire.Message] = [

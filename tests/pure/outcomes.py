@@ -44,5 +44,6 @@ def rank_outcome(rank: int, *runs: RunRecord, **changes: Any) -> RankOutcome:
         send_s=0.2,
         wait_s=0.3,
         runs=runs or (record(),),
+        calls=(),
     )
     return msgspec.structs.replace(told, **changes)
