@@ -224,6 +224,12 @@ class Distributed:
         self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
         self._queue.launch(work, self._algorithm.kernel, (tensor, *more))
 
+    def start_together(self) -> None:
+        """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
+        host = self._queue.host_task()
+        self._sip.carrier.barrier.enter(host.resume)
+        host.wait("the common start of an iteration")
+
     def record(self, run: RunRecord) -> None:
         """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
         self.memory.look()
@@ -241,9 +247,7 @@ class Distributed:
                 op=op,
                 count=tensor.numel(),
                 nbytes=tensor.nbytes,
-                iters=1,
-                start_ps=work.start_ps,
-                end_ps=work.end_ps,
+                spans_ps=((work.start_ps, work.end_ps),),
                 wrong=None,
                 first_wrong="",
             )

@@ -31,7 +31,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective as one rank saw it. ``wrong`` is None where this rank did not check."""
+    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
+
+    ``wrong`` is None where this rank did not check.
+    """
 
     collective: str
     algorithm: str
@@ -39,9 +42,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     count: int
     nbytes: int
-    iters: int
-    start_ps: int
-    end_ps: int
+    spans_ps: tuple[tuple[int, int], ...]
     wrong: int | None
     first_wrong: str
 

@@ -265,10 +265,10 @@ KEPT = {
 }
 CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
 TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
-PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT)]
+PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT), packets.BarrierPacket(True, 9)]
 PACKETS += [packets.Freight(1, 2, 3, 4096, MOST, TOKEN), packets.Freight(0, 0, 0, 0, 0, TOKEN._replace(credits=()))]
 RECORD = RunRecord(
-    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, iters=1, start_ps=0, end_ps=5,
+    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, spans_ps=((0, 5),),
     wrong=None, first_wrong="",
 )  # fmt: skip
 OUTCOME = RankOutcome(

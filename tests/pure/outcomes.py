@@ -15,9 +15,7 @@ def record(**changes: Any) -> RunRecord:
         op="sum",
         count=64,
         nbytes=128,
-        iters=2,
-        start_ps=1000,
-        end_ps=3000,
+        spans_ps=((1000, 1900), (2100, 3000)),
         wrong=0,
         first_wrong="",
     )

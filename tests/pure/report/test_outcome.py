@@ -19,7 +19,7 @@ from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
 from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
 
-RUN = record(iters=1, start_ps=0, end_ps=1000)
+RUN = record(spans_ps=((0, 1000),))
 
 
 def told(rank: int, *runs: RunRecord) -> RankOutcome:
@@ -116,6 +116,7 @@ class TestKinds:
             1: ["wrong_numbers"],
             2: ["config", "refused"],
             3: [
+                "CollectiveMismatch",
                 "InvariantViolation",
                 "IpcqDeadlock",
                 "IpcqInvalidDirection",
@@ -123,6 +124,7 @@ class TestKinds:
                 "IpcqTypeMismatch",
                 "KernelError",
                 "MemoryAccessError",
+                "OutOfMemoryError",
             ],
             4: [
                 "agent_failed",
