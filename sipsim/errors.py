@@ -80,9 +80,21 @@ class KernelError(SimulationError):
 
 
 class MemoryAccessError(SimulationError):
-    """An address outside its memory, or a tensor that does not fit."""
+    """An address outside its memory."""
 
     kind = "MemoryAccessError"
+
+
+class OutOfMemoryError(MemoryAccessError):
+    """A tensor that does not fit the memory that is left."""
+
+    kind = "OutOfMemoryError"
+
+
+class CollectiveMismatch(SimulationError):
+    """Ranks that call a collective with another type, count or operation than each other."""
+
+    kind = "CollectiveMismatch"
 
 
 class NondeterministicReplay(AhbmError):
@@ -110,6 +122,8 @@ ERROR_KINDS: dict[str, int] = {
             InvariantViolation,
             KernelError,
             MemoryAccessError,
+            OutOfMemoryError,
+            CollectiveMismatch,
             NondeterministicReplay,
             OutputError,
         )

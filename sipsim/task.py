@@ -53,9 +53,14 @@ class Task:
         return self._loop.switch()
 
     def _run(self, _value: Any) -> None:
+        body, self._body = self._body, _nothing
         try:
-            self._body()
+            body()
         except (Exception, SystemExit) as error:
             raise TaskFailed(self.name, self.on_pe) from error
         finally:
             self.ended = True
+
+
+def _nothing() -> None:
+    """In place of a body that runs or has run: what it refers to is freed at its end."""

@@ -4,16 +4,19 @@ The first reported failure is the error of the run; later ones are kept in order
 """
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import place_name
-from sipsim.errors import ERROR_KINDS, IpcqUnreadMessages
+from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
 from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, outcome_from_bytes
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
+_EXITS_OF_THE_PROGRAM = (1, 3, 5)
+"""Exit codes of failures that the simulated program may cause."""
 MOST_UNREAD = 8
 MOST_ALSO = 100
 """Later failures that are kept."""
@@ -90,6 +93,18 @@ class Outcome:
             return
         self.ranks[result.rank] = outcome
         self.cut_short = self.cut_short or result.partial
+        if self.complete:
+            self._note_mismatch()
+
+    def _note_mismatch(self) -> None:
+        """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
+        mismatch = _mismatch([self.ranks[rank].calls for rank in range(self._size)])
+        effect = self.error
+        if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
+            return
+        self.error = mismatch
+        if effect is not None:
+            self.also.insert(0, effect)
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
         try:
@@ -171,6 +186,19 @@ def _unread_text(unread: list[Unread]) -> str:
     rest = sum(each.messages for each in unread[MOST_UNREAD:])
     rings += [f"{rest} in {len(unread) - MOST_UNREAD} other directions"] if rest else []
     return f"{total} {'message was' if total == 1 else 'messages were'} sent and never received: {', '.join(rings)}"
+
+
+def _mismatch(calls_of_ranks: list[tuple[str, ...]]) -> RunError | None:
+    """The first collective on which two ranks disagree. Of a rank that made fewer calls the rest is not compared."""
+    for index, calls in enumerate(zip_longest(*calls_of_ranks)):
+        made = [(rank, call) for rank, call in enumerate(calls) if call is not None]
+        usual_rank, usual = made[0]
+        for rank, call in made:
+            if call != usual:
+                what = f"ranks disagree on collective {index}: rank {usual_rank} calls {usual}, rank {rank} {call}"
+                message = f"{what}; every rank must make the same calls in the same order"
+                return RunError(CollectiveMismatch.kind, rank, message)
+    return None
 
 
 def _same(one: RunError, other: RunError) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from launcher.report.outcome import Outcome, RunError
+from sipsim.errors import CollectiveMismatch
 from sipsim.host.seeded import Mismatch, compare
 from sipsim.plan.job import RankOutcome, RunRecord
 from sipsim.plan.plan import Plan
@@ -25,9 +26,13 @@ class BadRecording(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
-    """Fill in ``wrong`` of every run that all ranks completed, if the algorithm has a ``reference``."""
+    """Fill in ``wrong`` of every run that all ranks completed, if the algorithm has a ``reference``.
+
+    When ranks disagree on their collectives nothing is compared.
+    """
     reference = plan.algorithm.reference
-    if reference is None or not outcome.complete:
+    disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
+    if reference is None or not outcome.complete or disagree:
         return
     ranks = range(plan.system.n_sips)
     recorded = ((rank, index) for rank in ranks for index in range(len(outcome.ranks[rank].runs)))

@@ -12,9 +12,9 @@ from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
+from sipsim.host.allocator import aligned
 from sipsim.host.script import check_script, find_script
 from sipsim.host.seeded import check_contributions
-from sipsim.host.tensor import aligned
 from sipsim.plan.job import Job
 from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
@@ -125,11 +125,11 @@ def _elements(size: int, options: Options, plan: Plan) -> int:
 
 
 def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
-    """The tensors of all sizes must fit into HBM together."""
-    needed = sum(aligned(n_elem * DTYPES[dtype].itemsize) for n_elem in n_elems)
+    """The tensor of one size is freed before the next size."""
+    needed = max((aligned(n_elem * DTYPES[dtype].itemsize) for n_elem in n_elems), default=0)
     if needed > plan.hbm_room_bytes:
         raise ConfigError(
-            f"the tensors take {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
+            f"the largest tensor takes {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
             f"use smaller sizes or raise cube.hbm_MiB_per_pe"
         )
 

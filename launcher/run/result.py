@@ -94,9 +94,11 @@ def runs_of(outcome: Outcome, size: int) -> list[Document]:
 
 
 def _run(together: list[RunRecord], size: int) -> Document:
+    """``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations."""
     first = together[0]
-    span_ps = max(r.end_ps for r in together) - min(r.start_ps for r in together)
-    time_ps = span_ps / first.iters
+    iterations = list(zip(*(r.spans_ps for r in together), strict=False))
+    spans_ps = [max(end for _, end in spans) - min(start for start, _ in spans) for spans in iterations]
+    time_ps = sum(spans_ps) / len(spans_ps)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
     checked = all(r.wrong is not None for r in together)
     return {
@@ -116,7 +118,7 @@ def _run(together: list[RunRecord], size: int) -> Document:
 
 def _rank(outcome: Outcome, rank: int) -> Document:
     fields = builtins(outcome.ranks[rank])
-    del fields["runs"], fields["unread"]
+    del fields["runs"], fields["calls"], fields["unread"]
     return {**fields, "restarts": outcome.incarnations.get(rank, 0)}
 
 

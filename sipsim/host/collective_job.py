@@ -1,5 +1,6 @@
 """The built-in job: a collective on seeded data, size after size, each result checked exactly.
 
+All ranks start every iteration at one simulated time, so that none contains the skew that the one before left.
 It is a host program like a user's script, and uses the same ``torch``.
 """
 
@@ -21,6 +22,7 @@ class CollectiveJob:
         self._world_size = world_size
         self._n_cubes = n_cubes
         self._dtype = DTYPES[job.dtype]
+        self._is_first = True
 
     def run(self) -> None:
         """Run all sizes; their records are added to the process group's ``runs``."""
@@ -36,19 +38,21 @@ class CollectiveJob:
         dp = DPPolicy(num_cubes=self._n_cubes)
         tensor = self._torch.zeros(shape, dtype=self._dtype, dp=dp)
         expected = expected_row(self._world_size, shape, self._dtype, job.seed) if job.verify else None
-        first_ps, last_ps, wrong = None, 0, NONE_WRONG
+        spans_ps, wrong = [], NONE_WRONG
         for iteration in range(job.warmup + job.iters):
             tensor.copy_(data)
+            if not self._is_first:
+                dist.start_together()
+            self._is_first = False
             work = dist.start_all_reduce(tensor, job.op)
             work.wait()
             if iteration >= job.warmup:
-                first_ps = work.start_ps if first_ps is None else first_ps
-                last_ps = work.end_ps or 0
+                spans_ps.append((work.start_ps, work.end_ps or 0))
             if expected is not None:
                 wrong = _sum(wrong, compare(tensor.numpy(), expected))
-        dist.record(self._record(tensor, first_ps or 0, last_ps, wrong))
+        dist.record(self._record(tensor, tuple(spans_ps), wrong))
 
-    def _record(self, tensor: Tensor, start_ps: int, end_ps: int, wrong: Mismatch) -> RunRecord:
+    def _record(self, tensor: Tensor, spans_ps: tuple[tuple[int, int], ...], wrong: Mismatch) -> RunRecord:
         job = self._job
         return RunRecord(
             collective=job.collective,
@@ -57,9 +61,7 @@ class CollectiveJob:
             op=job.op,
             count=tensor.numel(),
             nbytes=tensor.nbytes,
-            iters=job.iters,
-            start_ps=start_ps,
-            end_ps=end_ps,
+            spans_ps=spans_ps,
             wrong=wrong.elements if job.verify else None,
             first_wrong=wrong.first,
         )

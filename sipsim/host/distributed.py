@@ -14,7 +14,8 @@ import numpy as np
 
 from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.errors import OutputError
-from sipsim.host.tensor import AddressSpace, Tensor, pointer_to
+from sipsim.host.allocator import AddressSpace
+from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
@@ -66,6 +67,7 @@ class KernelQueue:
         self._places = [place for place in sip.plan.pe_of_rank if place.sip == sip.sip]
         self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
         self._running: Work | None = None
+        self._arguments: tuple[Any, ...] = ()
         self.host: Task | None = None
 
     def host_task(self) -> Task:
@@ -82,7 +84,8 @@ class KernelQueue:
     def launch(self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Run ``kernel(*args, tl)`` on every wired PE, once the launches before it have ended.
 
-        On a SIP without wired PEs it ends at once.
+        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. On a SIP without
+        wired PEs it ends at once.
         """
         self.host_task()
         self._queued.append((work, kernel, args))
@@ -93,12 +96,13 @@ class KernelQueue:
         self._running = None
         if not self._queued:
             return
-        work, kernel, args = self._queued.popleft()
+        work, kernel, self._arguments = self._queued.popleft()
         self._running = work
         work.start_ps = self._sip.engine.now_ps
         if work.on_start is not None:
             work.on_start()
         work.left = len(self._places)
+        args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in self._arguments)
         for place in self._places:
             self._start_on(place, work, kernel, args)
         if not self._places:
@@ -123,6 +127,9 @@ class KernelQueue:
             work.on_end()
         if work.waiter is not None:
             engine.at(engine.now_ps, work.waiter.resume)
+        # A tensor must not stay allocated because the script keeps the Work, or until a collection finds a cycle.
+        work.on_start = work.on_end = work.waiter = None
+        self._arguments = ()
         self._start_next()
 
 
@@ -139,6 +146,7 @@ class Distributed:
         self._algorithm = sip.plan.algorithm.fresh_instance(sip.sip)
         self._initialized = False
         self.runs: list[RunRecord] = []
+        self.calls: list[str] = []
         self.memory = PeakMemory()
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
@@ -213,7 +221,14 @@ class Distributed:
             )
         more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
         self._algorithm.check_takes(more)
-        self._queue.launch(work, self._algorithm.kernel, (pointer_to(tensor), *more))
+        self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
+        self._queue.launch(work, self._algorithm.kernel, (tensor, *more))
+
+    def start_together(self) -> None:
+        """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
+        host = self._queue.host_task()
+        self._sip.carrier.barrier.enter(host.resume)
+        host.wait("the common start of an iteration")
 
     def record(self, run: RunRecord) -> None:
         """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
@@ -232,9 +247,7 @@ class Distributed:
                 op=op,
                 count=tensor.numel(),
                 nbytes=tensor.nbytes,
-                iters=1,
-                start_ps=work.start_ps,
-                end_ps=work.end_ps,
+                spans_ps=((work.start_ps, work.end_ps),),
                 wrong=None,
                 first_wrong="",
             )

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from greenlet import greenlet
 
 from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
@@ -62,25 +61,24 @@ def check_script(path: Path) -> None:
         raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
 
 
-class HostTask(Task):
-    """The task of a script, which runs inside its rank's namespace."""
+class ScriptTask(Task):
+    """A task of a script, or of a kernel that it launched, which runs inside ``namespace``."""
 
-    def __init__(self, name: str, body: Callable[[], None], loop: greenlet, namespace: "ScriptNamespace") -> None:
-        super().__init__(name, body, loop)
+    def __init__(self, *args: Any, namespace: "ScriptNamespace", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._namespace = namespace
 
     def resume(self, value: Any = None) -> None:
         self._namespace.enter()
-        try:
-            super().resume(value)
-        finally:
-            self._namespace.leave()
+        super().resume(value)
 
 
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
 
-    The generators are seeded with (seed, rank), so that a script that never seeds is repeatable too.
+    Its kernels run in it too. It is entered with the first task that runs and left when another rank may run: a switch
+    costs more than a task's turn. The generators are seeded with (seed, rank), so that a script that never seeds is
+    repeatable too.
     """
 
     def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int, package: str = "") -> None:
@@ -93,9 +91,12 @@ class ScriptNamespace:
         self._random = random.Random(f"{seed}.{rank}").getstate()
         self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
+        self._foreign: set[str] = set()
 
     def enter(self) -> None:
-        """Install this rank's state, before its code runs."""
+        """Install this rank's state, before its code runs, unless it is installed."""
+        if self._outside is not None:
+            return
         self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
@@ -103,15 +104,20 @@ class ScriptNamespace:
         np.random.set_state(self._numpy_random)
 
     def leave(self) -> None:
-        """Save this rank's state and restore the process's, after its code has run."""
-        assert self._outside is not None
+        """Save this rank's state and restore the process's, if this rank's is installed."""
+        if self._outside is None:
+            return
         self._random, self._numpy_random = random.getstate(), np.random.get_state()
         self._argv, self._sys_path = sys.argv, sys.path
         sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
+        self._outside = None
         random.setstate(outside_random)
         np.random.set_state(outside_numpy)
-        loaded = list(sys.modules.items())
-        self._modules = {name: mod for name, mod in loaded if self._is_own(name, mod, name not in outside_modules)}
+        loaded = {name: sys.modules[name] for name in sys.modules.keys() - self._foreign}
+        self._modules = {
+            name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside_modules)
+        }
+        self._foreign |= loaded.keys() - self._modules.keys()
         for name in self._modules:
             del sys.modules[name]
 

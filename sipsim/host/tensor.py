@@ -4,83 +4,16 @@ Host copies take no simulated time (DESIGN section 4). A tensor is one range of 
 shard is contiguous in it and lies in the HBM of that cube's PE 0.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
-from sipsim.errors import MemoryAccessError
-from sipsim.host.calls import HostCalls, host_call
+from sipsim.host.allocator import AddressSpace, Segment
+from sipsim.host.calls import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
-from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
-
-ALIGN_BYTES = 256
-
-
-class Segment(NamedTuple):
-    """A contiguous piece of virtual address space and the physical address it maps to."""
-
-    va: int
-    nbytes: int
-    pa: int
-
-
-class AddressSpace:
-    """The virtual addresses of one SIP's tensors and the HBM behind them. Nothing is ever freed."""
-
-    def __init__(self, sip: int, room_bytes: int) -> None:
-        self.calls = HostCalls()
-        self._sip = sip
-        self._room = room_bytes
-        self._next_va = VIRTUAL_BIT
-        self._next_offset: dict[int, int] = {}
-        self._segments: list[Segment] = []
-
-    def allocate(self, cubes: range, nbytes_each: int) -> list[Segment]:
-        """One contiguous virtual range with ``nbytes_each`` in the HBM of PE 0 of each cube.
-
-        Raises:
-            MemoryAccessError: when a cube's HBM has no room.
-        """
-        allocated = []
-        for cube in cubes:
-            offset = self._next_offset.get(cube, 0)
-            if offset + nbytes_each > self._room:
-                raise MemoryAccessError(
-                    f"a tensor of {nbytes_each} bytes a cube does not fit cube {cube}: {self._room - offset} bytes of "
-                    f"its HBM are left; use a smaller size or raise cube.hbm_MiB_per_pe"
-                )
-            self._next_offset[cube] = offset + aligned(nbytes_each)
-            pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
-            allocated.append(Segment(self._next_va, nbytes_each, pa))
-            self._next_va += nbytes_each
-        self._next_va += -self._next_va % ALIGN_BYTES
-        self._segments += allocated
-        return allocated
-
-    def translate(self, address: int, nbytes: int) -> int:
-        """The physical address of a virtual range; a physical address is returned unchanged.
-
-        Raises:
-            MemoryAccessError: when the range does not lie within one shard of a tensor.
-        """
-        if not address & VIRTUAL_BIT:
-            return address
-        index = bisect_right(self._segments, address, key=lambda s: s.va) - 1
-        if index >= 0:
-            segment = self._segments[index]
-            if address + nbytes <= segment.va + segment.nbytes:
-                return segment.pa + (address - segment.va)
-        raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
-
-
-def aligned(nbytes: int) -> int:
-    """Bytes that an allocation of ``nbytes`` takes."""
-    return -(-nbytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 class HostTensor:
@@ -118,12 +51,17 @@ class Tensor:
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
-        self.shards = space.allocate(range(dp.num_cubes), self.nbytes // dp.num_cubes)
+        self._storage = space.allocate(shape, dtype, dp.num_cubes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements on this rank."""
         return self.numel() * self.dtype.itemsize
+
+    @property
+    def shards(self) -> list[Segment]:
+        """The shard on each cube."""
+        return self._storage.allocation.segments
 
     @property
     def va(self) -> int:
@@ -158,13 +96,9 @@ class Tensor:
         """Set every element."""
         return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
 
-    def shard_bytes(self) -> Iterator[bytes]:
-        """The bytes of each shard in order, little endian."""
-        return (self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
-
     def tobytes(self) -> bytes:
         """All elements in order, little endian."""
-        return b"".join(self.shard_bytes())
+        return b"".join(self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
 
     @host_call
     def numpy(self) -> "np.ndarray[Any, Any]":

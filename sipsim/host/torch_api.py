@@ -1,6 +1,5 @@
 """The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +7,11 @@ import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.dtypes import DTYPES
+from sipsim.host.allocator import AddressSpace
 from sipsim.host.calls import host_call
 from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.tensor import AddressSpace, HostTensor, Tensor, dtype_of, pointer_to
+from sipsim.host.tensor import HostTensor, Tensor, dtype_of
 from sipsim.sip.sip import Sip
 
 
@@ -24,11 +24,10 @@ class Torch:
 
     def __init__(self, sip: Sip, recorded_io_dir: str = "") -> None:
         self._sip = sip
-        self._space = AddressSpace(sip.sip, sip.plan.hbm_room_bytes)
-        self.calls = self._space.calls
-        self.kernels = KernelQueue(sip, self._space)
+        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes)
+        self.calls = self.space.calls
+        self.kernels = KernelQueue(sip, self.space)
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
-        self.tensors: list[Tensor] = []
 
     @host_call
     def zeros(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
@@ -39,9 +38,7 @@ class Torch:
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
         if policy.num_cubes > self._sip.plan.system.n_cubes:
             raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {self._sip.plan.system.n_cubes} cubes")
-        tensor = Tensor(self._sip.memory, self._space, dims, dtype_of(dtype), policy)
-        self.tensors.append(tensor)
-        return tensor
+        return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy)
 
     empty = zeros
 
@@ -75,18 +72,8 @@ class Torch:
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
         work = Work(self.kernels, "a launched kernel")
-        passed = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in args)
-        self.kernels.launch(work, kernel, passed)
+        self.kernels.launch(work, kernel, args)
         if async_op:
             return work
         work.wait()
         return None
-
-    def tensors_sha256(self) -> str:
-        """Hash of every tensor's type, shape and bytes, in order of creation."""
-        digest = hashlib.sha256()
-        for tensor in self.tensors:
-            digest.update(f"{tensor.dtype} {tensor.shape}\n".encode())
-            for shard in tensor.shard_bytes():
-                digest.update(shard)
-        return digest.hexdigest()

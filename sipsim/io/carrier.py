@@ -12,8 +12,9 @@ from typing import NamedTuple
 from broker.wire import BadFrame
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
+from sipsim.io.barrier import Barrier
 from sipsim.io.departures import Departures
-from sipsim.io.packets import CreditPacket, Freight, decode, encode
+from sipsim.io.packets import BarrierPacket, CreditPacket, Freight, decode, encode
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
@@ -69,6 +70,7 @@ class Carrier:
         self._ways: dict[int, Way] = {}
         self._halves: dict[int, tuple[Route, tuple[Route, Route]]] = {}
         self._started = 0
+        self.barrier = Barrier(sip, plan, session)
         self.bytes_sent = 0
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
@@ -168,6 +170,9 @@ class Carrier:
             packet = decode(body)
         except BadFrame as error:
             raise self._misled(channel, f"is {error}") from None
+        if isinstance(packet, BarrierPacket):
+            self.barrier.receive(channel, packet)
+            return
         if isinstance(packet, CreditPacket):
             self._ipcq_for(channel, packet).credit(packet.credit)
             return

@@ -1,4 +1,4 @@
-"""Bodies of packets between SIPs: IPCQ messages and credits as bytes, opaque to the broker.
+"""Bodies of packets between SIPs: IPCQ messages, credits and control packets as bytes, opaque to the broker.
 
 A body is a flat MessagePack array that starts with its kind. It is decoded against its schema: any bytes are a packet
 or a ``BadFrame``. The receiving SIP checks whether the places in it exist.
@@ -37,11 +37,20 @@ class CreditPacket(NamedTuple):
     credit: IpcqCreditMetadata
 
 
-_MESSAGE, _CREDIT_AS_MESSAGE, _CREDIT = 0, 1, 2
+class BarrierPacket(NamedTuple):
+    """A control packet of ``sipsim.io.barrier``: the latest end in a subtree, or the common start that follows."""
+
+    is_start: bool
+    time_ps: int
 
 
-def encode(packet: Freight | CreditPacket) -> bytes:
+_MESSAGE, _CREDIT_AS_MESSAGE, _CREDIT, _BARRIER = 0, 1, 2, 3
+
+
+def encode(packet: Freight | CreditPacket | BarrierPacket) -> bytes:
     """A packet's body as bytes."""
+    if isinstance(packet, BarrierPacket):
+        return msgpack.packb((_BARRIER, *packet))  # type: ignore[no-any-return]
     if isinstance(packet, CreditPacket):
         kind = _CREDIT
     else:
@@ -50,7 +59,7 @@ def encode(packet: Freight | CreditPacket) -> bytes:
     return body
 
 
-def decode(body: bytes) -> Freight | CreditPacket:
+def decode(body: bytes) -> Freight | CreditPacket | BarrierPacket:
     """The packet in a body that :func:`encode` made.
 
     Raises:
@@ -149,5 +158,13 @@ class _CreditBody(_Body, tag=_CREDIT):
         return CreditPacket(self.dst_cube, self.dst_pe, credit)
 
 
-_Bodies = _MessageBody | _CreditAsMessageBody | _CreditBody
+class _BarrierBody(_Body, tag=_BARRIER):
+    is_start: bool
+    time_ps: _Number
+
+    def packet(self) -> BarrierPacket:
+        return BarrierPacket(self.is_start, self.time_ps)
+
+
+_Bodies = _MessageBody | _CreditAsMessageBody | _CreditBody | _BarrierBody
 _DECODER: "msgspec.msgpack.Decoder[_Bodies]" = msgspec.msgpack.Decoder(_Bodies)

@@ -1,10 +1,12 @@
 """One rank of a run: a SIP's hardware and host program behind a ``SyncClient``, and its outcome."""
 
+import gc
 import hashlib
 import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,7 +18,7 @@ from sipsim.ccl.diagnostics import dump
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
-from sipsim.host.script import HostTask, ScriptNamespace, find_script
+from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
@@ -27,7 +29,6 @@ from sipsim.record.trace import TraceFile
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sip.sip import Sip
 from sipsim.sync.client import SyncClient
-from sipsim.task import Task
 
 
 class SipNode(SyncClient):
@@ -59,6 +60,8 @@ class SipNode(SyncClient):
         self.torch = Torch(self.sip, job.recorded_io_dir)
         self.torch.calls.on_end = self.note_progress
         self._namespace = _script_namespace(job, rank)
+        if self._namespace is not None:
+            self.sip.make_task = partial(ScriptTask, namespace=self._namespace)
         self._digest = run_digest(plan.digest, job)
         faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
         self._faults = install(self.sip.engine, faults)
@@ -84,11 +87,18 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
-        task = Task(name, program, loop) if namespace is None else HostTask(name, program, loop, namespace)
+        if self._namespace is not None:
+            # A collection at any time would make memory depend on the engine (sipsim.host.allocator).
+            gc.disable()
+        task = self.sip.make_task("host script", self._host_program, self.sip.loop)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
         task.resume()
+
+    def handle(self, frame: bytes) -> None:
+        super().handle(frame)
+        if self._namespace is not None:
+            self._namespace.leave()
 
     def dump_waiting(self) -> bytes:
         return dump(self.sip)
@@ -110,6 +120,7 @@ class SipNode(SyncClient):
         if self._trace is not None:
             self._trace.close()
         self.torch.distributed.memory.sample()
+        self.torch.space.is_closed = True
         outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),
@@ -120,7 +131,7 @@ class SipNode(SyncClient):
             packets_sent=sip.session.packets_sent,
             packets_received=sip.session.packets_taken,
             bytes_sent=sip.carrier.bytes_sent,
-            tensor_sha256=self.torch.tensors_sha256(),
+            tensor_sha256=self.torch.space.sha256(),
             oplog_sha256=sip.oplog.sha256(),
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
@@ -129,6 +140,7 @@ class SipNode(SyncClient):
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
             runs=tuple(self.torch.distributed.runs),
+            calls=tuple(self.torch.distributed.calls),
             unread=tuple(each for pe in sip.pes_in_use() for each in pe.ipcq.unread()),
         )
         return to_bytes(outcome)

@@ -32,7 +32,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective as one rank saw it. ``wrong`` is None where this rank did not check."""
+    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
+
+    ``wrong`` is None where this rank did not check.
+    """
 
     collective: str
     algorithm: str
@@ -40,15 +43,15 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     count: int
     nbytes: int
-    iters: int
-    start_ps: int
-    end_ps: int
+    spans_ps: tuple[tuple[int, int], ...]
     wrong: int | None
     first_wrong: str
 
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end: its ``ranks`` entry of the result file, its runs, and messages left unread."""
+    """What a SIP reports at its end: its ``ranks`` entry of the result file, its runs, the collectives that it called,
+    and messages left unread.
+    """
 
     rank: int
     pid: int
@@ -68,6 +71,7 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     send_s: float
     wait_s: float
     runs: tuple[RunRecord, ...]
+    calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
 
 

@@ -80,6 +80,7 @@ class Sip:
         self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing, self.wire_format)
         self.tracer: Callable[[TraceLine], None] | None = None
         self.loop = greenlet.getcurrent()
+        self.make_task: Callable[..., Task] = Task
         self.tasks: list[Task] = []
         self._pes: dict[tuple[int, int], Pe] = {}
         self._wire_ipcqs()
@@ -98,7 +99,7 @@ class Sip:
 
     def spawn(self, pe: Pe, body: Callable[[], None]) -> Task:
         """Start a kernel on a PE now, after the events that are already due."""
-        task = Task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
+        task = self.make_task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
         pe.task = task
         self.tasks.append(task)
         self.engine.at(self.engine.now_ps, task.resume)

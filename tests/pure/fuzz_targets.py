@@ -265,16 +265,16 @@ KEPT = {
 }
 CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
 TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
-PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT)]
+PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT), packets.BarrierPacket(True, 9)]
 PACKETS += [packets.Freight(1, 2, 3, 4096, MOST, TOKEN), packets.Freight(0, 0, 0, 0, 0, TOKEN._replace(credits=()))]
 RECORD = RunRecord(
-    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, iters=1, start_ps=0, end_ps=5,
+    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, spans_ps=((0, 5),),
     wrong=None, first_wrong="",
 )  # fmt: skip
 OUTCOME = RankOutcome(
     rank=1, pid=2, host="here", sim_end_ps=3, events=4, grants=5, packets_sent=6, packets_received=7, bytes_sent=8,
     tensor_sha256="ab", oplog_sha256="cd", wall_s=0.5, cpu_s=1e-9, peak_pss_mib=1e9, run_s=0.0, send_s=0.0, wait_s=0.0,
-    runs=(RECORD, RECORD),
+    runs=(RECORD, RECORD), calls=("all_reduce",),
 )  # fmt: skip
 STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
 MESSAGES: list[wire.Message] = [

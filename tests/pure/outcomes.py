@@ -15,9 +15,7 @@ def record(**changes: Any) -> RunRecord:
         op="sum",
         count=64,
         nbytes=128,
-        iters=2,
-        start_ps=1000,
-        end_ps=3000,
+        spans_ps=((1000, 1900), (2100, 3000)),
         wrong=0,
         first_wrong="",
     )
@@ -44,5 +42,6 @@ def rank_outcome(rank: int, *runs: RunRecord, **changes: Any) -> RankOutcome:
         send_s=0.2,
         wait_s=0.3,
         runs=runs or (record(),),
+        calls=(),
     )
     return msgspec.structs.replace(told, **changes)

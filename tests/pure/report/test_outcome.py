@@ -16,7 +16,7 @@ from sipsim.errors import ERROR_KINDS, AhbmError
 from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
 
-RUN = record(iters=1, start_ps=0, end_ps=1000)
+RUN = record(spans_ps=((0, 1000),))
 
 
 def told(rank: int, *runs: RunRecord) -> RankOutcome:
@@ -146,6 +146,7 @@ class TestKinds:
             1: ["wrong_numbers"],
             2: ["config", "refused"],
             3: [
+                "CollectiveMismatch",
                 "InvariantViolation",
                 "IpcqDeadlock",
                 "IpcqInvalidDirection",
@@ -154,6 +155,7 @@ class TestKinds:
                 "IpcqUnreadMessages",
                 "KernelError",
                 "MemoryAccessError",
+                "OutOfMemoryError",
             ],
             4: [
                 "agent_failed",

@@ -120,15 +120,16 @@ class TestDocument:
         assert [each["rank"] for each in made["ranks"]] == [0, 1]
         assert [each["restarts"] for each in made["ranks"]] == [0, 0]
 
-    def test_a_run_spans_all_ranks_and_is_shared_among_its_iterations(self) -> None:
-        early, late = record(start_ps=1000, end_ps=2500), record(start_ps=1500, end_ps=5000)
+    def test_the_time_is_the_mean_over_iterations_from_the_first_start_to_the_latest_end(self) -> None:
+        early = record(spans_ps=((1000, 1500), (3000, 3100)))
+        late = record(spans_ps=((1200, 2500), (3000, 5500)))
         (run,) = document(outcome(rank_outcome(0, early), rank_outcome(1, late)))["runs"]
         assert run["time_ns"] == 2.0
         assert run["algbw_GBps"] == pytest.approx(64.0)
         assert run["busbw_GBps"] == pytest.approx(64.0 * 2 * (2 - 1) / 2)
 
     def test_a_run_of_no_time_has_no_bandwidth(self) -> None:
-        instant = record(start_ps=5, end_ps=5)
+        instant = record(spans_ps=((5, 5),))
         (run,) = document(outcome(rank_outcome(0, instant), rank_outcome(1, instant)))["runs"]
         assert (run["time_ns"], run["algbw_GBps"], run["busbw_GBps"]) == (0, 0, 0)
 

@@ -1,5 +1,8 @@
 """Device tensors: the placement of each byte, and what a kernel may address."""
 
+import contextlib
+import gc
+import hashlib
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sipsim.dtypes import DTYPES
-from sipsim.errors import MemoryAccessError
+from sipsim.errors import MemoryAccessError, OutOfMemoryError
+from sipsim.host.allocator import ALIGN_BYTES, AddressSpace, Storage
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.tensor import ALIGN_BYTES, AddressSpace, HostTensor, Tensor, dtype_of
+from sipsim.host.tensor import HostTensor, Tensor, dtype_of
 from sipsim.host.torch_api import Torch
 from sipsim.memory.store import MemoryStore
 from sipsim.plan.plan import Plan
@@ -25,12 +29,18 @@ def memory() -> MemoryStore:
     return MemoryStore(2, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
 
 
-def space(reserved: int = 0) -> AddressSpace:
-    return AddressSpace(2, CAPACITY - reserved)
+def space(reserved: int = 0, store: MemoryStore | None = None) -> AddressSpace:
+    return AddressSpace(store or memory(), 2, CAPACITY - reserved)
+
+
+def allocate(addresses: AddressSpace, cubes: int, nbytes: int) -> Storage:
+    """``nbytes``, a multiple of 2, on each of the first ``cubes``."""
+    return addresses.allocate((cubes, nbytes // 2), DTYPES["f16"], cubes)
 
 
 def tensor(shape: tuple[int, ...], dtype: str = "i32", cubes: int = CUBES) -> tuple[Tensor, MemoryStore, AddressSpace]:
-    store, addresses = memory(), space()
+    store = memory()
+    addresses = space(store=store)
     return Tensor(store, addresses, shape, DTYPES[dtype], DPPolicy(num_cubes=cubes)), store, addresses
 
 
@@ -73,11 +83,12 @@ def test_physical_addresses_pass_through() -> None:
     assert space().translate(hbm(3, 40), 99) == hbm(3, 40)
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 700)), min_size=1, max_size=12))
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 350)), min_size=1, max_size=12))
 def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
     """Neither in virtual nor in physical space, and each starts aligned."""
     addresses = space()
-    segments = [s for cubes, nbytes in wanted for s in addresses.allocate(range(cubes), nbytes)]
+    kept = [allocate(addresses, cubes, 2 * words) for cubes, words in wanted]
+    segments = [segment for storage in kept for segment in storage.allocation.segments]
     for key in ("va", "pa"):
         ordered = sorted((getattr(s, key), s.nbytes) for s in segments)
         assert all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
@@ -88,14 +99,105 @@ def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
 
 def test_out_of_memory_below_the_reserved_bytes() -> None:
     addresses = space(reserved=1024)
-    addresses.allocate(range(1), CAPACITY - 2048)
-    addresses.allocate(range(1), 1024)
-    with pytest.raises(MemoryAccessError) as refused:
-        addresses.allocate(range(2), 1)
+    kept = [allocate(addresses, 1, nbytes) for nbytes in (512, CAPACITY - 2048, 512)]
+    with pytest.raises(OutOfMemoryError) as refused:
+        allocate(addresses, 2, 2)
     assert str(refused.value) == (
-        "a tensor of 1 bytes a cube does not fit cube 0: 0 bytes of its HBM are left; "
-        "use a smaller size or raise cube.hbm_MiB_per_pe"
+        "a tensor of 2 bytes a cube does not fit cube 0: 0 bytes of its HBM are left; use a smaller size or raise "
+        "cube.hbm_MiB_per_pe; the largest tensors: tensor 1: (1, 31744) f16, 63488 bytes; "
+        "tensor 0: (1, 256) f16, 512 bytes; tensor 2: (1, 256) f16, 512 bytes"
     )
+    del kept[0]
+    with pytest.raises(OutOfMemoryError, match=r"512 bytes of its HBM are left; .*: tensor 1: [^;]*; tensor 2: [^;]*$"):
+        allocate(addresses, 1, 514)
+    del kept[1]
+    with pytest.raises(OutOfMemoryError, match="1024 bytes of its HBM are left, at most 512 of them in one piece; use"):
+        allocate(addresses, 1, 514)
+
+
+def test_an_allocation_that_does_not_fit_takes_nothing() -> None:
+    """Cube 1 has room, cube 0 has not; the other way round it would be found first."""
+    addresses = space()
+    both, first = allocate(addresses, 2, CAPACITY // 2), allocate(addresses, 1, CAPACITY // 2)
+    with pytest.raises(OutOfMemoryError, match="does not fit cube 0"):
+        allocate(addresses, 2, 2)
+    del first
+    assert offsets(allocate(addresses, 2, CAPACITY // 2)) == [CAPACITY // 2] * 2
+    assert offsets(both) == [0, 0]
+
+
+# --- freeing --------------------------------------------------------------------------------------------------
+
+
+def offsets(storage: Storage) -> list[int]:
+    return [PhysAddr.decode(segment.pa).offset for segment in storage.allocation.segments]
+
+
+def test_the_first_block_that_fits_is_taken_again() -> None:
+    addresses = space()
+    kept = {name: allocate(addresses, 2, 512) for name in "abcd"}
+    del kept["a"], kept["c"], kept["b"]
+    assert offsets(kept["d"]) == [1536, 1536]
+    wide = allocate(addresses, 2, 1026)
+    small, next_small = allocate(addresses, 1, 2), allocate(addresses, 2, 2)
+    assert (offsets(wide), offsets(small), offsets(next_small)) == ([0, 0], [1280], [2048, 1280])
+
+
+def test_a_freed_range_is_no_longer_translated() -> None:
+    addresses = space()
+    first, second = allocate(addresses, 4, 64), allocate(addresses, 4, 64)
+    va, other = first.allocation.segments[2].va, second.allocation.segments[3]
+    del first
+    with pytest.raises(MemoryAccessError, match="not within one shard"):
+        addresses.translate(va, 2)
+    assert addresses.translate(other.va, 64) == other.pa
+    third = allocate(addresses, 4, 64)
+    assert third.allocation.segments[0].va > other.va, "virtual addresses are never used again"
+
+
+def test_reused_memory_reads_zero_and_the_hash_of_the_freed_tensor_is_kept() -> None:
+    store = memory()
+    addresses = space(store=store)
+    made = Tensor(store, addresses, (4, 5), DTYPES["i32"], DPPolicy(num_cubes=4))
+    made.fill_(7)
+    before = addresses.sha256()
+    del made
+    assert addresses.sha256() == before
+    assert addresses.allocations[0].sha256 == b""
+    again = Tensor(store, addresses, (4, 6), DTYPES["i32"], DPPolicy(num_cubes=4))
+    assert not again.numpy().any()
+    assert addresses.allocations[0].sha256 == hashlib.sha256(np.full(20, 7, "<i4").tobytes()).digest()
+    assert addresses.sha256() != before
+
+
+def test_a_tensor_in_a_cycle_stays_allocated() -> None:
+    """Whether or not a collection has found it, directly or through an object of the cycle."""
+    addresses = space()
+    cycle: list[object] = [allocate(addresses, 1, 64), {"held": allocate(addresses, 1, 64)}]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert offsets(allocate(addresses, 1, 64)) == [512]
+    storage = allocate(addresses, 1, 64)
+    del storage
+    assert offsets(allocate(addresses, 1, 64)) == [512]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(0, 5)), max_size=40))
+def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None:
+    """Live tensors never overlap, and all memory is free again at the end."""
+    addresses = space()
+    kept: list[Storage] = []
+    for cubes, blocks, keep in steps:
+        del kept[keep:]
+        with contextlib.suppress(OutOfMemoryError):
+            kept.append(allocate(addresses, cubes, ALIGN_BYTES * blocks * 8))
+        segments = [segment for storage in kept for segment in storage.allocation.segments]
+        ordered = sorted((segment.pa, segment.nbytes) for segment in segments)
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
+        assert all(addresses.translate(segment.va, segment.nbytes) == segment.pa for segment in segments)
+    kept.clear()
+    assert offsets(allocate(addresses, 4, CAPACITY)) == [0] * 4
 
 
 @pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])
@@ -104,9 +206,10 @@ def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
     settings = {**ONE_SIP, "cube.hbm_MiB_per_pe": 1, "defaults.buffer_kind": kind, "defaults.slot_size": 16384}
     torch = Torch(Bench(Plan(config(settings))).sip)
     room = MIB - reserved
-    torch.zeros((2, room // 4), dtype="i32")
-    with pytest.raises(MemoryAccessError, match="0 bytes of its HBM are left"):
+    kept = torch.zeros((2, room // 4), dtype="i32")
+    with pytest.raises(OutOfMemoryError, match="0 bytes of its HBM are left"):
         torch.zeros((2, 1), dtype="i32")
+    assert kept.nbytes == 2 * room
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""Ranks that disagree on a collective: an error of its own that names both calls, whatever it leads to."""
+
+import pytest
+from launch import launched
+from runs import Run, run, script_file
+
+from broker.mail.base import ShuffledInprocMail
+
+FLAGS = ("--sips", 4, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
+CASES = {
+    "dtype of equal size": ("torch.ones((2, 8), dtype='f32' if rank != 2 else 'i32')", "16 f32", "16 i32"),
+    "dtype": ("torch.ones((2, 8), dtype='f16' if rank != 2 else 'f32')", "16 f16", "16 f32"),
+    "equal bytes": ("torch.ones((2, 16), dtype='f16') if rank != 2 else torch.ones((2, 8))", "32 f16", "16 f32"),
+    "count": ("torch.ones((2, 8 if rank != 2 else 9))", "16 f32", "18 f32"),
+    "larger than a slot": ("torch.ones((2, 8 if rank != 2 else 4000))", "16 f32", "8000 f32"),
+    "fewer messages": ("torch.ones((2, 4000 if rank != 2 else 8))", "8000 f32", "16 f32"),
+}
+
+
+def script(folder, tensor):
+    source = f"""
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group()
+    dist.all_reduce(torch.ones((2, 4)))
+    dist.all_reduce({tensor})
+"""
+    return script_file(folder, source)
+
+
+def line(usual, other):
+    return (
+        f"ranks disagree on collective 1: rank 0 calls all_reduce of {usual} (sum), rank 2 all_reduce of {other} (sum)"
+        "; every rank must make the same calls in the same order"
+    )
+
+
+def check(done: Run, usual, other):
+    error = done.outcome.error
+    assert error is not None
+    assert (done.outcome.exit_code, error.kind, error.message) == (3, "CollectiveMismatch", line(usual, other))
+
+
+@pytest.mark.parametrize("verify", ["--verify-data", "--no-verify-data"])
+@pytest.mark.parametrize("case", CASES)
+def test_calls_that_differ(tmp_path, case, verify):
+    tensor, *calls = CASES[case]
+    check(run(*FLAGS, verify, script(tmp_path, tensor)), *calls)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_message_does_not_depend_on_the_mail(tmp_path, seed):
+    tensor, *calls = CASES["count"]
+    check(run(*FLAGS, script(tmp_path, tensor), office=ShuffledInprocMail(seed)), *calls)
+
+
+def test_calls_that_were_started_and_not_waited_for(tmp_path):
+    source = """
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.distributed.all_reduce(torch.ones((2, 4 + rank % 2)), async_op=True)
+"""
+    error = run(*FLAGS, script_file(tmp_path, source)).outcome.error
+    assert error.kind == "CollectiveMismatch"
+    assert "rank 0 calls all_reduce of 8 f32 (sum), rank 1 all_reduce of 10 f32 (sum)" in error.message
+
+
+def test_other_failures_are_not_hidden(tmp_path):
+    """A rank that makes fewer calls is a deadlock, as before."""
+    source = """
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.distributed.all_reduce(torch.ones((2, 4)))
+    if rank:
+        torch.distributed.all_reduce(torch.ones((2, 4)))
+"""
+    assert run(*FLAGS, script_file(tmp_path, source)).outcome.error.kind == "IpcqDeadlock"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("flags", [(), ("--no-verify-data",)], ids=["verify", "no verify"])
+def test_with_a_process_for_each_rank(tmp_path, flags):
+    tensor, *calls = CASES["count"]
+    done = launched(*FLAGS, "--engine", "local", *flags, script(tmp_path, tensor))
+    assert (done.exit_code, line(*calls) in done.stderr) == (3, True)
