@@ -1,6 +1,5 @@
 """All SIPs and the broker in this one process: for debuggers, and for tests that shuffle the mail."""
 
-import gc
 import sys
 import time
 
@@ -46,9 +45,6 @@ class InProcess:
             if self._request.settings.explain_sync:
                 self._explain(self._hub.sync(time.monotonic_ns()))
             self.outcome.fail(RunError(reason, None, self._signals.describe(reason)))
-        finally:
-            # SIPs that run a script disable it.
-            gc.enable()
         self.outcome.simulate_s = time.monotonic() - began_s
         return self.outcome
 

@@ -2,7 +2,7 @@
 
 Memory returns when the last reference to its :class:`Storage` goes, which CPython does at once and in the same order
 everywhere. It never returns by cyclic garbage collection, which runs at other times in every engine: what a collection
-finds stays allocated, and none runs by itself while a script runs (``SipNode.start_program``).
+finds stays allocated, and none runs within a turn of a script (``HostTask``).
 
 The first block that is large enough is taken; virtual addresses are never used again. The bytes of a freed tensor stay
 until one of its blocks is taken again: its hash is taken then, so that ``tensor_sha256`` covers every tensor.
@@ -59,7 +59,7 @@ class Storage:
         self.allocation = allocation
 
     def __del__(self) -> None:
-        if not self._space.is_closed and not _Collector.is_running:
+        if not self._space.is_closed and not Collector.is_running:
             self._space.free(self.allocation)
 
 
@@ -207,14 +207,17 @@ def _overlap(a: list[Segment], b: list[Segment]) -> bool:
     return any(x.pa < y.pa + y.block_bytes and y.pa < x.pa + x.block_bytes for x, y in pairs)
 
 
-class _Collector:
-    """Whether the cyclic garbage collector is running."""
+class Collector:
+    """Python's cyclic garbage collector: whether it is running, and how often it has gone through all objects."""
 
     is_running = False
+    full_runs = 0
 
     @classmethod
-    def note(cls, phase: str, _info: dict[str, int]) -> None:
+    def note(cls, phase: str, info: dict[str, int]) -> None:
+        """A callback of ``gc``."""
         cls.is_running = phase == "start"
+        cls.full_runs += phase == "stop" and info["generation"] == 2
 
 
-gc.callbacks.append(_Collector.note)
+gc.callbacks.append(Collector.note)

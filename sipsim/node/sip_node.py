@@ -1,6 +1,5 @@
 """One rank of a run: a SIP's hardware and host program behind a ``SyncClient``, and its outcome."""
 
-import gc
 import hashlib
 import os
 import socket
@@ -18,7 +17,7 @@ from sipsim.ccl.diagnostics import dump
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
-from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
+from sipsim.host.script import HostTask, ScriptNamespace, ScriptTask, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
@@ -29,6 +28,7 @@ from sipsim.record.trace import TraceFile
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sip.sip import Sip
 from sipsim.sync.client import SyncClient
+from sipsim.task import Task
 
 
 class SipNode(SyncClient):
@@ -87,10 +87,8 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        if self._namespace is not None:
-            # A collection at any time would make memory depend on the engine (sipsim.host.allocator).
-            gc.disable()
-        task = self.sip.make_task("host script", self._host_program, self.sip.loop)
+        name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
+        task = Task(name, program, loop) if namespace is None else HostTask(name, program, loop, namespace=namespace)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
         task.resume()

@@ -218,7 +218,7 @@ class TestErrorsOfTheApi:
 
     def test_a_tensor_that_does_not_fit(self, tmp_path):
         exit_code, kind, line = failure(run_worker(tmp_path, "torch.zeros(4, 2**30, dtype='f32')"))
-        assert (exit_code, kind) == (3, "MemoryAccessError")
+        assert (exit_code, kind) == (3, "OutOfMemoryError")
         assert "use a smaller size or raise cube.hbm_MiB_per_pe" in line
 
 

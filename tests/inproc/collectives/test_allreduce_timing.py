@@ -249,7 +249,8 @@ def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, An
         assert others == {cube: end for cube, end in expected.ends.items() if cube != (3, 3)}
     (timed,) = run.outcome.ranks[0].runs
     assert timed.wrong == 0
-    assert timed.end_ps - timed.start_ps == max(expected.ends.values()) == expected.ends[0, 0]
+    ((start_ps, end_ps),) = timed.spans_ps
+    assert end_ps - start_ps == max(expected.ends.values()) == expected.ends[0, 0]
 
 
 # --- one message ----------------------------------------------------------------------------------------------
