@@ -3,8 +3,7 @@
 import pytest
 from launch import launched
 from runs import Run, run, script_file
-
-from broker.mail.base import ShuffledInprocMail
+from shuffled_mail import ShuffledInprocMail
 
 FLAGS = ("--sips", 4, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
 CASES = {

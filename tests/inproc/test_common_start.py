@@ -3,8 +3,8 @@
 import pytest
 from launch import launched
 from runs import Run, run
+from shuffled_mail import ShuffledInprocMail
 
-from broker.mail.base import ShuffledInprocMail
 from sipsim.io.barrier import BarrierTree
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", "16")
