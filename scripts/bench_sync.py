@@ -89,7 +89,7 @@ class Trivial(SyncClient):
         self._others = sorted(self._to)
         self._random = random.Random(f"{task.seed}/{rank}")
         self._ops = 0
-        self._start = (0.0, 0.0)
+        self._began = (0.0, 0.0)
 
     def identity(self) -> Join:
         """A member of a run without a plan."""
@@ -97,7 +97,7 @@ class Trivial(SyncClient):
 
     def start_program(self) -> None:
         """Set the pattern going."""
-        self._start = (time.monotonic(), time.process_time())
+        self._began = (time.monotonic(), time.process_time())
         task = self._task
         if task.pattern == "ring" and self.rank == 0:
             self._pass_on(0)
@@ -131,7 +131,7 @@ class Trivial(SyncClient):
     def outcome(self) -> bytes:
         """What this member did, and when."""
         windows = self._task.size if self._task.pattern in ("step", "work") else 0
-        began_s, cpu_s = self._start
+        began_s, cpu_s = self._began
         told = [windows or self._ops, began_s, time.monotonic(), time.process_time() - cpu_s, self.engine.now_ps]
         return json.dumps(told).encode()
 
