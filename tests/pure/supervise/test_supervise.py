@@ -395,8 +395,8 @@ def test_an_unexplained_lost_connection_is_reported_with_both_ends():
     error = the_failure(run.after(0.3))
     assert (error.kind, error.rank) == ("peer_lost", 0)
     assert error.message == (
-        "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains "
-        "it: no answer"
+        "rank 0 on a has lost its connection to rank 3 on b, and neither process nor host is known to have ended: "
+        "no answer"
     )
 
 
