@@ -8,9 +8,9 @@ even if it could reconnect: frames in flight are lost. A lost peer stays lost un
 """
 
 import os
-import socket as hosts
 import time
 from collections.abc import Iterator
+from socket import gethostname
 
 import zmq
 
@@ -48,7 +48,7 @@ def _own_id(address: int, monitored: bool) -> bytes:
     name = routing_id(address)
     if not monitored:
         return name
-    return b"%b/%b-%d-%d" % (name, hosts.gethostname().encode()[:64], os.getpid(), time.monotonic_ns())
+    return b"%b/%b-%d-%d" % (name, gethostname().encode()[:64], os.getpid(), time.monotonic_ns())
 
 
 class ZmqLauncher(LauncherMail):
@@ -209,7 +209,7 @@ class ZmqSipMail(SipMail):
             objection = self._objection(parts, frame)
             if objection is None:
                 return frame
-            self._sockets.note([Notice("rejected", None, self.endpoint, f"{objection}; it was dropped")])
+            self._sockets.note([Notice("rejected", None, self.endpoint, f"{objection}; its message was dropped")])
 
     def _objection(self, parts: list[zmq.Frame], frame: bytes) -> str | None:
         """Why a frame is not a peer's packet batch; peers send nothing else, and no commands of the broker."""
@@ -290,7 +290,7 @@ class ZmqBroker(BrokerMail):
         reason = self._refusal(sender, name, member)
         if reason is not None:
             claimed = "the launcher" if sender == LAUNCHER else f"SIP {split_address(sender)[0]}"
-            self._send(name, REJECTED, f"does not take this process: it {reason}".encode())
+            self._send(name, REJECTED, f"rejects this process: it {reason}".encode())
             return self._reject(f"a process with the routing id of {claimed} {reason}")
         if not self._has_keys:
             self._senders[name] = sender
@@ -306,7 +306,7 @@ class ZmqBroker(BrokerMail):
         return None
 
     def _reject(self, what: str) -> tuple[None, bytes]:
-        self._sockets.note([Notice("rejected", None, self.endpoint, f"{what}; it was dropped")])
+        self._sockets.note([Notice("rejected", None, self.endpoint, f"{what}; its message was dropped")])
         return None, b""
 
     def _send(self, *parts: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Where a process of a run may listen: in a private folder, over TCP with keys, or on loopback if the user asks."""
+"""Where a process of a run may listen: in a private folder, over TCP with keys, or on loopback."""
 
 import ipaddress
 import os
@@ -11,7 +11,7 @@ def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = Fa
     """Check that only members of the run can connect to ``endpoint``.
 
     Allowed are files in a folder of this user that no other user can enter, TCP with keys, and with ``plain_loopback``
-    (the user asks for it) TCP on this host without keys.
+    TCP on this host without keys. ZeroMQ mail allows that one; no engine listens so.
 
     Raises:
         ValueError: one line that says what to do.

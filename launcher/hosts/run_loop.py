@@ -38,7 +38,7 @@ from launcher.supervise.facts import (
     Fact,
     Fail,
     Kill,
-    Notice,
+    LogLine,
     ProcessNews,
     RankStates,
     Revive,
@@ -220,7 +220,7 @@ class _Loop:
                     self._pool.revive(command.host)
                 case SendToBroker():
                     self._send(command.message)
-                case Notice():
+                case LogLine():
                     log(command.text)
                 case Fail():
                     self._fail(command)

@@ -101,14 +101,14 @@ class Fail(NamedTuple):
     log: str = ""
 
 
-class Notice(NamedTuple):
+class LogLine(NamedTuple):
     """A line for standard error."""
 
     text: str
 
 
 Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | RankStates | Tick
-Command = Start | Kill | Revive | SendToBroker | Fail | Notice
+Command = Start | Kill | Revive | SendToBroker | Fail | LogLine
 
 
 def describe_exit(status: int) -> str:

@@ -25,7 +25,7 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
-    Notice,
+    LogLine,
     ProcessNews,
     RankStates,
     Revive,
@@ -191,7 +191,7 @@ class Supervisor:
         return [*failed, SendToBroker(Lost(number, why))]
 
     def _restart_notice(self, why: str) -> Command:
-        return Notice(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
+        return LogLine(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
 
     def _may_restart(self, count: int = 1) -> bool:
         return not self._failing and self.restarts + count <= self._settings.max_restarts
@@ -290,7 +290,7 @@ class Supervisor:
             explained = self._is_explained(lost)
             if explained or self._clock_s >= until_s:
                 del self._unexplained[lost]
-                found = found or ([] if explained else self._peer_is_lost(lost.rank, lost.peer, lost.why))
+                found = found or ([] if explained else self._fail_unexplained_loss(lost.rank, lost.peer, lost.why))
         return found or self._stuck()
 
     def _not_joined(self) -> list[Command]:
@@ -323,14 +323,14 @@ class Supervisor:
         ends = ((rank, lost.incarnation), (peer, lost.peer_incarnation))
         return any(end.incarnation != incarnation or end.is_dead for end, incarnation in ends)
 
-    def _peer_is_lost(self, rank: int, peer: int, why: str) -> list[Command]:
+    def _fail_unexplained_loss(self, rank: int, peer: int, why: str) -> list[Command]:
         end, other = self.ranks[rank], self.ranks[peer]
         if rank == peer:
-            message = f"{end.label} is gone: {why}, and no end of its process or host is known"
+            message = f"{end.label} is lost: {why}, and neither its process nor its host is known to have ended"
             return self._fail("peer_lost", rank, message, {"host": end.host.name}, sip_name(rank))
         message = (
             f"rank {rank}{end.host.on} has lost its connection to rank {peer}{other.host.on}, "
-            f"and no end of a process or host is known that explains it: {why}"
+            f"and neither process nor host is known to have ended: {why}"
         )
         return self._fail("peer_lost", rank, message, {"peer": peer, "host": end.host.name})
 
@@ -354,11 +354,11 @@ class Supervisor:
             return []
         sip = rank.last
         assert sip is not None
-        granted = "never" if sip.horizon_ps is None else format_time_ps(sip.horizon_ps)
+        granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
         doing = self._rank_states.get(rank.number)
         message = (
             f"{rank.label} has made no progress for {sip.quiet_ns / 1e9:.1f} s at "
-            f"{format_time_ps(sip.now_ps)}, granted to {granted}" + (f"; its process {doing}" if doing else "")
+            f"{format_time_ps(sip.now_ps)}, granted {granted}" + (f"; its process {doing}" if doing else "")
         )
         facts = {"host": rank.host.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
         rank.kill_reason = ("hung", message)

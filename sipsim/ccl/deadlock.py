@@ -144,7 +144,7 @@ def _cycle_text(cycle: list[Wait]) -> str:
 
 def _missing_text(roots: list[Wait]) -> str:
     if not roots:
-        return "the host scripts wait for something that no kernel will do"
+        return "the host scripts wait, and no kernel is left to resume them"
     task, local, _ = roots[0]
     runs = f"{place_name(local.peer)}, which waits for nothing,"
     if task.op == "recv":

@@ -1,9 +1,9 @@
 """A barrier of all SIPs in simulated time: the timed iterations of a job start on all ranks at one common time.
 
-Control packets travel along a tree of links, numbered, logged and held like all others: up to SIP 0 with the latest end
-in a subtree, then down with the common start. That is the latest end plus the longest way up and the longest way down,
-so it depends on the ends alone. A hop takes the channel's delay and the sender's egress: what a SIP promises of its
-messages (``Plan.egress_ps``) holds for its control packets, too.
+Control packets travel along a tree of links, numbered, logged and ordered like all others: up to SIP 0 with the latest
+end of the iteration in a subtree, then down with the common start. That is the latest end plus the longest path up and
+the longest path down, so it depends on nothing else. A hop takes the channel's delay and the sender's egress: what a
+SIP promises of its messages (``Plan.egress_ps``) holds for its control packets, too.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class BarrierTree:
 
 
 class Barrier:
-    """The part of one SIP, which is in at most one round at a time."""
+    """The barrier of one SIP, which takes part in at most one round at a time."""
 
     def __init__(self, sip: int, plan: Plan, session: Session) -> None:
         self._sip = sip
@@ -70,9 +70,14 @@ class Barrier:
         """
         src, tree = self._plan.channels[channel].src, self._known_tree()
         is_down = tree.parent.get(self._sip) == src
-        expected = is_down and self._on_start is not None if packet.is_start else src in tree.children[self._sip]
-        if not expected or src in self._arrived or packet.time_ps > MAX_PS - tree.gap_ps:
-            raise InvariantViolation(f"a control packet from SIP {src} to SIP {self._sip} does not fit the barrier")
+        if packet.is_start:
+            is_expected = is_down and self._on_start is not None
+        else:
+            is_expected = src in tree.children[self._sip] and src not in self._arrived
+        if not is_expected or packet.time_ps > MAX_PS - tree.gap_ps:
+            kind = "start" if packet.is_start else "end"
+            what = f"with {kind} {packet.time_ps} ps is not one that the barrier waits for"
+            raise InvariantViolation(f"a control packet from SIP {src} to SIP {self._sip} {what}")
         if packet.is_start:
             self._start(packet.time_ps)
         else:

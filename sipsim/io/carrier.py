@@ -1,4 +1,4 @@
-"""Brings IPCQ messages and credits to their peer, on this SIP or behind a link. The only part that knows which.
+"""Brings IPCQ messages and credits to their peer, on this SIP or behind a link. No other module tells the two apart.
 
 A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the
 next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can
@@ -169,7 +169,7 @@ class Carrier:
         try:
             packet = decode(body)
         except BadFrame as error:
-            raise self._misled(channel, f"is {error}") from None
+            raise self._bad_packet(channel, f"is {error}") from None
         if isinstance(packet, BarrierPacket):
             self.barrier.receive(channel, packet)
             return
@@ -178,10 +178,10 @@ class Carrier:
             return
         port = self._ports.get(channel)
         if port is None:
-            raise self._misled(channel, f"is a message, and no link to SIP {self._sip} has that channel")
+            raise self._bad_packet(channel, f"is a message, and no link to SIP {self._sip} has that channel")
         if not 0 < packet.nbytes == self._wire_bytes(packet.load) or packet.span_ps > self._engine.now_ps:
             said = f"{packet.nbytes} bytes and {packet.span_ps} ps from head to tail"
-            raise self._misled(channel, f"claims {said}, which cannot be")
+            raise self._bad_packet(channel, f"claims {said}, which cannot be")
         if packet.dst_sip == self._sip:
             self._ipcq_for(channel, packet)
             self._deliver(self._system.graph.route(port, self._landing(packet)), packet)
@@ -199,16 +199,16 @@ class Carrier:
     def _ipcq_for(self, channel: int, packet: CreditPacket | Freight) -> PeIpcq:
         ipcq = self.ipcqs.get((packet.dst_cube, packet.dst_pe))
         if ipcq is None:
-            raise self._misled(channel, f"is for cube {packet.dst_cube} PE {packet.dst_pe}, which has no queues")
+            raise self._bad_packet(channel, f"is for cube {packet.dst_cube} PE {packet.dst_pe}, which has no queues")
         return ipcq
 
     def _port_onward(self, channel: int, dst_sip: int) -> str:
         try:
             return self._system.next_port(self._sip, dst_sip)
         except (IndexError, StopIteration):
-            raise self._misled(channel, f"is for SIP {dst_sip}, to which no way leads from here") from None
+            raise self._bad_packet(channel, f"is for SIP {dst_sip}, to which no route leads from here") from None
 
-    def _misled(self, channel: int, what: str) -> InvariantViolation:
+    def _bad_packet(self, channel: int, what: str) -> InvariantViolation:
         known = self._plan.channels
         name = known[channel].name if channel < len(known) else f"{channel}, which is none"
         return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}")

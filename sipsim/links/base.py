@@ -17,7 +17,8 @@ from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 class LinkKind(Section, frozen=True):
     """Parameters every link has. Subclasses add their framing.
 
-    ``latency_ns`` must be positive: it is the lookahead that lets SIPs run in parallel (DESIGN section 3).
+    ``latency_ns`` must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
+    the least chunk (:meth:`lookahead_ps`; DESIGN section 5).
     """
 
     bandwidth_GBps: Annotated[float, Meta(gt=0, le=1e6)]
@@ -45,8 +46,17 @@ class LinkKind(Section, frozen=True):
         return drain_ps(min(self.wire_bytes(payload_bytes), chunk_bytes), self.bandwidth_bps)
 
     def least_chunk_ps(self, chunk_bytes: int) -> int:
-        """The least that :meth:`last_chunk_ps` can be: the part of the lookahead beyond the latency."""
+        """The least that :meth:`last_chunk_ps` can be."""
         return self.last_chunk_ps(1, chunk_bytes)
+
+    def lookahead_ps(self, chunk_bytes: int, least_path_ps: int) -> int:
+        """The least time from sending on the link to arrival, in ps.
+
+        A packet leaves when its last chunk starts on the link, so it arrives the latency and a least chunk later, or
+        ``least_path_ps`` in place of the chunk if that is shorter: the least time that a packet may leave later, see
+        ``System.data_channels``.
+        """
+        return self.latency_ps + min(self.least_chunk_ps(chunk_bytes), least_path_ps)
 
 
 LINK_KINDS: Registry[type[LinkKind]] = Registry("link kind", "sipsim.links")

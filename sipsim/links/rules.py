@@ -26,7 +26,7 @@ def known_link_kinds(resolved: Resolved) -> Problem | None:
 
 
 def links_have_delay(resolved: Resolved) -> Problem | None:
-    """The latency of a link is the lookahead that lets SIPs run in parallel, so zero is refused."""
+    """Without latency a link has hardly any lookahead, and SIPs cannot run in parallel: zero is refused."""
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):

@@ -190,7 +190,7 @@ class SyncClient:
                 return
         ready = session.is_ready()
         if ready and self._ended_well and isinstance(message, Grant) and not self.done:
-            raise NondeterministicReplay(f"SIP {self.rank} had ended when a SIP that was started again sent it more")
+            raise NondeterministicReplay(f"a restarted SIP sent new packets to SIP {self.rank}, which had finished")
         self.lacks_packets = session.is_granted and not ready and not self._answered
         if ready and not self._answered:
             self._run_window()

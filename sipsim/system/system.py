@@ -73,14 +73,13 @@ class System:
     def data_channels(self) -> list[Channel]:
         """One channel a directed link, in canonical order, with its lookahead.
 
-        A packet leaves when its last chunk starts on the link, so it arrives at least the link's latency and a least
-        chunk later. A packet in transit may leave as late as the path between two ports after its last byte arrived,
-        and one that PE_DMA fetches from a slower memory as late as the path to a port after its last chunk reached
-        the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
+        The lookahead is ``LinkKind.lookahead_ps``. A packet in transit may leave as late as the path between two ports
+        after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
+        after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
         """
-        least_paths_ps = self._least_transit_ps, self._least_egress_ps
-        delay = self.link.latency_ps + min(self.link.least_chunk_ps(self.chunk_bytes), *least_paths_ps)
-        return [Channel(link.src, link.dst, delay, link.name) for link in self.links]
+        least_path_ps = min(self._least_transit_ps, self._least_egress_ps)
+        lookahead_ps = self.link.lookahead_ps(self.chunk_bytes, least_path_ps)
+        return [Channel(link.src, link.dst, lookahead_ps, link.name) for link in self.links]
 
     @property
     def transit_gain_ps(self) -> int:

@@ -167,7 +167,7 @@ class TestMissingPeer:
     def test_only_scripts_wait(self) -> None:
         line, report, _facts = explain_deadlock(blobs(ring_of(2), [host(1)], 2))
         assert line.startswith("0 PEs wait")
-        assert line.endswith("the host scripts wait for something that no kernel will do")
+        assert line.endswith("the host scripts wait, and no kernel is left to resume them")
         assert report == "  rank 1: host script waits for a collective\n  rank 0: its script has ended"
 
     def test_a_chain_has_one_root(self) -> None:

@@ -66,8 +66,8 @@ def test_the_valid_packets_are_accepted() -> None:
     [
         ({"dst_cube": 2}, "is for cube 2 PE 0, which has no queues"),
         ({"dst_pe": 2**31 - 1}, "is for cube 0 PE 2147483647, which has no queues"),
-        ({"dst_sip": 3}, "is for SIP 3, to which no way leads from here"),
-        ({"dst_sip": 2**31 - 1}, "is for SIP 2147483647, to which no way leads from here"),
+        ({"dst_sip": 3}, "is for SIP 3, to which no route leads from here"),
+        ({"dst_sip": 2**31 - 1}, "is for SIP 2147483647, to which no route leads from here"),
         ({"nbytes": 0}, "claims 0 bytes and 100 ps from head to tail, which cannot be"),
         ({"nbytes": 0, "load": TOKEN._replace(data=b"")}, "claims 0 bytes"),
         ({"nbytes": MOST}, "which cannot be"),

@@ -144,7 +144,7 @@ WRONG = {
     "an agent's key": (replace(KEYS.for_sip(1), own=JobKeys.fresh(1, 1).agents[0]), "refused this process's key"),
     "the broker's own": (replace(KEYS.for_sip(1), own=KEYS.broker), "refused this process's key"),
     "another broker expected": (replace(KEYS.for_sip(1), broker=OTHERS.broker.public), "its key differs"),
-    "the key of SIP 2": (KEYS.for_sip(2), "does not take this process: it has the key of SIP 2"),
+    "the key of SIP 2": (KEYS.for_sip(2), "rejects this process: it has the key of SIP 2"),
     "the launcher's key": (replace(KEYS.for_sip(1), own=KEYS.launcher), "process: it has the key of the launcher"),
 }
 
@@ -309,7 +309,7 @@ def test_only_packet_batches_of_the_peer_itself_are_accepted(ends: Ends, frame: 
     assert sip.recv_data() == batch(1, 7)
     (notice,) = sip.notices()
     assert why in notice.text
-    assert notice.text.endswith("it was dropped")
+    assert notice.text.endswith("its message was dropped")
 
 
 @pytest.mark.parametrize("rank", [0, 1, 127, 128, 255, 256, 4095])

@@ -18,7 +18,7 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
-    Notice,
+    LogLine,
     ProcessNews,
     RankStates,
     Revive,
@@ -137,7 +137,7 @@ def test_with_a_budget_the_broker_is_told_before_the_next_incarnation_is_started
     run = Run(max_restarts=2).begin()
     notice, *rest = run.ends(1, -9)
     assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
-    assert notice == Notice("rank 1 (pid 1001) was killed by SIGKILL; started again (1 of --max-restarts 2)")
+    assert notice == LogLine("rank 1 (pid 1001) was killed by SIGKILL; started again (1 of --max-restarts 2)")
 
 
 def test_a_budget_is_one_for_the_whole_run_and_a_death_beyond_it_names_it():
@@ -221,7 +221,7 @@ def test_a_lost_host_costs_one_restart_and_its_ranks_go_to_the_emptiest():
     run = Run(6, [HostSpec("a", 4), HostSpec("b", 2), HostSpec("c", 3)], max_restarts=1).begin()
     assert [rank.host.name for rank in run.supervisor.ranks] == list("aaaabb")
     notice, *rest = run.take(LOST)
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, LogLine)
     assert rest == [SendToBroker(Restart(4, 1)), SendToBroker(Restart(5, 1)), Start(2, 4, 1), Start(2, 5, 1)]
     assert run.supervisor.restarts == 1
 
@@ -244,7 +244,7 @@ AGENT = HostGone(1, "agent_failed", "the agent on b (pid 7) has ended", can_retu
 def test_an_agent_that_dies_is_started_again_and_then_its_ranks():
     run = Run(hosts=TWO, max_restarts=1).begin()
     notice, *rest = run.take(AGENT)
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, LogLine)
     assert rest == [Revive(1), SendToBroker(Restart(2, 1)), SendToBroker(Restart(3, 1))]
     assert run.take(HostJoined(1)) == [Start(1, 2, 1), Start(1, 3, 1)]
     assert run.supervisor.restarts == 1
@@ -263,7 +263,7 @@ def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run.take(BrokerListens())
     killed = HostGone(1, "agent_failed", "b: no agent: what started it was killed by SIGKILL", can_return=True)
     notice, *rest = run.take(killed)
-    assert (isinstance(notice, Notice), rest) == (True, [Revive(1)])
+    assert (isinstance(notice, LogLine), rest) == (True, [Revive(1)])
     assert [start.host for start in run.take(HostJoined(1)) if isinstance(start, Start)] == [1, 1]
     assert run.supervisor.restarts == 1
 
@@ -320,7 +320,7 @@ def test_with_a_budget_a_rank_that_does_not_join_is_killed_and_restarted():
     assert run.after(5.4) == [Kill(1, 2)]
     notice, *rest = run.ends(2, -9)
     text = "rank 2 (pid 1002 on b) has not joined within 5 s, --join-timeout; started again (1 of --max-restarts 1)"
-    assert notice == Notice(text)
+    assert notice == LogLine(text)
     assert rest == [SendToBroker(Restart(2, 1)), Start(1, 2, 1)]
     run.started(rest[-1])
     assert run.after(4.8) == []
@@ -383,7 +383,7 @@ def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     assert run.sync(sip_state(1, "running", 11.5)) == [Kill(0, 1)]
     assert run.sync(sip_state(1, "running", 12.5)) == []
     notice, *rest = run.ends(1, -9)
-    assert isinstance(notice, Notice)
+    assert isinstance(notice, LogLine)
     assert "has made no progress" in notice.text
     assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
 
@@ -395,8 +395,8 @@ def test_an_unexplained_lost_connection_is_reported_with_both_ends():
     error = the_failure(run.after(0.3))
     assert (error.kind, error.rank) == ("peer_lost", 0)
     assert error.message == (
-        "rank 0 on a has lost its connection to rank 3 on b, and no end of a process or host is known that explains "
-        "it: no answer"
+        "rank 0 on a has lost its connection to rank 3 on b, and neither process nor host is known to have ended: "
+        "no answer"
     )
 
 
