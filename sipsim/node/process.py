@@ -65,8 +65,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
         # This SIP may have been replaced already: it must send nothing more.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
         return CUT_OFF
-    if client.log is not None:
-        client.log.close()
+    client.close_log()
     mail.close()
     return 0
 

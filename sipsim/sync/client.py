@@ -34,7 +34,7 @@ from broker.wire import (
     decode_for_sip,
     encode,
 )
-from sipsim.errors import NondeterministicReplay
+from sipsim.errors import NondeterministicReplay, OutputError
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.session import Session
 
@@ -113,6 +113,15 @@ class SyncClient:
     def wait_ns(self) -> int:
         """Host time since the start that went neither into running nor into sending."""
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
+
+    def close_log(self) -> None:
+        """Write and close the packet log; in a run that has failed already, errors of that are ignored."""
+        try:
+            if self.log is not None:
+                self.log.close()
+        except OutputError:
+            if self._ended_well:
+                raise
 
     def handle(self, frame: bytes) -> None:
         """Process one message and run what it permits. A failure is reported to the broker, never raised."""
