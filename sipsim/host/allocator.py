@@ -177,7 +177,7 @@ class AddressSpace:
             self._freed.remove(freed)
         if overwritten:
             for segment in segments:
-                self._memory.write(segment.pa, bytes(segment.nbytes))
+                self._memory.clear(segment.pa, segment.nbytes)
 
 
 def aligned(nbytes: int) -> int:

@@ -64,6 +64,22 @@ class MemoryStore:
             bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
             done += part
 
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set bytes at a physical address to zero; whole pages return to the host.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        bank, offset = self._find(address, nbytes)
+        first, last = offset // PAGE_BYTES, (offset + nbytes - 1) // PAGE_BYTES
+        for page in [page for page in bank.pages if first <= page <= last]:
+            start = max(offset - page * PAGE_BYTES, 0)
+            stop = min(offset + nbytes - page * PAGE_BYTES, PAGE_BYTES)
+            if stop - start == PAGE_BYTES:
+                del bank.pages[page]
+            else:
+                bank.pages[page][start:stop] = bytes(stop - start)
+
     def check(self, address: int, nbytes: int) -> None:
         """Check that a range may be read and written.
 

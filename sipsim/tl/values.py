@@ -100,8 +100,8 @@ def as_shape(shape: object) -> Shape:
     """
     if type(shape) is int and shape >= 1:
         return (shape,)
-    dims = (shape,) if isinstance(shape, int) else tuple(shape) if isinstance(shape, tuple | list) else ()
-    if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
+    dims = tuple(shape) if isinstance(shape, tuple | list) else ()
+    if not dims or not all(isinstance(d, int) and not isinstance(d, bool) and d >= 1 for d in dims):
         raise KernelError(f"shape {shape!r} is not a shape; give one or more sizes of at least 1")
     return dims
 

@@ -72,3 +72,10 @@ def hosts() -> Iterator[Hosts]:
     """Four hosts and a head."""
     with namespace_hosts(4) as made:
         yield made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One cluster at a time, whatever runs beside it."""
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group("cluster"))

@@ -55,6 +55,8 @@ ARGUMENTS = [
     ("tl.load(t_ptr + 1.5, 4)", f"1.5 {OFFSET}"),
     ("tl.load(t_ptr - [], 4)", f"[] {OFFSET}"),
     ("tl.load(t_ptr, 'x')", f"shape 'x' {SHAPE}"),
+    ("tl.load(t_ptr, True)", f"shape True {SHAPE}"),
+    ("tl.load(t_ptr, [4, True])", f"shape [4, True] {SHAPE}"),
     ("tl.load(t_ptr, [4, 'x'])", f"shape [4, 'x'] {SHAPE}"),
     ("tl.load(t_ptr, 4, ['f16'])", f"dtype ['f16'] {DTYPE}"),
     ("tl.store('x', tl.load(t_ptr, 4))", f"'x' {ADDRESS}"),

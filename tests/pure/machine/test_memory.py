@@ -117,3 +117,11 @@ def test_up_to_the_last_byte() -> None:
     memory.write(at(CAPACITY - 2), b"ab")
     assert memory.read(at(CAPACITY - 2), 2) == b"ab"
     assert memory.read(at(CAPACITY), 0) == b""
+
+
+@pytest.mark.parametrize(("start", "nbytes"), [(0, 10), (5, PAGE_BYTES), (PAGE_BYTES, PAGE_BYTES), (7, 2 * PAGE_BYTES)])
+def test_cleared_bytes_are_zero_and_no_others(start: int, nbytes: int) -> None:
+    memory, size = store(), 3 * PAGE_BYTES
+    memory.write(at(0), b"\1" * size)
+    memory.clear(at(start), nbytes)
+    assert memory.read(at(0), size) == b"\1" * start + bytes(nbytes) + b"\1" * (size - start - nbytes)
