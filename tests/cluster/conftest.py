@@ -74,6 +74,7 @@ def hosts() -> Iterator[Hosts]:
         yield made
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One cluster at a time, whatever runs beside it."""
     for item in items:

@@ -106,7 +106,9 @@ def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
     left(site, what)
 
 
-@pytest.mark.parametrize("what", HAPPENS)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.slow] * (what in ("deaf", "off"))) for what in HAPPENS]
+)
 def test_with_restarts_the_digest_is_the_same(what: str, site: Site, digest: str):
     happen, _ = HAPPENS[what]
     with site.launching("--max-restarts", 3) as launch:
