@@ -739,7 +739,7 @@ VARYING: list[tuple[str, str]] = [
     (r'File "<tree>/[^"]+", line \d+, in \w+', 'File "<tree>/...", line ..., in ...'),
     (r"\b\d+ grants\b", "... grants"),
     (r"\b[\d.]+ s CPU, [\d.]+ MiB", "... s CPU, ... MiB"),
-    (r"\bhas not got on for [\d.]+ s\b", "has not got on for ... s"),
+    (r"\bhas made no progress for [\d.]+ s\b", "has made no progress for ... s"),
 ]
 """Patterns in texts that differ between equal runs, and what takes their place. Names of the program's own files and
 functions, in tracebacks, are no behaviour either."""

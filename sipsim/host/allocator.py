@@ -1,14 +1,12 @@
-"""HBM of tensors: physical blocks, virtual ranges, and the return of both when a script drops a tensor.
+"""HBM of tensors: physical blocks, virtual ranges, and the return of both when an allocation is freed.
 
-Memory returns when the last reference to its :class:`Storage` goes, which CPython does at once and in the same order
-everywhere. It never returns by cyclic garbage collection, which runs at other times in every engine: what a collection
-finds stays allocated, and none runs within a turn of a script (``HostTask``).
+Only the built-in job frees tensors, one size after the other. A script's tensors stay to its end: at reference count
+zero they would return at times that depend on when Python collects cyclic garbage, which differs between engines.
 
 The first block that is large enough is taken; virtual addresses are never used again. The bytes of a freed tensor stay
 until one of its blocks is taken again: its hash is taken then, so that ``tensor_sha256`` covers every tensor.
 """
 
-import gc
 import hashlib
 from bisect import bisect_right, insort
 from collections.abc import Iterator
@@ -51,28 +49,12 @@ class Allocation:
         return f"tensor {self.number}: {self.shape} {self.dtype}, {nbytes} bytes"
 
 
-class Storage:
-    """The ownership of an allocation, which is freed with it."""
-
-    def __init__(self, space: "AddressSpace", allocation: Allocation) -> None:
-        self._space = space
-        self.allocation = allocation
-
-    def __del__(self) -> None:
-        if not self._space.is_closed and not Collector.is_running:
-            self._space.free(self.allocation)
-
-
 class AddressSpace:
-    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of PE 0 of each cube, in ``memory``.
-
-    Once it ``is_closed``, at the end of the run, nothing is freed.
-    """
+    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of PE 0 of each cube, in ``memory``."""
 
     def __init__(self, memory: MemoryStore, sip: int, room_bytes: int) -> None:
         self.calls = HostCalls()
         self.allocations: list[Allocation] = []
-        self.is_closed = False
         self._memory = memory
         self._sip = sip
         self._room = room_bytes
@@ -81,8 +63,9 @@ class AddressSpace:
         self._segments: list[Segment] = []
         self._live: dict[int, Allocation] = {}
         self._freed: list[Allocation] = []
+        self._used_pa: dict[int, int] = {}
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Storage:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Allocation:
         """A tensor of zeros in equal shards: one contiguous virtual range, a block of HBM on each of the first cubes.
 
         Raises:
@@ -101,7 +84,7 @@ class AddressSpace:
         self.allocations.append(allocation)
         self._live[allocation.number] = allocation
         self._segments += segments
-        return Storage(self, allocation)
+        return allocation
 
     def free(self, allocation: Allocation) -> None:
         """Return the memory of an allocation; its bytes stay until it is taken again."""
@@ -167,7 +150,7 @@ class AddressSpace:
         return PhysAddr(self._sip, cube, 0, "hbm", offset).encode(), taken
 
     def _clear(self, segments: list[Segment]) -> None:
-        """Hash the freed tensors whose memory is taken again, and set it to zero."""
+        """Hash the freed tensors whose memory is taken again, and set memory that was used before to zero."""
         overwritten = [freed for freed in self._freed if _overlap(freed.segments, segments)]
         for freed in overwritten:
             digest = hashlib.sha256()
@@ -175,9 +158,10 @@ class AddressSpace:
                 digest.update(part)
             freed.sha256 = digest.digest()
             self._freed.remove(freed)
-        if overwritten:
-            for segment in segments:
+        for cube, segment in enumerate(segments):
+            if segment.pa < self._used_pa.get(cube, 0):
                 self._memory.clear(segment.pa, segment.nbytes)
+            self._used_pa[cube] = max(self._used_pa.get(cube, 0), segment.pa + segment.block_bytes)
 
 
 def aligned(nbytes: int) -> int:
@@ -205,19 +189,3 @@ def _overlap(a: list[Segment], b: list[Segment]) -> bool:
     """Whether two tensors share memory. Segment ``i`` of each lies on cube ``i``."""
     pairs = zip(a, b, strict=False)
     return any(x.pa < y.pa + y.block_bytes and y.pa < x.pa + x.block_bytes for x, y in pairs)
-
-
-class Collector:
-    """Python's cyclic garbage collector: whether it is running, and how often it has gone through all objects."""
-
-    is_running = False
-    full_runs = 0
-
-    @classmethod
-    def note(cls, phase: str, info: dict[str, int]) -> None:
-        """A callback of ``gc``."""
-        cls.is_running = phase == "start"
-        cls.full_runs += phase == "stop" and info["generation"] == 2
-
-
-gc.callbacks.append(Collector.note)

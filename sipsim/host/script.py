@@ -5,7 +5,6 @@ runs all SIPs, each rank has its own copy of the script's modules and its own ra
 ``local`` give the same results.
 """
 
-import gc
 import importlib.util
 import random
 import sys
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from sipsim.errors import ConfigError
-from sipsim.host.allocator import Collector
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.task import Task
 
@@ -73,27 +71,6 @@ class ScriptTask(Task):
     def resume(self, value: Any = None) -> None:
         self._namespace.enter()
         super().resume(value)
-
-
-class HostTask(ScriptTask):
-    """The task of ``worker``. Cyclic garbage is collected between its turns, in full before each, and never within one.
-
-    So the references to tensors that garbage holds go at the same point of the script under every engine.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._collected = 0
-
-    def resume(self, value: Any = None) -> None:
-        if Collector.full_runs == self._collected:
-            gc.collect()
-        gc.disable()
-        try:
-            super().resume(value)
-        finally:
-            self._collected = Collector.full_runs
-            gc.enable()
 
 
 class ScriptNamespace:

@@ -51,7 +51,7 @@ class Tensor:
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
-        self._storage = space.allocate(shape, dtype, dp.num_cubes)
+        self.allocation = space.allocate(shape, dtype, dp.num_cubes)
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +61,7 @@ class Tensor:
     @property
     def shards(self) -> list[Segment]:
         """The shard on each cube."""
-        return self._storage.allocation.segments
+        return self.allocation.segments
 
     @property
     def va(self) -> int:

@@ -71,7 +71,7 @@ class Barrier:
         src, tree = self._plan.channels[channel].src, self._known_tree()
         is_down = tree.parent.get(self._sip) == src
         if packet.is_start:
-            is_expected = is_down and self._on_start is not None
+            is_expected = is_down and self._on_start is not None and packet.time_ps >= self._engine.now_ps
         else:
             is_expected = src in tree.children[self._sip] and src not in self._arrived
         if not is_expected or packet.time_ps > MAX_PS - tree.gap_ps:

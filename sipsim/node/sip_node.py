@@ -17,7 +17,7 @@ from sipsim.ccl.diagnostics import dump
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.collective_job import CollectiveJob
-from sipsim.host.script import HostTask, ScriptNamespace, ScriptTask, find_script
+from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
@@ -60,6 +60,7 @@ class SipNode(SyncClient):
         self.torch = Torch(self.sip, job.recorded_io_dir)
         self.torch.calls.on_end = self.note_progress
         self._namespace = _script_namespace(job, rank)
+        self._shares_process = spec.broker == "inproc"
         if self._namespace is not None:
             self.sip.make_task = partial(ScriptTask, namespace=self._namespace)
         self._digest = run_digest(plan.digest, job)
@@ -88,15 +89,18 @@ class SipNode(SyncClient):
 
     def start_program(self) -> None:
         name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
-        task = Task(name, program, loop) if namespace is None else HostTask(name, program, loop, namespace=namespace)
+        task = Task(name, program, loop) if namespace is None else ScriptTask(name, program, loop, namespace=namespace)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
         task.resume()
 
     def handle(self, frame: bytes) -> None:
-        super().handle(frame)
-        if self._namespace is not None:
-            self._namespace.leave()
+        try:
+            super().handle(frame)
+        finally:
+            # A process with one SIP never switches: a switch costs more than a small window.
+            if self._namespace is not None and self._shares_process:
+                self._namespace.leave()
 
     def dump_waiting(self) -> bytes:
         return dump(self.sip)
@@ -118,7 +122,6 @@ class SipNode(SyncClient):
         if self._trace is not None:
             self._trace.close()
         self.torch.distributed.memory.sample()
-        self.torch.space.is_closed = True
         outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),

@@ -1,7 +1,6 @@
 """Device tensors: the placement of each byte, and what a kernel may address."""
 
 import contextlib
-import gc
 import hashlib
 from itertools import pairwise
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from sipsim.dtypes import DTYPES
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
-from sipsim.host.allocator import ALIGN_BYTES, AddressSpace, Storage
+from sipsim.host.allocator import ALIGN_BYTES, AddressSpace, Allocation
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.tensor import HostTensor, Tensor, dtype_of
 from sipsim.host.torch_api import Torch
@@ -33,7 +32,7 @@ def space(reserved: int = 0, store: MemoryStore | None = None) -> AddressSpace:
     return AddressSpace(store or memory(), 2, CAPACITY - reserved)
 
 
-def allocate(addresses: AddressSpace, cubes: int, nbytes: int) -> Storage:
+def allocate(addresses: AddressSpace, cubes: int, nbytes: int) -> Allocation:
     """``nbytes``, a multiple of 2, on each of the first ``cubes``."""
     return addresses.allocate((cubes, nbytes // 2), DTYPES["f16"], cubes)
 
@@ -88,7 +87,7 @@ def test_allocations_never_overlap(wanted: list[tuple[int, int]]) -> None:
     """Neither in virtual nor in physical space, and each starts aligned."""
     addresses = space()
     kept = [allocate(addresses, cubes, 2 * words) for cubes, words in wanted]
-    segments = [segment for storage in kept for segment in storage.allocation.segments]
+    segments = [segment for storage in kept for segment in storage.segments]
     for key in ("va", "pa"):
         ordered = sorted((getattr(s, key), s.nbytes) for s in segments)
         assert all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
@@ -107,10 +106,10 @@ def test_out_of_memory_below_the_reserved_bytes() -> None:
         "cube.hbm_MiB_per_pe; the largest tensors: tensor 1: (1, 31744) f16, 63488 bytes; "
         "tensor 0: (1, 256) f16, 512 bytes; tensor 2: (1, 256) f16, 512 bytes"
     )
-    del kept[0]
+    addresses.free(kept.pop(0))
     with pytest.raises(OutOfMemoryError, match=r"512 bytes of its HBM are left; .*: tensor 1: [^;]*; tensor 2: [^;]*$"):
         allocate(addresses, 1, 514)
-    del kept[1]
+    addresses.free(kept.pop(1))
     with pytest.raises(OutOfMemoryError, match="1024 bytes of its HBM are left, at most 512 of them in one piece; use"):
         allocate(addresses, 1, 514)
 
@@ -121,7 +120,7 @@ def test_an_allocation_that_does_not_fit_takes_nothing() -> None:
     both, first = allocate(addresses, 2, CAPACITY // 2), allocate(addresses, 1, CAPACITY // 2)
     with pytest.raises(OutOfMemoryError, match="does not fit cube 0"):
         allocate(addresses, 2, 2)
-    del first
+    addresses.free(first)
     assert offsets(allocate(addresses, 2, CAPACITY // 2)) == [CAPACITY // 2] * 2
     assert offsets(both) == [0, 0]
 
@@ -129,14 +128,15 @@ def test_an_allocation_that_does_not_fit_takes_nothing() -> None:
 # --- freeing --------------------------------------------------------------------------------------------------
 
 
-def offsets(storage: Storage) -> list[int]:
-    return [PhysAddr.decode(segment.pa).offset for segment in storage.allocation.segments]
+def offsets(storage: Allocation) -> list[int]:
+    return [PhysAddr.decode(segment.pa).offset for segment in storage.segments]
 
 
 def test_the_first_block_that_fits_is_taken_again() -> None:
     addresses = space()
     kept = {name: allocate(addresses, 2, 512) for name in "abcd"}
-    del kept["a"], kept["c"], kept["b"]
+    for name in "acb":
+        addresses.free(kept[name])
     assert offsets(kept["d"]) == [1536, 1536]
     wide = allocate(addresses, 2, 1026)
     small, next_small = allocate(addresses, 1, 2), allocate(addresses, 2, 2)
@@ -146,13 +146,13 @@ def test_the_first_block_that_fits_is_taken_again() -> None:
 def test_a_freed_range_is_no_longer_translated() -> None:
     addresses = space()
     first, second = allocate(addresses, 4, 64), allocate(addresses, 4, 64)
-    va, other = first.allocation.segments[2].va, second.allocation.segments[3]
-    del first
+    va, other = first.segments[2].va, second.segments[3]
+    addresses.free(first)
     with pytest.raises(MemoryAccessError, match="not within one shard"):
         addresses.translate(va, 2)
     assert addresses.translate(other.va, 64) == other.pa
     third = allocate(addresses, 4, 64)
-    assert third.allocation.segments[0].va > other.va, "virtual addresses are never used again"
+    assert third.segments[0].va > other.va, "virtual addresses are never used again"
 
 
 def test_reused_memory_reads_zero_and_the_hash_of_the_freed_tensor_is_kept() -> None:
@@ -161,7 +161,7 @@ def test_reused_memory_reads_zero_and_the_hash_of_the_freed_tensor_is_kept() -> 
     made = Tensor(store, addresses, (4, 5), DTYPES["i32"], DPPolicy(num_cubes=4))
     made.fill_(7)
     before = addresses.sha256()
-    del made
+    addresses.free(made.allocation)
     assert addresses.sha256() == before
     assert addresses.allocations[0].sha256 == b""
     again = Tensor(store, addresses, (4, 6), DTYPES["i32"], DPPolicy(num_cubes=4))
@@ -170,34 +170,38 @@ def test_reused_memory_reads_zero_and_the_hash_of_the_freed_tensor_is_kept() -> 
     assert addresses.sha256() != before
 
 
-def test_a_tensor_in_a_cycle_stays_allocated() -> None:
-    """Whether or not a collection has found it, directly or through an object of the cycle."""
-    addresses = space()
-    cycle: list[object] = [allocate(addresses, 1, 64), {"held": allocate(addresses, 1, 64)}]
-    cycle.append(cycle)
-    del cycle
-    gc.collect()
-    assert offsets(allocate(addresses, 1, 64)) == [512]
-    storage = allocate(addresses, 1, 64)
-    del storage
-    assert offsets(allocate(addresses, 1, 64)) == [512]
-
-
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(0, 5)), max_size=40))
 def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None:
-    """Live tensors never overlap, and all memory is free again at the end."""
-    addresses = space()
-    kept: list[Storage] = []
+    """Live tensors never overlap, a new one reads zero, and all memory is free again at the end."""
+    store = memory()
+    addresses = space(store=store)
+    kept: list[Allocation] = []
     for cubes, blocks, keep in steps:
-        del kept[keep:]
+        while len(kept) > keep:
+            addresses.free(kept.pop())
         with contextlib.suppress(OutOfMemoryError):
-            kept.append(allocate(addresses, cubes, ALIGN_BYTES * blocks * 8))
-        segments = [segment for storage in kept for segment in storage.allocation.segments]
+            made = allocate(addresses, cubes, ALIGN_BYTES * blocks * 8)
+            assert not any(any(part) for part in addresses.read(made))
+            for segment in made.segments:
+                store.write(segment.pa, b"\7" * segment.nbytes)
+            kept.append(made)
+        segments = [segment for allocation in kept for segment in allocation.segments]
         ordered = sorted((segment.pa, segment.nbytes) for segment in segments)
         assert all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
         assert all(addresses.translate(segment.va, segment.nbytes) == segment.pa for segment in segments)
-    kept.clear()
+    for allocation in kept:
+        addresses.free(allocation)
     assert offsets(allocate(addresses, 4, CAPACITY)) == [0] * 4
+
+
+def test_both_parts_of_a_reused_block_read_zero() -> None:
+    store = memory()
+    addresses = space(store=store)
+    made = Tensor(store, addresses, (4, 512), DTYPES["i32"], DPPolicy(num_cubes=4))
+    made.fill_(7)
+    addresses.free(made.allocation)
+    parts = [Tensor(store, addresses, (4, 64), DTYPES["i32"], DPPolicy(num_cubes=4)) for _ in range(2)]
+    assert not any(part.numpy().any() for part in parts)
 
 
 @pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])
