@@ -193,7 +193,8 @@ class IpcqOps(HandleOps):
         for future in self._futures:
             if future.received is not None:
                 self._check_match(future.received, future)
-        for future in self._futures:
+        if self._futures:
+            future = next(iter(self._futures))
             state = "has no message" if future.received is None else "would lose its message"
             more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
             raise KernelError(
