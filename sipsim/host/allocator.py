@@ -1,14 +1,11 @@
-"""HBM of tensors: physical blocks, virtual ranges, and the return of both when an allocation is freed.
+"""HBM of tensors: physical blocks, virtual ranges, and the return of both when a tensor is freed.
 
-Only the built-in job frees tensors, one size after the other. A script's tensors stay to its end: at reference count
-zero they would return at times that depend on when Python collects cyclic garbage, which differs between engines.
-
-The first block that is large enough is taken; virtual addresses are never used again. The bytes of a freed tensor stay
-until one of its blocks is taken again: its hash is taken then, so that ``tensor_sha256`` covers every tensor.
+The first block that is large enough is taken; virtual addresses are never used again. A freed tensor is hashed, so that
+``tensor_sha256`` covers every tensor, and its bytes return to the host: free memory always reads zero.
 """
 
 import hashlib
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,19 +31,50 @@ class Segment(NamedTuple):
     block_bytes: int
 
 
-class Allocation:
-    """A tensor that was made, as number ``number``; ``sha256`` of its bytes once its memory has been taken again."""
+class Allocation(NamedTuple):
+    """The memory of tensor ``number``: segment ``i`` lies on cube ``i``."""
 
-    def __init__(self, number: int, shape: tuple[int, ...], dtype: DType, segments: list[Segment]) -> None:
-        self.number = number
-        self.shape = shape
-        self.dtype = dtype
-        self.segments = segments
-        self.sha256 = b""
+    number: int
+    shape: tuple[int, ...]
+    dtype: DType
+    segments: list[Segment]
 
     def __str__(self) -> str:
         nbytes = sum(segment.nbytes for segment in self.segments)
         return f"tensor {self.number}: {self.shape} {self.dtype}, {nbytes} bytes"
+
+
+class FreeBlocks:
+    """The free memory of one cube: (offset, bytes) in order, no two of them adjacent."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._blocks = [(0, nbytes)] if nbytes else []
+
+    def find(self, nbytes: int) -> int | None:
+        """The index of the first block of at least ``nbytes``."""
+        return next((index for index, (_, size) in enumerate(self._blocks) if nbytes <= size), None)
+
+    def take(self, index: int, nbytes: int) -> tuple[int, int]:
+        """The offset and size of what is cut off block ``index`` for ``nbytes``."""
+        offset, size = self._blocks[index]
+        taken = min(aligned(nbytes), size)
+        self._blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
+        return offset, taken
+
+    def give(self, offset: int, size: int) -> None:
+        """Return a block, joined with its free neighbours."""
+        first = last = bisect_right(self._blocks, (offset, 0))
+        if first and sum(self._blocks[first - 1]) == offset:
+            first -= 1
+            offset, size = self._blocks[first][0], self._blocks[first][1] + size
+        if last < len(self._blocks) and offset + size == self._blocks[last][0]:
+            size += self._blocks[last][1]
+            last += 1
+        self._blocks[first:last] = [(offset, size)]
+
+    def sizes(self) -> list[int]:
+        """Bytes of each block."""
+        return [size for _, size in self._blocks]
 
 
 class AddressSpace:
@@ -54,16 +82,14 @@ class AddressSpace:
 
     def __init__(self, memory: MemoryStore, sip: int, room_bytes: int) -> None:
         self.calls = HostCalls()
-        self.allocations: list[Allocation] = []
         self._memory = memory
         self._sip = sip
         self._room = room_bytes
         self._next_va = VIRTUAL_BIT
-        self._blocks: dict[int, list[tuple[int, int]]] = {}
+        self._free: list[FreeBlocks] = []
         self._segments: list[Segment] = []
         self._live: dict[int, Allocation] = {}
-        self._freed: list[Allocation] = []
-        self._used_pa: dict[int, int] = {}
+        self._hashes: list[bytes] = []
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Allocation:
         """A tensor of zeros in equal shards: one contiguous virtual range, a block of HBM on each of the first cubes.
@@ -72,29 +98,34 @@ class AddressSpace:
             OutOfMemoryError: when a cube's HBM has no room.
         """
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // num_cubes
+        self._free += [FreeBlocks(self._room) for _ in range(num_cubes - len(self._free))]
         found = [self._find(cube, nbytes) for cube in range(num_cubes)]
         segments = []
         for cube, index in enumerate(found):
-            pa, block_bytes = self._take(cube, index, nbytes)
+            offset, block_bytes = self._free[cube].take(index, nbytes)
+            pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
             segments.append(Segment(self._next_va, nbytes, pa, block_bytes))
             self._next_va += nbytes
         self._next_va += -self._next_va % ALIGN_BYTES
-        self._clear(segments)
-        allocation = Allocation(len(self.allocations), shape, dtype, segments)
-        self.allocations.append(allocation)
+        allocation = Allocation(len(self._hashes), shape, dtype, segments)
         self._live[allocation.number] = allocation
+        self._hashes.append(b"")
         self._segments += segments
         return allocation
 
     def free(self, allocation: Allocation) -> None:
-        """Return the memory of an allocation; its bytes stay until it is taken again."""
+        """Hash a tensor and return its memory."""
+        self._hashes[allocation.number] = self._hash(allocation)
         del self._live[allocation.number]
-        self._freed.append(allocation)
         first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
         del self._segments[first : first + len(allocation.segments)]
         for cube, segment in enumerate(allocation.segments):
-            insort(self._blocks[cube], (PhysAddr.decode(segment.pa).offset, segment.block_bytes))
-            self._blocks[cube] = list(_joined(self._blocks[cube]))
+            self._memory.clear(segment.pa, segment.block_bytes)
+            self._free[cube].give(PhysAddr.decode(segment.pa).offset, segment.block_bytes)
+
+    def live(self) -> list[Allocation]:
+        """The tensors that are not freed, in order of creation."""
+        return list(self._live.values())
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
         """The bytes of each shard in order."""
@@ -116,52 +147,34 @@ class AddressSpace:
         raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
 
     def sha256(self) -> str:
-        """Hash of every tensor's type, shape and bytes in order of creation; where reused, of the bytes' hash."""
+        """Hash of the hashes of all tensors, freed ones included, in order of creation."""
         digest = hashlib.sha256()
-        for allocation in self.allocations:
-            digest.update(f"{allocation.dtype} {allocation.shape}\n".encode())
-            for part in (allocation.sha256,) if allocation.sha256 else self.read(allocation):
-                digest.update(part)
+        for number, kept in enumerate(self._hashes):
+            digest.update(kept or self._hash(self._live[number]))
         return digest.hexdigest()
+
+    def _hash(self, allocation: Allocation) -> bytes:
+        """Hash of a tensor's type, shape and bytes."""
+        digest = hashlib.sha256(f"{allocation.dtype} {allocation.shape}\n".encode())
+        for part in self.read(allocation):
+            digest.update(part)
+        return digest.digest()
 
     def _find(self, cube: int, nbytes: int) -> int:
         """The index of the first free block of ``nbytes`` of a cube."""
-        blocks = self._blocks.setdefault(cube, [(0, self._room)])
-        for index, (_, size) in enumerate(blocks):
-            if nbytes <= size:
-                return index
-        free = sum(size for _, size in blocks)
-        in_one_piece = f", at most {max(size for _, size in blocks)} of them in one piece" if free >= nbytes else ""
+        found = self._free[cube].find(nbytes)
+        if found is not None:
+            return found
+        sizes = self._free[cube].sizes()
+        in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
         live = [allocation for allocation in self._live.values() if cube < len(allocation.segments)]
         live.sort(key=lambda allocation: (-allocation.segments[0].nbytes, allocation.number))
         held = "; ".join(map(str, live[:MOST_HOLDERS]))
         raise OutOfMemoryError(
-            f"a tensor of {nbytes} bytes a cube does not fit cube {cube}: {free} bytes of its HBM are left"
+            f"a tensor of {nbytes} bytes a cube does not fit cube {cube}: {sum(sizes)} bytes of its HBM are left"
             f"{in_one_piece}; use a smaller size or raise cube.hbm_MiB_per_pe"
             f"{f'; the largest tensors: {held}' if held else ''}"
         )
-
-    def _take(self, cube: int, index: int, nbytes: int) -> tuple[int, int]:
-        """The physical address and size of a block cut off a free one."""
-        blocks = self._blocks[cube]
-        offset, size = blocks[index]
-        taken = min(aligned(nbytes), size)
-        blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
-        return PhysAddr(self._sip, cube, 0, "hbm", offset).encode(), taken
-
-    def _clear(self, segments: list[Segment]) -> None:
-        """Hash the freed tensors whose memory is taken again, and set memory that was used before to zero."""
-        overwritten = [freed for freed in self._freed if _overlap(freed.segments, segments)]
-        for freed in overwritten:
-            digest = hashlib.sha256()
-            for part in self.read(freed):
-                digest.update(part)
-            freed.sha256 = digest.digest()
-            self._freed.remove(freed)
-        for cube, segment in enumerate(segments):
-            if segment.pa < self._used_pa.get(cube, 0):
-                self._memory.clear(segment.pa, segment.nbytes)
-            self._used_pa[cube] = max(self._used_pa.get(cube, 0), segment.pa + segment.block_bytes)
 
 
 def aligned(nbytes: int) -> int:
@@ -171,21 +184,3 @@ def aligned(nbytes: int) -> int:
 
 def _va(segment: Segment) -> int:
     return segment.va
-
-
-def _joined(blocks: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Sorted free blocks, adjacent ones as one."""
-    offset, size = blocks[0]
-    for next_offset, next_size in blocks[1:]:
-        if next_offset == offset + size:
-            size += next_size
-        else:
-            yield offset, size
-            offset, size = next_offset, next_size
-    yield offset, size
-
-
-def _overlap(a: list[Segment], b: list[Segment]) -> bool:
-    """Whether two tensors share memory. Segment ``i`` of each lies on cube ``i``."""
-    pairs = zip(a, b, strict=False)
-    return any(x.pa < y.pa + y.block_bytes and y.pa < x.pa + x.block_bytes for x, y in pairs)

@@ -51,7 +51,6 @@ class CollectiveJob:
             if expected is not None:
                 wrong = _sum(wrong, compare(tensor.numpy(), expected))
         dist.record(self._record(tensor, tuple(spans_ps), wrong))
-        self._torch.space.free(tensor.allocation)
 
     def _record(self, tensor: Tensor, spans_ps: tuple[tuple[int, int], ...], wrong: Mismatch) -> RunRecord:
         job = self._job

@@ -221,8 +221,8 @@ class Distributed:
             )
         more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
         self._algorithm.check_takes(more)
-        self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
         self._queue.launch(work, self._algorithm.kernel, (tensor, *more))
+        self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
 
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""

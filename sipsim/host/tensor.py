@@ -12,6 +12,7 @@ from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.host.allocator import AddressSpace, Segment
 from sipsim.host.calls import host_call
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.storage import Storage
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
 
@@ -51,7 +52,7 @@ class Tensor:
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
-        self.allocation = space.allocate(shape, dtype, dp.num_cubes)
+        self._storage = Storage(space, space.allocate(shape, dtype, dp.num_cubes))
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +62,7 @@ class Tensor:
     @property
     def shards(self) -> list[Segment]:
         """The shard on each cube."""
-        return self.allocation.segments
+        return self._storage.allocation.segments
 
     @property
     def va(self) -> int:

@@ -1,7 +1,9 @@
 """Device tensors: the placement of each byte, and what a kernel may address."""
 
 import contextlib
-import hashlib
+import gc
+import weakref
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -155,19 +157,48 @@ def test_a_freed_range_is_no_longer_translated() -> None:
     assert third.segments[0].va > other.va, "virtual addresses are never used again"
 
 
-def test_reused_memory_reads_zero_and_the_hash_of_the_freed_tensor_is_kept() -> None:
-    store = memory()
-    addresses = space(store=store)
-    made = Tensor(store, addresses, (4, 5), DTYPES["i32"], DPPolicy(num_cubes=4))
+def test_a_tensor_returns_its_memory_at_reference_count_zero() -> None:
+    made, store, addresses = tensor((4, 5))
     made.fill_(7)
-    before = addresses.sha256()
-    addresses.free(made.allocation)
-    assert addresses.sha256() == before
-    assert addresses.allocations[0].sha256 == b""
+    other = made
+    before, where = addresses.sha256(), made.shards[3].pa
+    del made
+    assert store.read(where, 20) == other.numpy()[3].tobytes()
+    del other
+    assert addresses.sha256() == before, "the hash covers freed tensors"
+    assert not any(store.read(where, 20))
     again = Tensor(store, addresses, (4, 6), DTYPES["i32"], DPPolicy(num_cubes=4))
-    assert not again.numpy().any()
-    assert addresses.allocations[0].sha256 == hashlib.sha256(np.full(20, 7, "<i4").tobytes()).digest()
+    assert (again.shards[3].pa, again.numpy().any()) == (where, False)
     assert addresses.sha256() != before
+
+
+def in_a_cycle(made: Tensor) -> list[object]:
+    cycle: list[object] = [made]
+    cycle.append(cycle)
+    return cycle
+
+
+def beside_a_cycle(made: Tensor) -> list[object]:
+    """Dropped by the collection of a cycle that the tensor is no part of."""
+    cycle: list[object] = [{"tensor": made}]
+    cycle.append(cycle)
+    return cycle
+
+
+@pytest.mark.parametrize("hold", [in_a_cycle, beside_a_cycle])
+def test_a_garbage_collection_returns_no_memory(hold: Callable[[Tensor], list[object]]) -> None:
+    """Also the explicit one: digests must not depend on when Python collects."""
+    made, store, addresses = tensor((4, 5))
+    hold(made.fill_(7))
+    where, gone = made.shards[0].pa, weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
+    assert store.read(where, 4) == b"\7\0\0\0"
+    other = Tensor(store, addresses, (4, 5), DTYPES["i32"], DPPolicy(num_cubes=4))
+    assert other.shards[0].pa == where + ALIGN_BYTES
+    del other
+    assert len(addresses.live()) == 1
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(0, 5)), max_size=40))
@@ -192,16 +223,6 @@ def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None
     for allocation in kept:
         addresses.free(allocation)
     assert offsets(allocate(addresses, 4, CAPACITY)) == [0] * 4
-
-
-def test_both_parts_of_a_reused_block_read_zero() -> None:
-    store = memory()
-    addresses = space(store=store)
-    made = Tensor(store, addresses, (4, 512), DTYPES["i32"], DPPolicy(num_cubes=4))
-    made.fill_(7)
-    addresses.free(made.allocation)
-    parts = [Tensor(store, addresses, (4, 64), DTYPES["i32"], DPPolicy(num_cubes=4)) for _ in range(2)]
-    assert not any(part.numpy().any() for part in parts)
 
 
 @pytest.mark.parametrize(("kind", "reserved"), [("hbm", 8 * 16384), ("tcm", 0)])

@@ -6,6 +6,7 @@ Does what ``launcher.run.run`` does around an engine, without signals, terminal 
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
 from launcher.supervise.request import Request
 from sipsim.dtypes import DTYPES
+from sipsim.host.allocator import AddressSpace, Allocation
 from sipsim.host.seeded import seeded_rows
 from sipsim.node.sip_node import SipNode
 
@@ -34,20 +36,49 @@ class Undisturbed:
         return False
 
 
+class FreedTensors:
+    """The allocation and the last elements of every tensor of a run, by address space and creation number."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], tuple[Allocation, np.ndarray[Any, Any]]] = {}
+
+    def keep(self, space: AddressSpace, allocation: Allocation) -> None:
+        elements = np.frombuffer(b"".join(space.read(allocation)), allocation.dtype.numpy).reshape(allocation.shape)
+        self._kept[id(space), allocation.number] = allocation, elements
+
+    def of(self, space: AddressSpace) -> "list[tuple[Allocation, np.ndarray[Any, Any]]]":
+        """In order of creation, live ones included."""
+        for allocation in space.live():
+            self.keep(space, allocation)
+        return [self._kept[key] for key in sorted(key for key in self._kept if key[0] == id(space))]
+
+    def watch(self) -> Any:
+        """A context in which freed tensors are kept."""
+        free = AddressSpace.free
+
+        def keep_and_free(space: AddressSpace, allocation: Allocation) -> None:
+            self.keep(space, allocation)
+            free(space, allocation)
+
+        return patch.object(AddressSpace, "free", keep_and_free)
+
+
 class Run(NamedTuple):
-    """A finished run: its result document, and its SIPs as they were left."""
+    """A finished run: its result document, its SIPs as they were left, and its tensors."""
 
     prepared: Prepared
     outcome: Outcome
     document: dict[str, Any]
     members: list[SipNode]
+    freed: FreedTensors
 
     def tensor(self, rank: int, index: int = -1) -> "np.ndarray[Any, Any]":
         """A rank's tensor at the end; the last one that was made, unless ``index`` is given."""
-        space = self.members[rank].torch.space
-        made = space.allocations[index]
-        assert not made.sha256, "its memory has been taken again"
-        return np.frombuffer(b"".join(space.read(made)), made.dtype.numpy).reshape(made.shape)
+        return self.freed.of(self.members[rank].torch.space)[index][1]
+
+    def allocations(self, rank: int) -> list[Allocation]:
+        """The placement of all tensors of a rank, in order of creation."""
+        return [allocation for allocation, _ in self.freed.of(self.members[rank].torch.space)]
 
     def results(self) -> list[tuple[str, str, int]]:
         """Results that must not depend on the mail: each rank's tensors, op log and end time."""
@@ -70,14 +101,16 @@ def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = Fals
             job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
         request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
         engine = InProcess(request, Undisturbed(), office or InprocMail(), keep_oplog)
-        outcome = engine.run()
+        freed = FreedTensors()
+        with freed.watch():
+            outcome = engine.run()
         if job.recorded_io_dir:
             check_recorded_io(outcome, prepared.plan, job.recorded_io_dir)
         if chosen.trace_ccl:
             write_trace(run_dir, chosen.trace_ccl)
         outcome.note_wrong()
         outcome.note_unread(job.check_invariants)
-    return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members)
+    return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members, freed)
 
 
 def sums_of(done: Run) -> "np.ndarray[Any, Any]":
