@@ -11,37 +11,11 @@ from collections.abc import Callable
 from broker.ids import MAX_PS
 from sipsim.errors import InvariantViolation
 from sipsim.io.packets import BarrierPacket, encode
+from sipsim.plan.barrier_tree import ROOT, BarrierTree
 from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
 
 Ps = int
-ROOT = 0
-
-
-class BarrierTree:
-    """For each SIP its parent, children and channels to them; ``gap_ps``: from the latest end to the common start."""
-
-    def __init__(self, plan: Plan) -> None:
-        system = plan.system
-        ranks = range(system.n_sips)
-        up = {sip: system.far_ends[sip, system.next_port(sip, ROOT)] for sip in ranks if sip != ROOT}
-        self.parent = {sip: far.sip for sip, far in up.items()}
-        self.children = {sip: [child for child, parent in self.parent.items() if parent == sip] for sip in ranks}
-        self.channels: dict[tuple[int, int], int] = {}
-        for sip, far in up.items():
-            self.channels[sip, far.sip] = far.channel
-            self.channels[far.sip, sip] = system.far_ends[far.sip, far.port].channel
-        self.hop_ps = {
-            (src, dst): plan.egress_ps[src] + plan.channels[channel].delay_ps
-            for (src, dst), channel in self.channels.items()
-        }
-        self.gap_ps = max(map(self._up_ps, ranks)) + max(map(self._down_ps, ranks))
-
-    def _up_ps(self, sip: int) -> Ps:
-        return 0 if sip == ROOT else self.hop_ps[sip, self.parent[sip]] + self._up_ps(self.parent[sip])
-
-    def _down_ps(self, sip: int) -> Ps:
-        return 0 if sip == ROOT else self.hop_ps[self.parent[sip], sip] + self._down_ps(self.parent[sip])
 
 
 class Barrier:
@@ -52,7 +26,6 @@ class Barrier:
         self._plan = plan
         self._session = session
         self._engine = session.engine
-        self._tree: BarrierTree | None = None
         self._on_start: Callable[[], None] | None = None
         self._arrived: set[int] = set()
         self._latest_ps: Ps = 0
@@ -68,7 +41,7 @@ class Barrier:
         Raises:
             InvariantViolation: for one that does not fit the tree or the round.
         """
-        src, tree = self._plan.channels[channel].src, self._known_tree()
+        src, tree = self._plan.channels[channel].src, self._tree
         is_down = tree.parent.get(self._sip) == src
         if packet.is_start:
             is_expected = is_down and self._on_start is not None and packet.time_ps >= self._engine.now_ps
@@ -83,13 +56,12 @@ class Barrier:
         else:
             self._note_end(src, packet.time_ps)
 
-    def _known_tree(self) -> BarrierTree:
-        if self._tree is None:
-            self._tree = BarrierTree(self._plan)
-        return self._tree
+    @property
+    def _tree(self) -> BarrierTree:
+        return self._plan.barrier_tree
 
     def _note_end(self, src: int, end_ps: Ps) -> None:
-        tree = self._known_tree()
+        tree = self._tree
         self._arrived.add(src)
         self._latest_ps = max(self._latest_ps, end_ps)
         if len(self._arrived) <= len(tree.children[self._sip]):
@@ -102,7 +74,7 @@ class Barrier:
             self._send(tree.parent[self._sip], BarrierPacket(False, latest_ps))
 
     def _start(self, time_ps: Ps) -> None:
-        for child in self._known_tree().children[self._sip]:
+        for child in self._tree.children[self._sip]:
             self._send(child, BarrierPacket(True, time_ps))
         assert self._on_start is not None
         self._engine.at(time_ps, self._on_start)
@@ -110,5 +82,5 @@ class Barrier:
 
     def _send(self, dst: int, packet: BarrierPacket) -> None:
         way = self._sip, dst
-        tree = self._known_tree()
+        tree = self._tree
         self._session.emit(tree.channels[way], self._engine.now_ps + tree.hop_ps[way], encode(packet))

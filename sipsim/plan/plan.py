@@ -35,6 +35,7 @@ from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.links.base import link_in_use
 from sipsim.noc.graph import Node
 from sipsim.noc.virtual_channels import Arbitration
+from sipsim.plan.barrier_tree import BarrierTree
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
@@ -136,6 +137,11 @@ class Plan:
         """
         through_ps = self.system.transit_gain_ps if self._has_transit() else None
         return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
+
+    @cached_property
+    def barrier_tree(self) -> BarrierTree:
+        """The links along which all SIPs agree on a common start."""
+        return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def canonical_text(self) -> str:
         """The system and the algorithm that runs, as text for digests."""

@@ -5,8 +5,6 @@ from launch import launched
 from runs import Run, run
 from shuffled_mail import ShuffledInprocMail
 
-from sipsim.io.barrier import BarrierTree
-
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", "16")
 MESH = ("--sips", 9, "--topology", "mesh_2d_no_wrap")
 SYSTEMS = {
@@ -45,7 +43,7 @@ def test_all_iterations_take_the_same_time(system):
             (min(a), max(b)) for a, b in (zip(*each, strict=True) for each in zip(*spans, strict=True))
         )
         assert all([start for start, _ in each] == [first, second] for each in spans)
-        assert second == end + BarrierTree(both.prepared.plan).gap_ps
+        assert second == end + both.prepared.plan.barrier_tree.gap_ps
 
 
 def test_the_mail_does_not_change_the_results():
