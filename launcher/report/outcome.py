@@ -3,9 +3,11 @@
 The first reported failure is the error of the run; later ones are kept in order.
 """
 
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
@@ -22,15 +24,14 @@ MOST_ALSO = 100
 """Later failures that are kept."""
 
 
-@dataclass(frozen=True)
-class RunError:
+class RunError(Struct, frozen=True):
     """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file."""
 
     kind: str
     rank: int | None
     message: str
     detail: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = {}
 
 
 class Outcome:
@@ -104,6 +105,7 @@ class Outcome:
             return
         self.error = mismatch
         if effect is not None:
+            self.error = replace(mismatch, detail=effect.detail)
             self.also.insert(0, effect)
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:

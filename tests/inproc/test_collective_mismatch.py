@@ -53,6 +53,19 @@ def test_the_message_does_not_depend_on_the_mail(tmp_path, seed):
     check(run(*FLAGS, script(tmp_path, tensor), office=ShuffledInprocMail(seed)), *calls)
 
 
+def test_the_traceback_of_a_script_that_fails_on_it_is_kept(tmp_path):
+    source = """
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.distributed.all_reduce(torch.ones((2, 4 + rank % 2)), async_op=True)
+    if rank == 1:
+        raise ValueError("a shape that nobody else has")
+"""
+    error = run(*FLAGS, script_file(tmp_path, source)).outcome.error
+    assert error.kind == "CollectiveMismatch"
+    assert 'raise ValueError("a shape that nobody else has")' in error.detail
+
+
 def test_calls_that_were_started_and_not_waited_for(tmp_path):
     source = """
 def worker(rank, world_size, torch):
