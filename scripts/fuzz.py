@@ -1,9 +1,9 @@
 """Coverage-guided search for bytes that a decoder answers with anything but a value or its own error.
 
-The targets, and what each may raise, are those of ``tests/pure/fuzz_targets.py``. Needs ``pip install atheris`` (the
-extra ``fuzz``). One line a target; what was found is shown with its traceback and kept in ``--keep``. The code in
-Python guides the search; of msgspec, which is C, only its answers are seen, so that half of the inputs are made by
-changing values inside valid MessagePack or JSON. The exit code is 1 when something was found.
+The targets, and what each may raise, are those of ``tests/pure/helpers/fuzz_targets.py``. Needs ``pip install
+atheris`` (the extra ``fuzz``). One line a target; what was found is shown with its traceback and kept in ``--keep``.
+The code in Python guides the search; of msgspec, which is C, only its answers are seen, so that half of the inputs
+are made by changing values inside valid MessagePack or JSON. The exit code is 1 when something was found.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/pure")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/pure/helpers")]
 
 TARGETS = ("wire", "packets", "outcome", "yaml", "config", "set", "fault", "ticket", "agent", "log", "dump", "run_file")
 TARGETS += ("hosts", "environ", "evidence", "trace", "news")
