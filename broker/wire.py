@@ -326,7 +326,6 @@ ToBroker = (
 )
 ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
 ToLauncher = Status | Sync | RunStarted | PeerLost | RankFailed | RankResult | Deadlock | Finished
-AnyMessage = ToBroker | ToSip | ToLauncher
 _BATCH = b"\x94\xacpacket_batch"
 _UINTS = {0xCC: 1, 0xCD: 2}
 

@@ -18,7 +18,7 @@ from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice
 from broker.mail.connections import EVENTS, Connection, Listener
 from broker.security.binding import check_bind, is_tcp
 from broker.security.keys import KeyPair, MemberKeys
-from broker.security.zap import DOMAIN, ZapAuthenticator, member_of
+from broker.security.zap import DOMAIN, ZapAuthenticator
 
 LINGER_MS = 5000
 RECONNECT_MS = 5
@@ -145,7 +145,7 @@ class SocketFactory:
     """Opens the sockets of one process.
 
     ``keys``: its part of the run's keys, or None. ``members``: the public keys that may connect, and the name by which
-    :func:`member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see ``MailOptions``.
+    :func:`.zap.member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see ``MailOptions``.
     ``monitored``: whether connections are monitored; within a private folder the launcher knows which process runs.
     """
 
@@ -263,6 +263,3 @@ class SocketFactory:
 def _use_key(socket: "zmq.Socket[bytes]", own: KeyPair) -> None:
     socket.setsockopt_string(zmq.CURVE_PUBLICKEY, own.public)
     socket.setsockopt_string(zmq.CURVE_SECRETKEY, own.secret)
-
-
-__all__ = ["ClientSocket", "ServerSocket", "SocketFactory", "member_of"]

@@ -45,9 +45,9 @@ class MpiStarter(SingleProcessStarter):
         self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
         self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
-        self._run_dir = Path(request.scratch_dir)
+        self._scratch_dir = Path(request.scratch_dir)
         shared = os.environ.get(SHARED)
-        self._bootstrap = Path(shared or request.scratch_dir).resolve() / f"bootstrap-{self._run_dir.name}.json"
+        self._bootstrap = Path(shared or request.scratch_dir).resolve() / f"bootstrap-{self._scratch_dir.name}.json"
         if shared and not self._bootstrap.parent.is_dir():
             raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
 
@@ -62,7 +62,7 @@ class MpiStarter(SingleProcessStarter):
         else:
             argv += ["-ppn", "1", "-hosts", ",".join(names)]
         argv += ["sh", "-c", agent_command("--bootstrap", str(self._bootstrap))]
-        self._running.append(StarterProcess(argv, self._run_dir / "mpiexec.out"))
+        self._running.append(StarterProcess(argv, self._scratch_dir / "mpiexec.out"))
 
     def close(self) -> None:
         """End mpiexec and remove the bootstrap."""

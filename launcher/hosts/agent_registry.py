@@ -74,7 +74,6 @@ class AgentRegistry:
         self.slots = [AgentSlot(spec.name) for spec in specs]
         self._silence_s = silence_s
         self._checked_s: float | None = None
-        self._lost_s = 0.0
 
     def extend_silence(self, silence_s: float) -> None:
         """Allow a longer silence from now on, while agents send their last files."""

@@ -13,8 +13,9 @@ import msgspec
 import zmq
 
 from broker.mail.connection_warnings import ConnectionWarnings
-from broker.mail.sockets import SocketFactory, member_of
+from broker.mail.sockets import SocketFactory
 from broker.security.keys import JobKeys
+from broker.security.zap import member_of
 from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.run_loop import run_processes

@@ -17,13 +17,13 @@ class LocalHost:
     def __init__(self, request: Request, server: ForkServer) -> None:
         self.specs = [HostSpec()]
         self._local = MAIL_KINDS[request.settings.mail].local
-        self._run_dir = request.scratch_dir
+        self._scratch_dir = request.scratch_dir
         self.is_local = True
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
         self.keys = None
         self.shared_cpu_seed = os.getpid()
-        self.broker_endpoint = self._local(f"{self._run_dir}/broker")
+        self.broker_endpoint = self._local(f"{self._scratch_dir}/broker")
         self._server = server
         self._reported = False
 
@@ -44,11 +44,11 @@ class LocalHost:
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """A path that no earlier incarnation used."""
-        return self._local(f"{self._run_dir}/{sip_name(rank)}" + (f".{incarnation}" if incarnation else ""))
+        return self._local(f"{self._scratch_dir}/{sip_name(rank)}" + (f".{incarnation}" if incarnation else ""))
 
     def folder(self, host: int) -> str:
         """The run's private folder."""
-        return self._run_dir
+        return self._scratch_dir
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """By the server."""

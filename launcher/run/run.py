@@ -81,19 +81,19 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     progress = Progress(options.quiet)
     killed = oom_kills()
     with StopSignals(options.timeout_s) as signals:
-        run_dir = _private_folder()
+        scratch_dir = _private_folder()
         if prepared.engine == "inproc":
             # Without a fork server, which would make and remove it.
-            os.mkdir(run_dir, 0o700)
+            os.mkdir(scratch_dir, 0o700)
         try:
-            request = _request(prepared, options, faults, started_s, run_dir, progress)
+            request = _request(prepared, options, faults, started_s, scratch_dir, progress)
             outcome = ENGINES.get(prepared.engine)(request, signals)
             if request.job.recorded_io_dir:
                 check_recorded_io(outcome, prepared.plan, request.job.recorded_io_dir)
         finally:
             progress.close()
-            trouble = write_trace(run_dir, options.trace_ccl) if options.trace_ccl else ""
-            shutil.rmtree(run_dir, ignore_errors=True)
+            trouble = write_trace(scratch_dir, options.trace_ccl) if options.trace_ccl else ""
+            shutil.rmtree(scratch_dir, ignore_errors=True)
     if trouble:
         outcome.troubles.append(trouble)
     outcome.note_wrong()
@@ -104,12 +104,17 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
 
 
 def _request(
-    prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float, run_dir: str, progress: Progress
+    prepared: Prepared,
+    options: Options,
+    faults: tuple[str, ...],
+    started_s: float,
+    scratch_dir: str,
+    progress: Progress,
 ) -> Request:
-    job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if options.trace_ccl else "")
+    job = msgspec.structs.replace(prepared.job, trace_dir=scratch_dir if options.trace_ccl else "")
     if job.script is not None and job.verify:
-        job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
-    return Request(prepared.plan, job, run_dir, started_s, progress, options.changed(faults=faults))
+        job = msgspec.structs.replace(job, recorded_io_dir=scratch_dir)
+    return Request(prepared.plan, job, scratch_dir, started_s, progress, options.changed(faults=faults))
 
 
 def process_start_s() -> float:
