@@ -12,7 +12,7 @@ from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
 LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
-DIGEST_LARGE = "c107b8ffe117f416a68204936b0593bb23904d45d02a4343b40afa32987c730c"
+DIGEST_LARGE = "cba18fb203735ddc4cf6727984d8ed2a59746de862c35cd1c6af12bafcf3a409"
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 

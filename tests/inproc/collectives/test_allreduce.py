@@ -10,7 +10,6 @@ from shuffled_mail import ShuffledInprocMail
 
 from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
-from sipsim.io.barrier import BarrierTree
 from sipsim.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
@@ -273,7 +272,7 @@ def test_iterations_and_warmup():
     times = [done.document["runs"][0]["time_ns"] for done in (once, thrice, warm)]
     assert times[0] == times[1] == times[2]
     ends = [max(each[2] for each in done.results()) for done in (once, thrice, warm)]
-    step_ps = times[0] * 1000 + BarrierTree(once.prepared.plan).gap_ps
+    step_ps = times[0] * 1000 + once.prepared.plan.barrier_tree.gap_ps
     assert ends[1:] == [ends[0] + 2 * step_ps, ends[0] + 4 * step_ps]
 
 
