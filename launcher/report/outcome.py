@@ -105,7 +105,8 @@ class Outcome:
             return
         self.error = mismatch
         if effect is not None:
-            self.error = replace(mismatch, detail=effect.detail)
+            raised = f"rank {effect.rank}: {effect.message}\n" if effect.detail and effect.rank is not None else ""
+            self.error = replace(mismatch, detail=raised + effect.detail)
             self.also.insert(0, effect)
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:

@@ -1,47 +1,30 @@
-"""HBM of tensors: physical blocks, virtual ranges, and the return of both when a tensor is freed.
+"""HBM of tensors: physical blocks, virtual ranges, and the return of both when nothing refers to a tensor any more.
 
-The first block that is large enough is taken; virtual addresses are never used again. A freed tensor is hashed, so that
-``tensor_sha256`` covers every tensor, and its bytes return to the host: free memory always reads zero.
+The first block that is large enough is taken; virtual addresses are never used again. Memory returns in ``allocate``,
+when there is no room or when as much was made since the last time as was alive then: what Python's full collection
+finds dead at that moment depends on nothing but the program (:mod:`sipsim.host.storage`). A freed tensor is hashed, so
+that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
 """
 
+import gc
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from sipsim.dtypes import DType
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.calls import HostCalls
+from sipsim.host.storage import Allocation, Segment, Storage, Watch
 from sipsim.memory.store import MemoryStore
 from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 
 ALIGN_BYTES = 256
+LEAST_MADE_BYTES = 2**28
+"""Tensors that are made before dead ones are looked for while there is room."""
 MOST_HOLDERS = 5
 """Tensors that an out-of-memory error lists."""
-
-
-class Segment(NamedTuple):
-    """A contiguous range of virtual addresses, and the physical address and bytes of the block behind it."""
-
-    va: int
-    nbytes: int
-    pa: int
-    block_bytes: int
-
-
-class Allocation(NamedTuple):
-    """The memory of tensor ``number``: segment ``i`` lies on cube ``i``."""
-
-    number: int
-    shape: tuple[int, ...]
-    dtype: DType
-    segments: list[Segment]
-
-    def __str__(self) -> str:
-        nbytes = sum(segment.nbytes for segment in self.segments)
-        return f"tensor {self.number}: {self.shape} {self.dtype}, {nbytes} bytes"
 
 
 class FreeBlocks:
@@ -90,8 +73,12 @@ class AddressSpace:
         self._segments: list[Segment] = []
         self._live: dict[int, Allocation] = {}
         self._hashes: list[bytes] = []
+        self._watches: dict[int, Watch] = {}
+        self._dead: list[Watch] = []
+        self._made_bytes = 0
+        self._most_made_bytes = LEAST_MADE_BYTES
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Allocation:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Storage:
         """A tensor of zeros in equal shards: one contiguous virtual range, a block of HBM on each of the first cubes.
 
         Raises:
@@ -99,29 +86,35 @@ class AddressSpace:
         """
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // num_cubes
         self._free += [FreeBlocks(self._room) for _ in range(num_cubes - len(self._free))]
+        made_bytes = nbytes * num_cubes
+        if self._made_bytes + made_bytes > self._most_made_bytes or not self._fits(nbytes, num_cubes):
+            self.free_dead()
         found = [self._find(cube, nbytes) for cube in range(num_cubes)]
+        self._made_bytes += made_bytes
         segments = []
         for cube, index in enumerate(found):
             offset, block_bytes = self._free[cube].take(index, nbytes)
             pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
+            self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
             segments.append(Segment(self._next_va, nbytes, pa, block_bytes))
             self._next_va += nbytes
         self._next_va += -self._next_va % ALIGN_BYTES
-        allocation = Allocation(len(self._hashes), shape, dtype, segments)
-        self._live[allocation.number] = allocation
+        storage = Storage(Allocation(len(self._hashes), shape, dtype, segments))
+        self._live[len(self._hashes)] = storage.allocation
+        self._watches[len(self._hashes)] = Watch(storage, self._dead.append)
         self._hashes.append(b"")
         self._segments += segments
-        return allocation
+        return storage
 
-    def free(self, allocation: Allocation) -> None:
-        """Hash a tensor and return its memory."""
-        self._hashes[allocation.number] = self._hash(allocation)
-        del self._live[allocation.number]
-        first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
-        del self._segments[first : first + len(allocation.segments)]
-        for cube, segment in enumerate(allocation.segments):
-            self._memory.clear(segment.pa, segment.block_bytes)
-            self._free[cube].give(PhysAddr.decode(segment.pa).offset, segment.block_bytes)
+    def free_dead(self) -> None:
+        """Return the memory of all tensors that the program cannot reach."""
+        gc.collect()
+        while self._dead:
+            self._free_one(self._live[self._dead[-1].number])
+            del self._watches[self._dead.pop().number]
+        self._made_bytes = 0
+        alive = sum(segment.nbytes for segment in self._segments)
+        self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
 
     def live(self) -> list[Allocation]:
         """The tensors that are not freed, in order of creation."""
@@ -153,12 +146,25 @@ class AddressSpace:
             digest.update(kept or self._hash(self._live[number]))
         return digest.hexdigest()
 
+    def _free_one(self, allocation: Allocation) -> None:
+        """Hash a tensor and return its memory."""
+        self._hashes[allocation.number] = self._hash(allocation)
+        del self._live[allocation.number]
+        first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
+        del self._segments[first : first + len(allocation.segments)]
+        for cube, segment in enumerate(allocation.segments):
+            self._memory.clear(segment.pa, segment.block_bytes)
+            self._free[cube].give(PhysAddr.decode(segment.pa).offset, segment.block_bytes)
+
     def _hash(self, allocation: Allocation) -> bytes:
         """Hash of a tensor's type, shape and bytes."""
         digest = hashlib.sha256(f"{allocation.dtype} {allocation.shape}\n".encode())
         for part in self.read(allocation):
             digest.update(part)
         return digest.digest()
+
+    def _fits(self, nbytes: int, num_cubes: int) -> bool:
+        return all(free.find(nbytes) is not None for free in self._free[:num_cubes])
 
     def _find(self, cube: int, nbytes: int) -> int:
         """The index of the first free block of ``nbytes`` of a cube."""

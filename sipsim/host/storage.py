@@ -1,37 +1,58 @@
-"""The lifetime of a tensor's memory: it returns at reference count zero, never by cyclic garbage collection.
+"""The memory of a tensor, and the notice that nothing refers to it any more.
 
-When Python collects cycles depends on everything in the process, which differs between engines: memory that returned
-then would give the next tensor another address. So a tensor that dies in a collection keeps its memory to the end of
-the run; ``del`` returns it only where no reference cycle holds the tensor.
+A reference count does not say when: a tensor that a dead reference cycle holds, too, loses its last reference when
+Python happens to collect the cycle, which differs between engines. So what dies is only noted here, and memory returns
+at moments that the program alone decides (``AddressSpace.allocate``), after a full collection.
 """
 
-import gc
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
 
-from sipsim.host.allocator import AddressSpace, Allocation
-
-
-class _Collector:
-    """Whether Python's cyclic garbage collector is running."""
-
-    is_running = False
-
-    def note(self, phase: str, _info: dict[str, Any]) -> None:
-        """Called by ``gc`` before (``start``) and after (``stop``) each collection."""
-        self.is_running = phase == "start"
+from sipsim.dtypes import DType
 
 
-_COLLECTOR = _Collector()
-gc.callbacks.append(_COLLECTOR.note)
+class Segment(NamedTuple):
+    """A contiguous range of virtual addresses, and the physical address and bytes of the block behind it."""
+
+    va: int
+    nbytes: int
+    pa: int
+    block_bytes: int
+
+
+class Allocation(NamedTuple):
+    """The memory of tensor ``number``: segment ``i`` lies on cube ``i``."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: DType
+    segments: list[Segment]
+
+    def __str__(self) -> str:
+        nbytes = sum(segment.nbytes for segment in self.segments)
+        return f"tensor {self.number}: {self.shape} {self.dtype}, {nbytes} bytes"
 
 
 class Storage:
-    """Owns ``allocation`` in ``space``: its memory is freed when the last reference to this object is dropped."""
+    """Owns ``allocation``: its memory may return once this object is gone. Tensors of the same memory share it."""
 
-    def __init__(self, space: AddressSpace, allocation: Allocation) -> None:
+    __slots__ = ("__weakref__", "allocation")
+
+    def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
-        self._space = space
 
-    def __del__(self) -> None:
-        if not _COLLECTOR.is_running:
-            self._space.free(self.allocation)
+
+class Watch(weakref.ref[Storage]):
+    """Calls ``on_death(watch)`` when a storage is gone. ``on_death`` must not be Python code, in which the exception of
+    a signal handler would be lost.
+    """
+
+    __slots__ = ("number",)
+    number: int
+
+    def __new__(cls, storage: Storage, on_death: Callable[["Watch"], None]) -> "Watch":
+        """``number`` is the allocation's, which outlives the storage."""
+        watch = super().__new__(cls, storage, on_death)
+        watch.number = storage.allocation.number
+        return watch

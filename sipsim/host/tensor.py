@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
-from sipsim.host.allocator import AddressSpace, Segment
+from sipsim.host.allocator import AddressSpace
 from sipsim.host.calls import host_call
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.storage import Storage
+from sipsim.host.storage import Segment
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
 
@@ -45,14 +45,14 @@ class Tensor:
         if shape[0] % dp.num_cubes:
             raise ValueError(
                 f"a tensor of shape {shape} has {shape[0]} rows, which {dp.num_cubes} cubes cannot share equally; "
-                f"use a multiple of {dp.num_cubes} rows"
+                f"use a multiple of {dp.num_cubes} rows, or another DPPolicy(num_cubes=...)"
             )
         self._memory = memory
         self.calls = space.calls
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
-        self._storage = Storage(space, space.allocate(shape, dtype, dp.num_cubes))
+        self._storage = space.allocate(shape, dtype, dp.num_cubes)
 
     @property
     def nbytes(self) -> int:

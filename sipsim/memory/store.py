@@ -72,7 +72,8 @@ class MemoryStore:
         """
         bank, offset = self._find(address, nbytes)
         first, last = offset // PAGE_BYTES, (offset + nbytes - 1) // PAGE_BYTES
-        for page in [page for page in bank.pages if first <= page <= last]:
+        pages = range(first, last + 1) if last - first < len(bank.pages) else sorted(bank.pages)
+        for page in [page for page in pages if page in bank.pages and first <= page <= last]:
             start = max(offset - page * PAGE_BYTES, 0)
             stop = min(offset + nbytes - page * PAGE_BYTES, PAGE_BYTES)
             if stop - start == PAGE_BYTES:

@@ -14,7 +14,7 @@ from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.tl.ipcq_ops import IpcqOps
 from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, as_text, pointee
 
-HANDLES = "tl.load, tl.recv and + return handles"
+HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 

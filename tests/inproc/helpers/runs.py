@@ -21,8 +21,9 @@ from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
 from launcher.supervise.request import Request
 from sipsim.dtypes import DTYPES
-from sipsim.host.allocator import AddressSpace, Allocation
+from sipsim.host.allocator import AddressSpace
 from sipsim.host.seeded import seeded_rows
+from sipsim.host.storage import Allocation
 from sipsim.node.sip_node import SipNode
 
 
@@ -54,13 +55,13 @@ class FreedTensors:
 
     def watch(self) -> Any:
         """A context in which freed tensors are kept."""
-        free = AddressSpace.free
+        free = AddressSpace._free_one
 
         def keep_and_free(space: AddressSpace, allocation: Allocation) -> None:
             self.keep(space, allocation)
             free(space, allocation)
 
-        return patch.object(AddressSpace, "free", keep_and_free)
+        return patch.object(AddressSpace, "_free_one", keep_and_free)
 
 
 class Run(NamedTuple):

@@ -19,12 +19,6 @@ def collected(path: Path) -> set[str]:
     return {name for name in found if name.rpartition("::")[2].startswith("test_")}
 
 
-def test_all_groups_are_there_and_none_names_a_test_twice() -> None:
-    assert sorted(GROUPS) == list(range(1, 23))
-    for group in GROUPS.values():
-        assert len(set(group.tests)) == len(group.tests)
-
-
 @pytest.mark.parametrize("number", GROUPS)
 def test_every_test_of_a_group_exists(number: int) -> None:
     tests = GROUPS[number].tests
