@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sipsim.config.override import Override
 from sipsim.engine import Engine
+from sipsim.noc.arbitration import COMM, COMPUTE, Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route, SipGraph
-from sipsim.noc.virtual_channels import COMM, COMPUTE, Arbitration
 from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System

@@ -19,9 +19,9 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
-from sipsim.noc.virtual_channels import COMM, CREDIT
 from sipsim.pe.dma import MemoryTiming
 from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session

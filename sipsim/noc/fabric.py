@@ -1,119 +1,55 @@
-"""Who uses which edge when: transfers over routes, exact when uncontended and first come, first served otherwise.
+"""Who uses which edge when: exact for a transfer by itself, a division of bandwidth where transfers meet.
 
-A transfer is a train of bytes with a head and a tail. Each edge serves heads in the order in which they
-reach it, whoever started first, and is claimed for the time that the transfer's bytes need there. A train
-that a slower edge feeds claims its time at the end, just before its tail; what stays free before it is a
-*gap* that later heads may use, so an edge never idles while it has traffic and never carries more than its
-bandwidth. A head leaves when it finds the edge free for the first time, so nothing overtakes on a route.
+A transfer is a train of bytes with a head and a tail. Each edge serves heads in the order in which they reach it. What
+happens is a simulation of its own, in the order of (time, start of the transfer), carried out up to now when a transfer
+starts or its end is looked for; nothing is planned ahead and nothing undone.
 
-When a transfer starts, its way over all edges is planned at once, and one event is scheduled at its end: no
-event a hop. A transfer that starts later may still reach an edge first; then the claims behind it are
-*displaced* and planned again, in the order in which heads reach edges. A claim whose head has reached its
-edge is never touched. So contention costs work in proportion to the conflicts, and nothing else does.
+* On an edge that nobody else uses, a transfer passes at full bandwidth or as its bytes come: no event, two numbers.
+* A transfer behind others of its channel waits for the tail of the last, if they use the edge fully.
+* Any others that meet divide the edge (:func:`sipsim.noc.arbitration.divide`): a transfer whose bytes wait asks for all
+  of it, one that waits for bytes for as much as comes. The edge is divided anew when a transfer comes or is through,
+  when its backlog is used up, and when the rate changes at which its bytes come. Such a change travels on with the
+  bytes: it reaches the next edge that the transfer divides after the wires' delay.
+* Transfers that all come from one edge, no faster than this one, cannot contend here.
 
-This is an edge with one queue, ``virtual_channels: false``. With virtual channels, :mod:`sipsim.noc.switching` does it.
+The engine has one event for a transfer, no later than its end can be told; it looks again if the end is later. An end
+is fixed once what is left could pass within the last chunk's time at full bandwidth, as hardware does not interrupt a
+chunk: its rates stay as they are from then on, others divide the rest, and so it can be told before it comes to pass.
 """
 
-from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import partial
 
 from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation
+from sipsim.noc.agenda import Agenda
+from sipsim.noc.arbitration import COMPUTE, EDGE, Arbitration, divide
 from sipsim.noc.graph import Edge, Route
-from sipsim.noc.switching import Switching
-from sipsim.noc.virtual_channels import COMPUTE, Arbitration
+from sipsim.noc.lane import WHOLE, Lane, Leg, Ps, Share, leg
+from sipsim.noc.transfer import Done, Transfer
+from sipsim.noc.witness import FabricWitness
 
-Ps = int
-Gaps = tuple[tuple[Ps, Ps], ...]
-Done = Callable[[Ps, Ps], None]
-
-_PRUNE_AT = 64
-_FOREVER: Ps = 2**63
+ONE_QUEUE = Arbitration(256, (1,))
 
 
-class Claim(NamedTuple):
-    """A place in an edge's queue: when the head reaches it (``key``), and the edge's state before it."""
-
-    key_ps: Ps
-    seq: int
-    transfer: "Transfer"
-    hop: int
-    head_ps: Ps
-    tail_ps: Ps
-    free_before_ps: Ps
-    gaps_before: Gaps
-
-
-class Lane:
-    """The state of one edge: the end of its last claim, the gaps before it, the claims that may yet be displaced."""
-
-    __slots__ = ("claims", "edge", "free_ps", "gaps")
-
-    def __init__(self, edge: Edge) -> None:
-        self.edge = edge
-        self.free_ps: Ps = 0
-        self.gaps: Gaps = ()
-        self.claims: list[Claim] = []
-
-
-class Hop(NamedTuple):
-    """One edge of a transfer's way: how long it is busy with it, and what the head needs to the next edge."""
-
-    lane: Lane
-    drain_ps: Ps
-    onward_ps: Ps
-
-
-class Transfer:
-    """A train on its way. ``lead_ps``: its event fires that much before its tail is through (negative: after).
-
-    ``claimed`` has a bit for each hop with a claim; ``restart`` is the hop to plan again from, with head and tail.
-    """
-
-    __slots__ = (
-        "claimed",
-        "done",
-        "fire_ps",
-        "head_ps",
-        "hops",
-        "lead_ps",
-        "restart",
-        "scheduled_ps",
-        "seq",
-        "tail_ps",
-    )
-
-    def __init__(self, seq: int, hops: list[Hop], lead_ps: Ps, done: Done) -> None:
-        self.seq = seq
-        self.hops = hops
-        self.lead_ps = lead_ps
-        self.done: Done | None = done
-        self.claimed = 0
-        self.restart: tuple[int, Ps, Ps] | None = None
-        self.head_ps: Ps = 0
-        self.tail_ps: Ps = 0
-        self.fire_ps: Ps = 0
-        self.scheduled_ps: Ps | None = None
-
-
-Agenda = list[tuple[Ps, int, int, Transfer]]
-"""What is still to be planned: (when the head reaches the edge, sequence number, hop, transfer), as a heap."""
-
-
-class Fabric:
-    """All edges of one SIP and the transfers on them."""
+class Fabric(Agenda):
+    """All edges of one SIP and the transfers on them. ``arbitration`` None: all channels are one queue."""
 
     def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
+        super().__init__()
         self._engine = engine
-        self._switching = None if arbitration is None else Switching(engine, arbitration)
+        self._is_one_queue = arbitration is None
+        self._arbitration = arbitration or ONE_QUEUE
+        self._arbitration.check()
         self._lanes: dict[Edge, Lane] = {}
-        self._hops: dict[tuple[int, int], tuple[Route, list[Hop]]] = {}
+        self._ways: dict[tuple[int, int], tuple[Route, list[Leg], Ps, Ps, Ps]] = {}
         self._started = 0
+        self.witness: FabricWitness | None = None
 
     @property
-    def lanes(self) -> Mapping[Edge, object]:
+    def lanes(self) -> Mapping[Edge, Lane]:
         """The edges that were used so far."""
-        return self._lanes if self._switching is None else self._switching.lanes
+        return self._lanes
 
     def start(
         self,
@@ -124,175 +60,332 @@ class Fabric:
         lead_ps: Ps = 0,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
-    ) -> None:
+    ) -> Transfer:
         """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 
         ``delay_ps`` comes before the head leaves the first node. ``span_ps``: the tail is here now and the
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
         """
-        if self._switching is not None:
-            self._switching.start(route, nbytes, done, vc, lead_ps, delay_ps, span_ps)
-            return
+        if self._is_one_queue:
+            vc = 0
+        elif not 0 <= vc < len(self._arbitration.weights):
+            raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
         now = self._engine.now_ps
+        self._advance(now)
         self._started += 1
-        transfer = Transfer(self._started, self._hops_of(route, nbytes), lead_ps, done)
+        _, legs, onward_ps, drain_ps, chunk_ps = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
         tail = now + delay_ps + route.start_ps
-        self._plan(transfer, tail - span_ps, tail, now)
+        transfer = Transfer(self._started, legs, vc, lead_ps, chunk_ps, done, tail - span_ps, tail)
+        self._walk(transfer)
+        wait_ps = legs[0].lane.expect(tail, legs[0].drain_ps, vc) if legs and not span_ps else 0
+        self._schedule(transfer, tail + wait_ps + max(drain_ps - span_ps, 0) + onward_ps - lead_ps)
+        return transfer
 
-    def _hops_of(self, route: Route, nbytes: int) -> list[Hop]:
-        known = self._hops.get((id(route), nbytes))
-        if known is not None:
-            return known[1]
-        hops = [Hop(self._lane(e), e.drain_ps(nbytes), e.wire_ps + e.overhead_ps) for e in route.edges]
-        self._hops[id(route), nbytes] = (route, hops)
-        return hops
+    def limit(self, transfer: Transfer, edge: Edge, bandwidth_bps: int | None) -> None:
+        """Let a transfer use no more than ``bandwidth_bps`` of an edge of its route from now on; None for no limit.
 
-    def _lane(self, edge: Edge) -> Lane:
-        lane = self._lanes.get(edge)
-        if lane is None:
-            lane = self._lanes[edge] = Lane(edge)
-        return lane
-
-    def _plan(self, transfer: Transfer, head: Ps, tail: Ps, now: Ps) -> None:
-        """Claim hop after hop while this head is the last to reach each edge; else plan again who is behind."""
-        for index, (lane, drain, onward) in enumerate(transfer.hops):
-            key = head if head > now else now
-            claims = lane.claims
-            if claims:
-                newest = claims[-1].key_ps
-                if newest > key:
-                    self._replan(transfer, index, head, tail, now)
-                    return
-                if newest <= now:
-                    claims.clear()
-                elif len(claims) >= _PRUNE_AT:
-                    _prune(lane, now)
-                    claims = lane.claims
-            claims.append(Claim(key, transfer.seq, transfer, index, head, tail, lane.free_ps, lane.gaps))
-            start, end = _claim(lane, head, tail, drain)
-            transfer.claimed |= 1 << index
-            head, tail = start + onward, end + onward
-        self._arrive(transfer, head, tail)
-
-    def _replan(self, transfer: Transfer, index: int, head: Ps, tail: Ps, now: Ps) -> None:
-        """Plan ``transfer`` from hop ``index`` on, and everybody whom it displaces, in the order of heads."""
-        agenda: Agenda = []
-        _put_off(transfer, index, head, tail, now, agenda)
-        while agenda:
-            key, seq, hop, mover = heappop(agenda)
-            if mover.restart is None:
-                continue
-            at, head, tail = mover.restart
-            if (at, max(head, now)) != (hop, key):
-                continue  # it was put off again since, to an earlier hop or a later time
-            mover.restart = None
-            lane, drain, onward = mover.hops[hop]
-            while lane.claims and lane.claims[-1][:2] > (key, seq):
-                _displace(lane, now, agenda)
-            if len(lane.claims) >= _PRUNE_AT:
-                _prune(lane, now)
-            lane.claims.append(Claim(key, seq, mover, hop, head, tail, lane.free_ps, lane.gaps))
-            start, end = _claim(lane, head, tail, drain)
-            mover.claimed |= 1 << hop
-            head, tail = start + onward, end + onward
-            if hop + 1 < len(mover.hops):
-                _put_off(mover, hop + 1, head, tail, now, agenda)
-            else:
-                self._arrive(mover, head, tail)
-
-    def _arrive(self, transfer: Transfer, head: Ps, tail: Ps) -> None:
-        """The end of the way is known: see that an event stands there, or earlier (it then looks again)."""
-        transfer.head_ps, transfer.tail_ps = head, tail
-        transfer.fire_ps = max(tail - transfer.lead_ps, self._engine.now_ps)
-        if transfer.scheduled_ps is None or transfer.fire_ps < transfer.scheduled_ps:
-            self._schedule(transfer)
-
-    def _schedule(self, transfer: Transfer) -> None:
-        transfer.scheduled_ps = transfer.fire_ps
-        self._engine.at(transfer.fire_ps, lambda: self._fire(transfer))
-
-    def _fire(self, transfer: Transfer) -> None:
+        For what holds it back downstream, such as a buffer that fills. An end that is told stays.
+        """
         now = self._engine.now_ps
-        if transfer.done is None or transfer.scheduled_ps != now:
+        self._advance(now)
+        hop = next(index for index, each in enumerate(transfer.legs) if each.lane.edge == edge)
+        lane = transfer.legs[hop].lane
+        limits = {**(transfer.limits or {}), hop: EDGE * (bandwidth_bps or edge.bandwidth_bps) // edge.bandwidth_bps}
+        transfer.limits = {at: part for at, part in limits.items() if part < EDGE} or None
+        if lane.shares:
+            self._divide(lane, now)
+        elif (transfer, hop) in lane.line and not transfer.is_through(hop, now):
+            self._share(lane, now)
+
+    def _way(self, route: Route, nbytes: int) -> tuple[Route, list[Leg], Ps, Ps, Ps]:
+        legs: list[Leg] = []
+        for edge in route.edges:
+            lane = self._lanes.get(edge)
+            if lane is None:
+                lane = self._lanes[edge] = Lane(edge, self._arbitration.weights)
+            legs.append(leg(lane, nbytes, self._arbitration.chunk_bytes, legs[-1] if legs else None))
+        onward_ps, drain_ps = sum(each.onward_ps for each in legs), max((each.drain_ps for each in legs), default=0)
+        chunk_ps = route.edges[-1].drain_ps(min(nbytes, self._arbitration.chunk_bytes)) if legs else 0
+        way = self._ways[id(route), nbytes] = (route, legs, onward_ps, drain_ps, chunk_ps)
+        return way
+
+    # --- telling ends ---------------------------------------------------------------------------------------------
+
+    def _schedule(self, transfer: Transfer, due_ps: Ps) -> None:
+        now = self._engine.now_ps
+        self._engine.at(due_ps if due_ps > now else now, partial(self._look, transfer))
+
+    def _look(self, transfer: Transfer) -> None:
+        """Tell the end of a transfer if it is time, else look again when it can be told at the earliest."""
+        now = self._engine.now_ps
+        self._advance(now)
+        end_ps = transfer.end_ps()
+        if end_ps is None:
+            due_ps = self._fix_end(transfer, now)
+            end_ps = transfer.end_ps() or 0
+        else:
+            due_ps = end_ps - transfer.lead_ps
+        if due_ps > now:
+            transfer.was_looked_at = True
+            self._schedule(transfer, due_ps)
             return
-        if transfer.fire_ps > now:
-            self._schedule(transfer)
-            return
+        if due_ps < now and transfer.was_looked_at:
+            end_ps = transfer.put_off(now + transfer.lead_ps)
+        transfer.is_told = True
+        if self.witness is not None:
+            self.witness.told(transfer)
         done, transfer.done = transfer.done, None
-        done(transfer.head_ps, transfer.tail_ps)
+        assert done is not None
+        done(transfer.head_ps, end_ps)
 
+    def _fix_end(self, transfer: Transfer, now: Ps) -> Ps:
+        """Fix the end if what is left may pass within the slack; else when to look again."""
+        slack_ps = transfer.slack_ps if transfer.shares else transfer.lead_ps
+        least_ps = transfer.least_end(now)
+        due_ps = least_ps - slack_ps
+        if due_ps > now:
+            return max(due_ps, now + transfer.chunk_ps // 2) if transfer.shares else due_ps
+        end_ps = transfer.fix_end()
+        if end_ps is not None:
+            return end_ps - transfer.lead_ps
+        if least_ps - transfer.lead_ps > now:
+            return least_ps - transfer.lead_ps
+        # Some edge gives it nothing yet: that changes with the next thing that happens anywhere, at the earliest.
+        if not self._agenda:
+            raise InvariantViolation(f"transfer {transfer.seq} stands on its way, and nothing will happen to it")
+        return max(transfer.release_ps(now), self._agenda[0][0], now + 1)
 
-def _put_off(mover: Transfer, hop: int, head: Ps, tail: Ps, now: Ps, agenda: Agenda) -> None:
-    mover.restart = (hop, head, tail)
-    heappush(agenda, (max(head, now), mover.seq, hop, mover))
+    # --- what happens on edges ------------------------------------------------------------------------------------
 
+    def _walk(self, transfer: Transfer) -> None:
+        """Its head goes on from edge to edge, as long as nothing else happens before."""
+        agenda, until, clock = self._agenda, self._until_ps, self._clock_ps
+        legs, starts, tails, head = transfer.legs, transfer.starts, transfer.tails, transfer.head_ps
+        hop, last, limits = len(starts), len(legs), transfer.limits
+        is_known = len(tails) == hop
+        came = transfer.came(hop) if is_known else 0
+        while hop < last:
+            when = head if head > clock else clock
+            if when > until or (agenda and agenda[0] < (when, transfer.seq)):
+                transfer.head_ps = head
+                self._push(when, transfer.seq, self._walk, transfer)
+                return
+            self._clock_ps = clock = when
+            lane, drain, onward, _, _ = legs[hop]
+            line = lane.line
+            if (line or lane.shares or limits) and not self._passes(lane, transfer, hop, when):
+                transfer.head_ps = head
+                self._meet(lane, transfer, hop, when)
+                return
+            if not line and head < lane.free_ps:
+                head = lane.free_ps
+            line.append((transfer, hop))
+            starts.append(head)
+            if is_known:
+                end = head + drain
+                if end < came:
+                    end = came
+                tails.append(end)
+                came = end + onward
+            head += onward
+            hop += 1
+        transfer.head_ps = head
 
-def _displace(lane: Lane, now: Ps, agenda: Agenda) -> None:
-    """Take back the newest claim of an edge and all that rests on it, further on and of others; plan it again."""
-    undone = [_take_back(lane, now, agenda)]
-    while undone:
-        mover, hop = undone.pop()
-        for later in range(hop + 1, len(mover.hops)):
-            # What others have claimed behind it goes too; among them may be further claims of its own.
-            while mover.claimed >> later & 1:
-                undone.append(_take_back(mover.hops[later].lane, now, agenda))
+    def _passes(self, lane: Lane, transfer: Transfer, hop: int, now: Ps) -> bool:
+        """Whether a head finds nobody at an edge with whom it could contend."""
+        if lane.shares or (transfer.limits and hop in transfer.limits):
+            return False
+        line = lane.line
+        if len(line) == 1:
+            other, at = line[0]
+            tails = other.tails
+            tail = tails[at] if at < len(tails) else other.tail(at)
+            if tail is not None and tail <= now:
+                lane.free_ps = tail
+                del line[0]
+                return True
+        else:
+            lane.forget(now)
+        follows = transfer.legs[hop].follows
+        return not line or (follows is not None and all(other.came_straight(at, follows) for other, at in line))
 
+    def _meet(self, lane: Lane, transfer: Transfer, hop: int, now: Ps) -> None:
+        """A head finds others at an edge: it waits in line, or they divide the edge."""
+        if lane.shares:
+            self._join(lane, Share(transfer, hop, now), now)
+            return
+        line = lane.line
+        waits = bool(line) and all(o.vc == transfer.vc and (at >= len(o.starts) or o.is_dense(at)) for o, at in line)
+        line.append((transfer, hop))
+        if waits:
+            if len(line) == 2 and line[0][1] < len(line[0][0].starts):
+                self._call_turn(lane)
+        else:
+            self._share(lane, now)
 
-def _take_back(lane: Lane, now: Ps, agenda: Agenda) -> tuple[Transfer, int]:
-    """Undo the newest claim of an edge; its transfer is planned again from the earliest hop that was undone."""
-    claim = lane.claims.pop()
-    lane.free_ps, lane.gaps = claim.free_before_ps, claim.gaps_before
-    mover = claim.transfer
-    assert mover.done is not None, "a transfer whose end has been told cannot be displaced"
-    mover.claimed &= ~(1 << claim.hop)
-    if mover.restart is None or claim.hop < mover.restart[0]:
-        _put_off(mover, claim.hop, claim.head_ps, claim.tail_ps, now, agenda)
-    return mover, claim.hop
+    def _join(self, lane: Lane, share: Share, now: Ps, is_new: bool = False) -> None:
+        """One more divides an edge, which is divided from now on if ``is_new``."""
+        earlier = [other for other in lane.shares if other.transfer.vc == share.transfer.vc]
+        share.slips = bool(earlier) and all(other.waits_for_bytes(now) for other in earlier)
+        lane.shares.append(share)
+        for each in lane.shares if is_new else (share,):
+            for when in each.transfer.changes_on_the_way(each.hop, now):
+                self._push(when, each.transfer.seq, self._touch, lane)
+        self._divide(lane, now)
 
+    def _call_turn(self, lane: Lane) -> None:
+        """The first that waits in line goes when the one before it is through."""
+        (first, at), (following, _) = lane.line[:2]
+        tail = first.tail(at)
+        assert tail is not None
+        lane.turn_ps = tail
+        self._push(tail, following.seq, self._turn, lane)
 
-def _prune(lane: Lane, now: Ps) -> None:
-    """Forget claims that cannot be displaced any more: their heads have reached the edge."""
-    lane.claims = [c for c in lane.claims if c.key_ps > now]
+    def _turn(self, lane: Lane) -> None:
+        now = self._clock_ps
+        if lane.shares or lane.turn_ps != now:
+            return
+        lane.turn_ps = -1
+        lane.forget(now)
+        transfer, hop = lane.line[0]
+        if hop < len(transfer.starts):
+            if len(lane.line) > 1:
+                self._share(lane, now)  # it was slowed since
+            return
+        transfer.starts.append(now)
+        self._expect_to_catch_up(transfer, hop, now)
+        if len(lane.line) > 1:
+            if transfer.is_dense(hop):
+                self._call_turn(lane)
+            else:
+                self._share(lane, now)
+        transfer.head_ps = now + transfer.legs[hop].onward_ps
+        self._walk(transfer)
 
+    def _share(self, lane: Lane, now: Ps) -> None:
+        """Those in line divide the edge from now on."""
+        *shares, newest = [Share(other, at, now) for other, at in lane.line if not other.is_through(at, now)]
+        lane.line.clear()
+        lane.turn_ps = -1
+        lane.shares = shares
+        if len(shares) == 1 and shares[0].transfer.limits is None:
+            shares[0].is_last_chunk = shares[0].has_last_chunk_here(now)
+        self._join(lane, newest, now, is_new=True)
 
-def _claim(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> tuple[Ps, Ps]:
-    """Claim ``drain`` of the edge's time for a train; when its head leaves, and when its tail is through."""
-    if lane.gaps:
-        return _claim_among_gaps(lane, head, tail, drain)
-    start = lane.free_ps if lane.free_ps > head else head
-    end = start + drain
-    if end < tail:
-        lane.gaps = ((start, tail - drain),)
-        end = tail
-    lane.free_ps = end
-    return start, end
+    def _divide(self, lane: Lane, now: Ps) -> None:
+        """Divide an edge anew among those that are not through."""
+        lane.stamp += 1
+        over, live = [], []
+        for share in lane.shares:
+            if share.is_through(now):
+                share.is_over, share.end_ps = True, now
+                over.append(share)
+            else:
+                live.append(share)
+        lane.shares = live
+        for share in over:
+            lane.free_ps = now
+            self._pass_on(share.transfer, share.hop, now)
+        if not live or self._returns_to_line(lane, now):
+            return
+        wants = [share.want(now) for share in live]
+        if any(share.slips for share in live):
+            order = sorted(range(len(live)), key=lambda index: not live[index].slips)
+            live, wants = [live[index] for index in order], [wants[index] for index in order]
+        parts = divide(wants, lane.weights)
+        if self.witness is not None:
+            self.witness.divided(lane, wants, parts)
+        changes = []
+        for share, part in zip(live, parts, strict=True):
+            rate = share.rate
+            change = share.take(part, now)
+            if change is not None:
+                changes.append((change, share.transfer.seq))
+            if share.rate and share.hop == len(share.transfer.starts):
+                self._leave(share, now)
+            if share.rate != rate:
+                self._pass_on(share.transfer, share.hop, now)
+        if changes:
+            self._push(*min(changes), self._divide_again, (lane, lane.stamp))
 
+    def _divide_again(self, of: tuple[Lane, int]) -> None:
+        lane, stamp = of
+        if lane.stamp == stamp:
+            self._divide(lane, self._clock_ps)
 
-def _claim_among_gaps(lane: Lane, head: Ps, tail: Ps, drain: Ps) -> tuple[Ps, Ps]:
-    """The general case: take the latest free time before the earliest possible end; what is left stays a gap."""
-    spans = [(max(start, head), stop) for start, stop in lane.gaps if stop > head]
-    spans.append((max(lane.free_ps, head), _FOREVER))
-    end = _earliest_end(spans, tail, drain)
-    kept = []
-    for start, stop in reversed(spans):
-        if end < stop < _FOREVER:
-            kept.append((max(start, end), stop))
-        usable = min(stop, end) - start
-        if usable > 0:
-            taken = min(usable, drain)
-            drain -= taken
-            if usable > taken:
-                kept.append((start, start + usable - taken))
-    lane.gaps = tuple(reversed(kept))
-    lane.free_ps = max(lane.free_ps, end)
-    return spans[0][0], end
+    def _leave(self, share: Share, now: Ps) -> None:
+        """A head leaves an edge that its transfer divides with others."""
+        transfer = share.transfer
+        share.start_ps = now
+        transfer.starts.append(now)
+        transfer.head_ps = now + share.leg.onward_ps
+        if len(transfer.starts) < len(transfer.legs):
+            self._push(transfer.head_ps, transfer.seq, self._walk, transfer)
 
+    def _returns_to_line(self, lane: Lane, now: Ps) -> bool:
+        """Whether one transfer has the edge to itself again, and those behind it wait for its tail."""
+        first, *others = lane.shares
+        transfer, hop = first.transfer, first.hop
+        if first.limit != EDGE or any(o.transfer.vc != transfer.vc or o.hop < len(o.transfer.starts) for o in others):
+            return False
+        is_new = hop == len(transfer.starts)
+        begun_ps = now if is_new else now - (first.at(now)[0] * first.leg.drain_ps + WHOLE // 2) // WHOLE
+        if others:
+            if transfer.is_told or (hop and transfer.tail(hop - 1) is None):
+                return False
+            if transfer.came(hop) > begun_ps + first.leg.drain_ps:
+                return False
+        lane.shares = []
+        lane.line = [(share.transfer, share.hop) for share in (first, *others)]
+        for share in (first, *others):
+            del share.transfer.shares[share.hop]
+        if is_new:
+            self._leave(first, now)
+        else:
+            transfer.starts[hop] = begun_ps
+            transfer.past[hop] = now, first
+            self._pass_on(transfer, hop, now)
+        self._expect_to_catch_up(transfer, hop, now)
+        if others:
+            self._call_turn(lane)
+        return True
 
-def _earliest_end(spans: list[tuple[Ps, Ps]], tail: Ps, drain: Ps) -> Ps:
-    """The least time, not before the tail and in a free span, by which the spans offer ``drain``."""
-    for start, stop in spans:
-        end = max(start + drain, tail)
-        if end <= stop:
-            return end
-        drain = max(drain - (stop - start), 0)
-    raise AssertionError("the last span is open")
+    def _pass_on(self, transfer: Transfer, hop: int, now: Ps) -> None:
+        """A transfer leaves an edge at another rate, and so comes to the next edge that it divides, a wire later."""
+        if transfer.is_told:
+            return
+        when = now
+        for index in range(hop + 1, len(transfer.starts)):
+            when += transfer.legs[index - 1].onward_ps
+            lane = transfer.legs[index].lane
+            share = transfer.shares.get(index)
+            if share is not None and not share.is_over:
+                self._push(when, transfer.seq, self._touch, lane)
+                return
+            if share is None and len(lane.line) > 1:
+                self._push(when, transfer.seq, self._touch, lane)
+
+    def _expect_to_catch_up(self, transfer: Transfer, hop: int, now: Ps) -> None:
+        """Bytes of it have waited at an edge that it now has to itself: its rate falls when they have gone."""
+        if not transfer.is_told:
+            when = transfer.catches_up_ps(hop, now)
+            if when is not None:
+                self._push(when, transfer.seq, self._catch_up, (transfer, hop))
+
+    def _catch_up(self, of: tuple[Transfer, int]) -> None:
+        self._pass_on(*of, self._clock_ps)
+
+    def _touch(self, lane: Lane) -> None:
+        """Bytes come to an edge at another rate."""
+        now = self._clock_ps
+        if lane.shares:
+            self._divide(lane, now)
+            return
+        lane.forget(now)
+        if len(lane.line) < 2 or all(at < len(other.starts) for other, at in lane.line):
+            return
+        first, at = lane.line[0]
+        if at < len(first.starts) and not first.is_dense(at):
+            self._share(lane, now)
+        elif at < len(first.starts) and first.tail(at) != lane.turn_ps:
+            self._call_turn(lane)

@@ -14,9 +14,9 @@ from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.store import MemoryStore
+from sipsim.noc.arbitration import COMM, COMPUTE
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, SipGraph
-from sipsim.noc.virtual_channels import COMM, COMPUTE
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 

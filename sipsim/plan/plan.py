@@ -33,8 +33,8 @@ from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.links.base import link_in_use
+from sipsim.noc.arbitration import Arbitration
 from sipsim.noc.graph import Node
-from sipsim.noc.virtual_channels import Arbitration
 from sipsim.plan.barrier_tree import BarrierTree
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace

@@ -18,6 +18,7 @@ from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
+from sipsim.noc.witness import FabricWitness
 from sipsim.pe.dma import MemoryTiming, PeDma
 from sipsim.pe.math import PeMath
 from sipsim.plan.plan import Plan
@@ -54,7 +55,7 @@ class Pe:
 class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
-    ``check_invariants`` turns on ``sipsim.ipcq.invariants``.
+    ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Sip:
         self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
         self.session.model = self
         self.fabric = Fabric(self.engine, plan.arbitration)
+        if check_invariants:
+            self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
         self.memory = MemoryStore(sip, plan.system.capacities)
         self.timing = MemoryTiming(plan.resolved.components)
         self.oplog = OpLog(keep_oplog)

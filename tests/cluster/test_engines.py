@@ -12,7 +12,7 @@ from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
 LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
-DIGEST_LARGE = "cba18fb203735ddc4cf6727984d8ed2a59746de862c35cd1c6af12bafcf3a409"
+DIGEST_LARGE = "528946d7b6dd66ace043f5c99da7f7d60112f093a24895a8c6ec2b662fba9784"
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 

@@ -156,7 +156,6 @@ def drain(nbytes: int, gbytes_per_s: float) -> int:
 
 # --- the all-reduce -------------------------------------------------------------------------------------------
 
-CHUNK_BYTES = 256
 
 
 class Sum(NamedTuple):
@@ -187,16 +186,14 @@ def all_reduce(costs: Costs, n: int) -> Sum:
 def broadcast_ends(costs: Costs, n: int, begins: int) -> dict[tuple[int, int], int]:
     """From the root up the last column, and from there along the rows to the W.
 
-    A cube that has received sends on, N before W, and then stores, all in one step: sends do not block. All three leave
-    by the one edge out of its PE, the store by vc_compute and the sends by vc_comm. A send passes PE_IPCQ first, so the
-    store's head reaches that edge earlier, by a cycle of PE_IPCQ, and its first chunk goes first; then store and send
-    take turns, a chunk each. They are equally long, so the send's last chunk goes last, two ``out`` after the store's
-    head came: as if it had waited for the store. The send W waits for the send N; in a cube without a send N it takes
-    its place. The root stores nothing here: its send N goes at once and its send W waits for one ``out``.
+    A cube that has received sends on, N before W, and then stores, all in one step: sends do not block. All three
+    leave by the one edge out of its PE, the store by vc_compute and the sends by vc_comm. A send passes PE_IPCQ
+    first, so the store's head reaches that edge earlier, by a cycle of PE_IPCQ; then store and send share it. They
+    are equally long, so the send's last byte goes last, two ``out`` after the store's head came: as if it had waited
+    for the store. The send W waits for the send N; in a cube without a send N it takes its place. The root stores
+    nothing here: its send N goes at once and its send W waits for one ``out``.
     """
     out = costs.leaving_pe(n)
-    assert n % CHUNK_BYTES == 0
-    assert costs.leaving_pe(CHUNK_BYTES) > costs.ipcq, "else a chunk of the store is through before the sends are there"
     first, second = out - costs.ipcq, 2 * out - costs.ipcq
     north, west = costs.message(NORTH, SOUTH, n), costs.message(WEST, EAST, n)
     received = {(3, 3): begins}
@@ -206,8 +203,8 @@ def broadcast_ends(costs: Costs, n: int, begins: int) -> dict[tuple[int, int], i
         received[2, y] = received[3, y] + {3: out, 2: second, 1: second, 0: first}[y] + west
         received[1, y] = received[2, y] + first + west
         received[0, y] = received[1, y] + first + west
-    # A store beside a send has its last chunk just before the send's. In the first column nothing is sent.
-    beside = out - costs.leaving_pe(CHUNK_BYTES)
+    # A store beside a send has the edge for a cycle of PE_IPCQ, then half of it. The first column sends nothing.
+    beside = out - costs.ipcq
     stored = {(x, y): costs.store(n) + (beside if x > 0 else 0) for x, y in received}
     return {cube: at + (0 if cube == (3, 3) else stored[cube]) for cube, at in received.items()}
 

@@ -7,16 +7,17 @@ edge the picoseconds that are taken, one by one. It is slow and knows nothing of
 import heapq
 import random
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from sipsim.engine import Engine
 from sipsim.links.base import LinkKind
 from sipsim.links.ucie import Ucie
+from sipsim.noc.arbitration import Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
-from sipsim.noc.virtual_channels import Arbitration
+from sipsim.noc.witness import FabricWitness
 
 PS_PER_S = 10**12
 
@@ -58,6 +59,14 @@ class Journey(NamedTuple):
     vc: int = 0
 
 
+class Watched(Fabric):
+    """A fabric with a witness."""
+
+    def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
+        super().__init__(engine, arbitration)
+        self.witness = FabricWitness(self._arbitration.chunk_bytes)
+
+
 class End(NamedTuple):
     """When a transfer's event came, and the head and tail that it told."""
 
@@ -67,7 +76,7 @@ class End(NamedTuple):
 
 
 def travel(
-    journeys: list[Journey], kind: type[Fabric] = Fabric, arbitration: Arbitration | None = None
+    journeys: list[Journey], kind: Any = Fabric, arbitration: Arbitration | None = None
 ) -> tuple[list[End], Fabric, Engine]:
     """All journeys, in order of their starts, on one fabric; where and when each ended."""
     engine = Engine()

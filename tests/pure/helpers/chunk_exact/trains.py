@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from chunk_exact.turns import Turn
 from sipsim.noc.graph import Edge
-from sipsim.noc.virtual_channels import Turn
 from sipsim.units import PS_PER_S
 
 Ps = int

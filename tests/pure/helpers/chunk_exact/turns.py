@@ -1,33 +1,10 @@
-"""The virtual channels of ADR-0023 D8 and D18, and whose turn it is on an edge that they share.
+"""Whose turn it is on an edge that virtual channels share, chunk by chunk.
 
-Weighted round robin at chunk granularity, without a clock: a channel sends as many chunks a turn as its weight says,
-whoever has nothing to send is skipped, and a channel of weight 0 goes before all others at every chunk boundary. What
-is sent when is the business of :mod:`sipsim.noc.switching`.
+Weighted round robin, without a clock: a channel sends as many chunks a turn as its weight says, one that has nothing to
+send is skipped, and a channel of weight 0 goes before all others at every chunk boundary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-COMPUTE, COMM, CREDIT = 0, 1, 2
-"""``vc_compute``, ``vc_comm``, and the optional credit channel of ADR-0023 D18."""
-
-
-class Arbitration(NamedTuple):
-    """``weights``: chunks a turn, per channel; 0 is strict priority, the lower channel first among several."""
-
-    chunk_bytes: int
-    weights: tuple[int, ...]
-
-    def check(self) -> None:
-        """Refuse what cannot be arbitrated.
-
-        Raises:
-            ValueError: no channel, a negative weight, or a chunk without bytes.
-        """
-        if self.chunk_bytes < 1:
-            raise ValueError(f"a chunk has at least a byte, not {self.chunk_bytes}")
-        if not self.weights or min(self.weights) < 0:
-            raise ValueError(f"each channel has a weight of 0 or more, not {self.weights}")
 
 
 class Turn:

@@ -24,11 +24,11 @@ that time, or stays there, makes the flight *land*: what of it is on edges now b
 to the simulation. Landing changes no times, only who keeps them.
 """
 
+from chunk_exact.lines import ARRIVES, ENDS, Lines
+from chunk_exact.trains import WHOLE, Done, Feed, Lane, Leg, Ps, Run, Source, Span, Train, Visit
 from sipsim.engine import Engine
+from sipsim.noc.arbitration import Arbitration
 from sipsim.noc.graph import Edge, Route
-from sipsim.noc.lines import ARRIVES, ENDS, Lines
-from sipsim.noc.trains import WHOLE, Done, Feed, Lane, Leg, Ps, Run, Source, Span, Train, Visit
-from sipsim.noc.virtual_channels import Arbitration
 
 _PRUNE_AT = 32
 

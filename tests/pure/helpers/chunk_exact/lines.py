@@ -1,14 +1,14 @@
 """Trains in line at edges that virtual channels share: who sends what next, chunk by chunk, as events in order of time.
 
-The rules are those of :mod:`sipsim.noc.switching`, which carries the events out, and plans the ways of trains that meet
-nobody.
+The rules are those of :mod:`chunk_exact.switching`, which carries the events out, and plans the ways of trains that
+meet nobody.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from sipsim.noc.trains import WHOLE, Feed, Lane, Ps, Run, Share, Train, Visit
+from chunk_exact.trains import WHOLE, Feed, Lane, Ps, Run, Share, Train, Visit
 
 ARRIVES, ENDS, READY = 0, 1, 2
 Event = tuple[Ps, int, int, int, int, Callable[..., None], tuple[Any, ...]]

@@ -1,0 +1,236 @@
+"""An edge and those that are on it: in line while each has it to itself, with a share of it where they divide it."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sipsim.noc.arbitration import EDGE, Want
+from sipsim.noc.graph import Edge
+
+if TYPE_CHECKING:
+    from sipsim.noc.transfer import Transfer
+
+Ps = int
+
+BITS = 64
+WHOLE = 1 << BITS
+"""All of a transfer; how much of it has passed an edge is a part of that."""
+_NEAR = 1 << 32
+_SHIFT = BITS - EDGE.bit_length() + 1
+
+
+class Lane:
+    """One edge. ``line``: (transfer, hop) of those that are here, in the order of their heads, while nobody divides it;
+    then ``shares``, in the same order. ``free_ps``: when those that have left were through. ``turn_ps``: when the first
+    that waits in line goes. ``stamp`` is of the division in force. ``expected``: channel, head and least end of the
+    last transfer that started here.
+    """
+
+    __slots__ = ("edge", "expected", "free_ps", "line", "shares", "stamp", "turn_ps", "weights")
+
+    def __init__(self, edge: Edge, weights: tuple[int, ...]) -> None:
+        self.edge = edge
+        self.weights = weights
+        self.free_ps: Ps = 0
+        self.line: list[tuple[Transfer, int]] = []
+        self.shares: list[Share] = []
+        self.stamp = 0
+        self.turn_ps: Ps = -1
+        self.expected: tuple[int, Ps, Ps] = (-1, 0, 0)
+
+    def forget(self, now: Ps) -> None:
+        """Those that are through are here no more."""
+        kept = []
+        for other, at in self.line:
+            tail = other.tail(at)
+            if tail is not None and tail <= now:
+                if tail > self.free_ps:
+                    self.free_ps = tail
+            else:
+                kept.append((other, at))
+        self.line[:] = kept
+
+    def expect(self, head_ps: Ps, drain_ps: Ps, vc: int) -> Ps:
+        """How long a transfer whose bytes are all at the start of its route waits here, at least, for those of its
+        channel that have started here before it."""
+        last_vc, last_head_ps, busy_ps = self.expected
+        start_ps = max(head_ps, busy_ps) if vc == last_vc and head_ps >= last_head_ps else head_ps
+        self.expected = vc, head_ps, start_ps + drain_ps
+        return start_ps - head_ps
+
+
+class Leg(NamedTuple):
+    """One edge of a route for a number of bytes: ``drain_ps`` at full bandwidth, ``onward_ps`` to the next edge.
+
+    ``chunk``: the share that a chunk is. ``follows``: the lane before it if that is no faster, so that transfers which
+    all come from there cannot contend.
+    """
+
+    lane: Lane
+    drain_ps: Ps
+    onward_ps: Ps
+    chunk: int
+    follows: Lane | None
+
+
+def leg(lane: Lane, nbytes: int, chunk_bytes: int, before: Leg | None) -> Leg:
+    """The leg over an edge that follows another, or none."""
+    edge = lane.edge
+    is_slower = before is not None and edge.link is None and before.lane.edge.bandwidth_bps <= edge.bandwidth_bps
+    follows = before.lane if before is not None and is_slower else None
+    chunk = min(chunk_bytes * WHOLE // edge.wire_bytes(nbytes), WHOLE)
+    return Leg(lane, edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps, chunk, follows)
+
+
+class Share:
+    """A transfer's part of an edge that it divides: ``served`` at ``since_ps``, and ``rate`` a ps since then.
+
+    ``start_ps``: when its head left. ``end_ps``: when it is through at this rate; None while it gets nothing.
+    ``is_over``: it is through. ``slips``: its first chunk goes before earlier transfers of its channel, which waited
+    for bytes when it came. ``is_last_chunk``: it had the edge to itself, and its last chunk is not interrupted.
+    """
+
+    __slots__ = (
+        "_before", "end_ps", "hop", "is_last_chunk", "is_over", "leg", "rate", "served", "since_ps", "slips",
+        "start_ps", "transfer",
+    )  # fmt: skip
+
+    def __init__(self, transfer: "Transfer", hop: int, now: Ps) -> None:
+        self.transfer = transfer
+        self.hop = hop
+        self.leg = transfer.legs[hop]
+        self.since_ps = now
+        self.served = transfer.served(hop, now) if hop < len(transfer.starts) else 0
+        self.rate = 0
+        self.end_ps: Ps | None = None
+        self.is_over = False
+        self.start_ps = transfer.start_at(hop) if hop < len(transfer.starts) else now
+        self.slips = False
+        self.is_last_chunk = False
+        self._before = (now, self.served, transfer.inflow(hop, now)[1] if self.served else 0)
+        transfer.note_share(self)
+
+    @property
+    def limit(self) -> int:
+        """The most of the edge that it may use (``Fabric.limit``)."""
+        limits = self.transfer.limits
+        return EDGE if limits is None else limits.get(self.hop, EDGE)
+
+    def at(self, when: Ps) -> tuple[int, int]:
+        """(served, rate) at a time, which may lie before the last change of the rate."""
+        since, served, rate = self.since_ps, self.served, self.rate
+        if when < since:
+            since, served, rate = self._before
+        served += rate * (when - since)
+        if served >= WHOLE or (self.is_over and self.end_ps is not None and when >= self.end_ps):
+            return WHOLE, 0
+        return (served, rate) if served > 0 else (0, rate)
+
+    def is_through(self, now: Ps) -> bool:
+        """Whether all of it has come and passed."""
+        if self.transfer.is_told:
+            return self.transfer.tails[self.hop] <= now
+        if (self.end_ps is None or self.end_ps > now) and self.at(now)[0] < WHOLE:
+            return False
+        return (WHOLE - self.transfer.inflow(self.hop, now)[0]) * self.leg.drain_ps < 4 << BITS
+
+    def want(self, now: Ps) -> Want:
+        """What it asks of the edge now: all while bytes wait, as much as comes if none do."""
+        transfer, leg = self.transfer, self.leg
+        served, _ = self.at(now)
+        arrived, feed = transfer.inflow(self.hop, now)
+        is_here = self._has_backlog(arrived, served)
+        if transfer.is_told:
+            left_ps = max(transfer.tails[self.hop] - now, 1)
+            part = min(_part(-(-(WHOLE - served) // left_ps), leg.drain_ps), EDGE)
+            return Want(transfer.vc, part, True, is_here)
+        if self.is_last_chunk:
+            return Want(transfer.vc, EDGE, True, True)
+        part = EDGE if is_here else min(_part(feed, leg.drain_ps), EDGE)
+        if self.slips and served >= leg.chunk:
+            self.slips = False
+        return Want(transfer.vc, min(part, self.limit), False)
+
+    def has_last_chunk_here(self, now: Ps) -> bool:
+        """Whether no more than a chunk is left, and all of it has come."""
+        return WHOLE - self.served <= self.leg.chunk and self.transfer.inflow(self.hop, now)[0] >= WHOLE
+
+    def waits_for_bytes(self, now: Ps) -> bool:
+        """Whether all of it that has come has passed."""
+        arrived, _ = self.transfer.inflow(self.hop, now)
+        return not self.transfer.is_told and not self._has_backlog(arrived, self.at(now)[0])
+
+    def take(self, part: int, now: Ps) -> Ps | None:
+        """It gets a part of the edge from now on; when that changes by itself, if nothing happens elsewhere."""
+        transfer, leg = self.transfer, self.leg
+        served, _ = self.at(now)
+        rate, changes = (part << _SHIFT) // leg.drain_ps, None
+        if transfer.is_told:
+            self._set(now, served, rate)
+            self.end_ps = max(transfer.tails[self.hop], now + 1)
+            return self.end_ps
+        arrived, feed = transfer.inflow(self.hop, now)
+        served = min(served, arrived)
+        backlog = arrived - served
+        if not self._has_backlog(arrived, served):
+            rate = min(rate, feed)
+        elif rate > feed and arrived < WHOLE:
+            changes = now + _time_ps(backlog, rate - feed)
+        self._set(now, served, rate)
+        if not rate:
+            self.end_ps = None
+            return None
+        left = WHOLE - served
+        self.end_ps = now + _time_ps(left, rate)
+        if self.slips:
+            chunk_ps = now + _time_ps(leg.chunk - served, rate)
+            changes = chunk_ps if changes is None else min(chunk_ps, changes)
+        return self.end_ps if changes is None else min(changes, self.end_ps)
+
+    def least_end(self, now: Ps) -> Ps:
+        """No later than it is through: from now on it divides the edge with those bytes alone that are here already."""
+        vc, weights = self.transfer.vc, self.transfer.legs[self.hop].lane.weights
+        own_ps = (WHOLE - self.at(now)[0]) * self.leg.drain_ps >> BITS
+        if self.transfer.is_told:
+            return max(self.transfer.tails[self.hop], now)
+        waiting_ps = [0] * len(weights)
+        is_before = True
+        for other in self.leg.lane.shares:
+            if other is self:
+                is_before = False
+            elif other.transfer.vc != vc or (is_before and not self.slips):
+                waiting_ps[other.transfer.vc] += other.waits_ps(now)
+        end = now + own_ps + waiting_ps[vc]
+        for other_vc, waits_ps in enumerate(waiting_ps):
+            if other_vc == vc or not waits_ps:
+                continue
+            if not weights[vc]:
+                end += waits_ps if not weights[other_vc] and other_vc < vc else 0
+            elif not weights[other_vc]:
+                end += waits_ps
+            else:
+                end += min(waits_ps, own_ps * weights[other_vc] // weights[vc])
+        return end
+
+    def waits_ps(self, now: Ps) -> Ps:
+        """Time that the edge needs for those bytes of it that wait here."""
+        here = self.transfer.inflow(self.hop, now)[0] - self.at(now)[0]
+        return max(here, 0) * self.leg.drain_ps >> BITS
+
+    def _has_backlog(self, arrived: int, served: int) -> bool:
+        """Whether bytes wait here: its last ones, or more than the rounding of rates leaves."""
+        return arrived >= WHOLE or (arrived - served) * self.leg.drain_ps >= 2 << BITS
+
+    def _set(self, now: Ps, served: int, rate: int) -> None:
+        if rate != self.rate:
+            if now > self.since_ps:
+                self._before = (self.since_ps, self.served, self.rate)
+            self.since_ps, self.served, self.rate = now, served, rate
+
+
+def _time_ps(share: int, rate: int) -> Ps:
+    """Time that a share needs at a rate, but for what rounding has added to it."""
+    return max(-((_NEAR - share) // rate), 1)
+
+
+def _part(rate: int, drain_ps: Ps) -> int:
+    """The part of an edge that a rate is, rounded up."""
+    return -(-rate * drain_ps >> _SHIFT)

@@ -1,0 +1,253 @@
+"""A transfer on its way over edges: where its bytes are, and when they are through.
+
+How much of a transfer has passed an edge is a *share*, ``WHOLE`` for all of it. On an edge that it has to itself a
+transfer keeps one number, the time at which its head left: it sends at full bandwidth from then on, and waits for bytes
+only as they come. Where it divides an edge with others it has a :class:`Share` there, with a rate that changes. What
+comes to an edge is what has left the one before, a wire's delay ago.
+"""
+
+from collections.abc import Callable
+
+from sipsim.noc.lane import BITS, WHOLE, Lane, Leg, Ps, Share
+
+Done = Callable[[Ps, Ps], None]
+
+_NO_SHARES: dict[int, Share] = {}
+_NO_PAST: dict[int, tuple[Ps, Share]] = {}
+"""Of a transfer that has met nobody."""
+
+
+class Transfer:
+    """Bytes on their way. ``starts``: when the head left each edge that it has passed; of one that it has to itself
+    again, when it would have left at full bandwidth. ``past``: until when it divided such an edge, and how. ``tails``:
+    when the tail is through, as far as that is known.
+
+    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_told``: its end is fixed.
+    """
+
+    __slots__ = (
+        "chunk_ps", "done", "head_ps", "is_told", "lead_ps", "legs", "limits", "past", "seq", "shares",
+        "slack_ps", "source_head_ps", "source_tail_ps", "starts", "tails", "vc", "was_looked_at",
+    )  # fmt: skip
+
+    def __init__(
+        self, seq: int, legs: list[Leg], vc: int, lead_ps: Ps, chunk_ps: Ps, done: Done, head_ps: Ps, tail_ps: Ps
+    ) -> None:
+        self.seq = seq
+        self.legs = legs
+        self.vc = vc
+        self.lead_ps = lead_ps
+        self.chunk_ps = chunk_ps
+        self.slack_ps = max(lead_ps, legs[-1].onward_ps if legs else 0) + chunk_ps
+        self.done: Done | None = done
+        self.head_ps = self.source_head_ps = head_ps
+        self.source_tail_ps = tail_ps
+        self.starts: list[Ps] = []
+        self.tails: list[Ps] = []
+        self.shares = _NO_SHARES
+        self.past = _NO_PAST
+        self.limits: dict[int, int] | None = None
+        self.is_told = False
+        self.was_looked_at = False
+
+    def note_share(self, share: Share) -> None:
+        """It divides an edge from now on: when its tail is through there, and further on, is open."""
+        if self.shares is _NO_SHARES:
+            self.shares, self.past = {}, {}
+        self.shares[share.hop] = share
+        if not self.is_told:
+            del self.tails[share.hop :]
+
+    def tail(self, hop: int) -> Ps | None:
+        """When the tail is through an edge; None while that may still change upstream, or its head has not come."""
+        tails, starts, legs, shares = self.tails, self.starts, self.legs, self.shares
+        index = len(tails)
+        if index <= hop:
+            came = tails[-1] + legs[index - 1].onward_ps if index else self.source_tail_ps
+            while index <= hop:
+                share = shares.get(index) if shares else None
+                if share is not None:
+                    if not share.is_over or share.end_ps is None:
+                        return None
+                    end = share.end_ps
+                elif index < len(starts):
+                    end = starts[index] + legs[index].drain_ps
+                else:
+                    return None
+                if end < came:
+                    end = came
+                tails.append(end)
+                came = end + legs[index].onward_ps
+                index += 1
+        return tails[hop]
+
+    def start_at(self, hop: int) -> Ps:
+        """When the head left an edge."""
+        return self.past[hop][1].start_ps if hop in self.past else self.starts[hop]
+
+    def came(self, hop: int) -> Ps:
+        """When the tail came to an edge; the tail before it is known."""
+        return self.tails[hop - 1] + self.legs[hop - 1].onward_ps if hop else self.source_tail_ps
+
+    def is_through(self, hop: int, now: Ps) -> bool:
+        """Whether all of it has passed an edge."""
+        tail = self.tail(hop)
+        return tail is not None and tail <= now
+
+    def is_dense(self, hop: int) -> bool:
+        """Whether it uses an edge that it has to itself fully to its end, waiting for no byte."""
+        return hop < len(self.starts) and self.tail(hop) == self.starts[hop] + self.legs[hop].drain_ps
+
+    def came_straight(self, hop: int, follows: Lane) -> bool:
+        """Whether it came to an edge from ``follows``, which is no faster, and found nobody: its bytes never wait."""
+        return (
+            self.legs[hop].follows is follows
+            and hop < len(self.starts)
+            and self.starts[hop] == self.starts[hop - 1] + self.legs[hop - 1].onward_ps
+        )
+
+    def catches_up_ps(self, hop: int, now: Ps) -> Ps | None:
+        """When an edge that it has to itself has sent the bytes that wait there, and sends them as they come from then
+        on; None if that is at its end."""
+        cap = WHOLE // self.legs[hop].drain_ps
+        arrived, feed = self.inflow(hop, now)
+        waiting = arrived - (now - self.starts[hop]) * cap
+        return None if arrived >= WHOLE or feed >= cap or waiting <= 0 else now - (-waiting // (cap - feed))
+
+    def served(self, hop: int, now: Ps) -> int:
+        """The share that has passed an edge which it has to itself."""
+        full = ((now - self.starts[hop]) << BITS) // self.legs[hop].drain_ps
+        return max(min(full, self.inflow(hop, now)[0]), 0)
+
+    def inflow(self, hop: int, now: Ps) -> tuple[int, int]:
+        """(share that has come to an edge, share a ps that comes), from the next edge upstream that it divides."""
+        if len(self.tails) >= hop and self.came(hop) <= now:
+            return WHOLE, 0
+        when, most, slowest = now, WHOLE, WHOLE
+        most_rate = 0
+        for index in range(hop - 1, -1, -1):
+            leg = self.legs[index]
+            when -= leg.onward_ps
+            share = self.shares.get(index)
+            if share is not None:
+                come, rate = share.at(when)
+                break
+            if self.past and index in self.past and when < self.past[index][0]:
+                come, rate = self.past[index][1].at(when)
+                break
+            cap = WHOLE // leg.drain_ps
+            slowest = min(slowest, cap)
+            full = (when - self.starts[index]) * cap
+            if full < most or (full == most and cap < most_rate):
+                most, most_rate = max(full, 0), cap
+        else:
+            come, rate = self._from_source(when)
+        if most < come:
+            return most, most_rate
+        return come, min(rate, slowest)
+
+    def changes_on_the_way(self, hop: int, now: Ps) -> list[Ps]:
+        """When rates that have changed upstream will reach an edge."""
+        found, delay = [], 0
+        for index in range(hop - 1, -1, -1):
+            delay += self.legs[index].onward_ps
+            share = self.shares.get(index)
+            if share is not None:
+                found.append((share.end_ps if share.is_over and share.end_ps is not None else share.since_ps) + delay)
+            if index in self.past:
+                found.append(self.past[index][0] + delay)
+        return [when for when in found if when > now]
+
+    def end_ps(self) -> Ps | None:
+        """When the tail is at the end of the route; None while that may still change upstream."""
+        legs = self.legs
+        if not legs:
+            return self.source_tail_ps
+        tail = self.tails[-1] if len(self.tails) == len(legs) else self.tail(len(legs) - 1)
+        return None if tail is None else tail + legs[-1].onward_ps
+
+    def fix_end(self) -> Ps | None:
+        """The end, fixed at the present rates, whoever comes from now on; None where some edge gives it no rate."""
+        tails = self._project()
+        if len(tails) < len(self.legs):
+            return None
+        self.tails, self.is_told = tails, True
+        return self.end_ps()
+
+    def put_off(self, least_ps: Ps) -> Ps:
+        """The end, which is fixed, no sooner than ``least_ps``."""
+        if self.tails:
+            self.tails[-1] = max(self.tails[-1], least_ps - self.legs[-1].onward_ps)
+            return self.tails[-1] + self.legs[-1].onward_ps
+        return max(self.source_tail_ps, least_ps)
+
+    def _project(self) -> list[Ps]:
+        """The tail at each edge at the present rates, as far as each gives it one."""
+        tails = list(self.tails)
+        came = self.source_tail_ps
+        for hop, leg in enumerate(self.legs):
+            if hop >= len(tails):
+                share = self.shares.get(hop)
+                if share is not None:
+                    if share.end_ps is None:
+                        return tails
+                    tails.append(max(share.end_ps, came))
+                elif hop < len(self.starts):
+                    tails.append(self._alone_tail(hop, came))
+                else:
+                    return tails
+            came = tails[hop] + leg.onward_ps
+        return tails
+
+    def least_end(self, now: Ps) -> Ps:
+        """No later than its end: from now on it goes on at full bandwidth."""
+        came, head = self.source_tail_ps, self.head_ps
+        for hop, leg in enumerate(self.legs):
+            if hop < len(self.tails):
+                tail = self.tails[hop]
+            elif hop < len(self.starts):
+                share = self.shares.get(hop)
+                if share is None:
+                    tail = self._alone_tail(hop, came)
+                elif share.is_over and share.end_ps is not None:
+                    tail = share.end_ps
+                else:
+                    tail = max(came, share.least_end(now))
+            else:
+                if hop == len(self.starts):
+                    head = max(head, self.release_ps(now))
+                tail = max(came, head + leg.drain_ps)
+                head += leg.onward_ps
+            came = tail + leg.onward_ps
+        return came
+
+    def release_ps(self, now: Ps) -> Ps:
+        """No later than its head leaves the edge that it has come to."""
+        hop = len(self.starts)
+        if hop == len(self.legs):
+            return now
+        lane, release = self.legs[hop].lane, now
+        share = self.shares.get(hop)
+        if share is not None:
+            return now + min((other.waits_ps(now) for other in lane.shares if other is not share), default=0)
+        if (self, hop) not in lane.line:
+            return now
+        for other, at in lane.line:
+            if other is self:
+                break
+            if at < len(other.starts):
+                release = max(release, other.tail(at) or now)
+            else:
+                release += other.legs[at].drain_ps
+        return release
+
+    def _alone_tail(self, hop: int, came: Ps) -> Ps:
+        end = self.starts[hop] + self.legs[hop].drain_ps
+        return end if end > came else came
+
+    def _from_source(self, when: Ps) -> tuple[int, int]:
+        head, tail = self.source_head_ps, self.source_tail_ps
+        if when >= tail:
+            return WHOLE, 0
+        rate = WHOLE // (tail - head) if tail > head else 0
+        return max((when - head) * rate, 0), rate

@@ -1,0 +1,92 @@
+"""What must hold of every edge, checked as a run goes on (``--check-invariants``).
+
+It sees each division of an edge, and of each transfer whose end is told when it was on each edge. Times of transfers
+that meet are exact to a chunk, so that is what the checks allow.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sipsim.errors import InvariantViolation
+from sipsim.noc.arbitration import EDGE, Want
+from sipsim.noc.lane import Lane, Ps
+from sipsim.noc.transfer import Transfer
+
+KEPT = 8
+"""Transfers of an edge that a later one is compared with."""
+
+
+class Passage(NamedTuple):
+    """A transfer on an edge: its head leaves at ``start_ps``. ``way`` numbers the edges up to this one."""
+
+    seq: int
+    vc: int
+    start_ps: Ps
+    tail_ps: Ps
+    drain_ps: Ps
+    way: int
+    has_span: bool
+
+
+class FabricWitness:
+    """Checks all edges of one SIP.
+
+    Raises:
+        InvariantViolation: from every method, with the edge.
+    """
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._passages: dict[int, deque[Passage]] = {}
+        self._ways: dict[tuple[int, int], int] = {}
+
+    def divided(self, lane: Lane, wants: Sequence[Want], parts: Sequence[int]) -> None:
+        """An edge was divided: no more than all of it, and all of it if somebody gets less than it wants."""
+        total, closed = sum(parts), set()
+        if total > EDGE:
+            raise _violation(lane, f"{total} of {EDGE} parts of its bandwidth are given away")
+        for want, part in zip(wants, parts, strict=True):
+            if part < want.part and want.vc not in closed and not want.is_fixed and total < EDGE - len(parts):
+                raise _violation(lane, f"it idles while a transfer on channel {want.vc} waits")
+            if want.is_fixed and want.is_here:
+                closed.add(want.vc)
+
+    def told(self, transfer: Transfer) -> None:
+        """The end of a transfer was told, so its time on every edge is known."""
+        way, has_span = -1, transfer.source_head_ps < transfer.source_tail_ps
+        for hop, leg in enumerate(transfer.legs):
+            way = self._ways.setdefault((way, id(leg.lane)), len(self._ways))
+            tail = transfer.tails[hop]
+            made = Passage(transfer.seq, transfer.vc, transfer.start_at(hop), tail, leg.drain_ps, way, has_span)
+            if made.tail_ps - made.start_ps < made.drain_ps:
+                raise _violation(leg.lane, f"transfer {made.seq} passes it faster than its bandwidth allows")
+            kept = self._passages.setdefault(id(leg.lane), deque(maxlen=KEPT))
+            kept.append(made)
+            self._check_bandwidth(leg.lane, made, kept)
+            self._check_order(leg.lane, made, kept)
+
+    def _check_bandwidth(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
+        """Whatever interval one looks at, transfers that are within it need no more than its length."""
+        allowed_ps = lane.edge.drain_ps(self._chunk_bytes)
+        for start in {each.start_ps for each in kept if each.start_ps <= made.start_ps}:
+            for stop in {each.tail_ps for each in kept if each.tail_ps >= made.tail_ps}:
+                inside = sum(each.drain_ps for each in kept if start <= each.start_ps and each.tail_ps <= stop)
+                if inside > stop - start + allowed_ps:
+                    raise _violation(lane, f"from {start} to {stop} ps it carries what needs {inside} ps")
+
+    def _check_order(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
+        """Transfers of one channel that have come the same way leave in the order in which they came.
+
+        Of a train that was already passing when it was started (a span), the order is that of its parts elsewhere.
+        """
+        for other in kept:
+            if other is made or other.vc != made.vc or other.way != made.way or made.has_span or other.has_span:
+                continue
+            first, second = sorted((other, made), key=lambda each: (each.start_ps, each.seq))
+            if first.tail_ps > second.tail_ps:
+                raise _violation(lane, f"transfer {second.seq} overtakes transfer {first.seq}")
+
+
+def _violation(lane: Lane, what: str) -> InvariantViolation:
+    return InvariantViolation(f"edge {lane.edge.name}: {what}")
