@@ -7,7 +7,7 @@ name within its time limit. Rank 2 runs on h3, on which the faults are injected.
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
@@ -79,7 +79,8 @@ def kill_agent(host: Host) -> None:
     agents = [pid for pid, words in host.processes().items() if "agent" in words and "sshd" not in words]
     assert agents, f"no agent among {host.processes()}"
     for pid in agents:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may be the shell of one that was killed before
+            os.kill(pid, signal.SIGKILL)
 
 
 HAPPENS: dict[str, tuple[Callable[[Host], None], str]] = {
