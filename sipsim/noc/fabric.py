@@ -113,12 +113,15 @@ class Fabric(Agenda):
 
     def _schedule(self, transfer: Transfer, due_ps: Ps) -> None:
         now = self._engine.now_ps
-        self._engine.at(due_ps if due_ps > now else now, partial(self._look, transfer))
+        transfer.due_ps = due_ps if due_ps > now else now
+        self._engine.at(transfer.due_ps, partial(self._look, transfer))
 
     def _look(self, transfer: Transfer) -> None:
         """Tell the end of a transfer if it is time, else look again when it can be told at the earliest."""
         now = self._engine.now_ps
         self._advance(now)
+        if transfer.done is None or transfer.due_ps != now:
+            return  # it was scheduled anew since
         end_ps = transfer.end_ps()
         if end_ps is None:
             due_ps = self._fix_end(transfer, now)
@@ -321,6 +324,10 @@ class Fabric(Agenda):
         transfer.head_ps = now + share.leg.onward_ps
         if len(transfer.starts) < len(transfer.legs):
             self._push(transfer.head_ps, transfer.seq, self._walk, transfer)
+        # It may go before others for which its next look would wait.
+        due_ps = transfer.least_end(now) - transfer.slack_ps
+        if due_ps < transfer.due_ps:
+            self._schedule(transfer, due_ps)
 
     def _returns_to_line(self, lane: Lane, now: Ps) -> bool:
         """Whether one transfer has the edge to itself again, and those behind it wait for its tail."""

@@ -26,7 +26,7 @@ class Transfer:
     """
 
     __slots__ = (
-        "chunk_ps", "done", "head_ps", "is_told", "lead_ps", "legs", "limits", "past", "seq", "shares",
+        "chunk_ps", "done", "due_ps", "head_ps", "is_told", "lead_ps", "legs", "limits", "past", "seq", "shares",
         "slack_ps", "source_head_ps", "source_tail_ps", "starts", "tails", "vc", "was_looked_at",
     )  # fmt: skip
 
@@ -49,6 +49,7 @@ class Transfer:
         self.limits: dict[int, int] | None = None
         self.is_told = False
         self.was_looked_at = False
+        self.due_ps: Ps = 0
 
     def note_share(self, share: Share) -> None:
         """It divides an edge from now on: when its tail is through there, and further on, is open."""
