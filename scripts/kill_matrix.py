@@ -43,7 +43,7 @@ EXIT_S = 2.0
 """From the kill to the end of everything."""
 END_S = 60.0
 PAUSE_S = 0.5
-TRIES = 3
+TRIES = 6
 """Runs that are over before their victim is dead are made up for, up to so many a moment."""
 MARK = "AHBM_KILL_MATRIX"
 SSH = '#!/bin/sh\nwhile case $1 in -o) shift;; -*) true;; *) false;; esac; do shift; done\nshift\nexec sh -c "$*"\n'
@@ -229,6 +229,8 @@ class Matrix:
             return f"took {took_s:.1f} s: {said}"
         if cell.victim == "launcher":
             return "" if code == -signal.SIGKILL else f"exit code {code}"
+        if not run.json.exists():
+            return f"no result file, exit code {code}: {err}"
         cell.joining += not json.loads(run.json.read_text())["wall_s"]["startup"]
         # Of an agent the launcher knows only what ssh, or its stand-in, tells.
         named = SAYS[cell.victim] in said and ("SIGKILL" in said or cell.victim == "agent")

@@ -16,7 +16,7 @@ from kill_matrix import CELLS  # noqa: E402
 END_S = 900
 
 
-@pytest.fixture(scope="module", params=[("1", "256K"), pytest.param(("3", "1M"), marks=pytest.mark.slow)], ids="-".join)
+@pytest.fixture(scope="module", params=[("1", "1M"), pytest.param(("3", "4M"), marks=pytest.mark.slow)], ids="-".join)
 def matrix(request: pytest.FixtureRequest) -> "tuple[str, subprocess.CompletedProcess[str]]":
     """How many moments each cell has, and the run that prints the table."""
     moments, nbytes = request.param
