@@ -25,7 +25,7 @@ from sipsim.errors import InvariantViolation
 from sipsim.noc.agenda import Agenda
 from sipsim.noc.arbitration import COMPUTE, EDGE, Arbitration, divide
 from sipsim.noc.graph import Edge, Route
-from sipsim.noc.lane import WHOLE, Lane, Leg, Ps, Share, leg
+from sipsim.noc.lane import WHOLE, Lane, Leg, Ps, Share
 from sipsim.noc.transfer import Done, Transfer
 from sipsim.noc.witness import FabricWitness
 
@@ -103,7 +103,7 @@ class Fabric(Agenda):
             lane = self._lanes.get(edge)
             if lane is None:
                 lane = self._lanes[edge] = Lane(edge, self._arbitration.weights)
-            legs.append(leg(lane, nbytes, self._arbitration.chunk_bytes, legs[-1] if legs else None))
+            legs.append(Leg.over(lane, nbytes, self._arbitration.chunk_bytes, legs[-1] if legs else None))
         onward_ps, drain_ps = sum(each.onward_ps for each in legs), max((each.drain_ps for each in legs), default=0)
         chunk_ps = route.edges[-1].drain_ps(min(nbytes, self._arbitration.chunk_bytes)) if legs else 0
         way = self._ways[id(route), nbytes] = (route, legs, onward_ps, drain_ps, chunk_ps)
@@ -138,7 +138,6 @@ class Fabric(Agenda):
         if self.witness is not None:
             self.witness.told(transfer)
         done, transfer.done = transfer.done, None
-        assert done is not None
         done(transfer.head_ps, end_ps)
 
     def _fix_end(self, transfer: Transfer, now: Ps) -> Ps:
@@ -163,10 +162,8 @@ class Fabric(Agenda):
     def _walk(self, transfer: Transfer) -> None:
         """Its head goes on from edge to edge, as long as nothing else happens before."""
         agenda, until, clock = self._agenda, self._until_ps, self._clock_ps
-        legs, starts, tails, head = transfer.legs, transfer.starts, transfer.tails, transfer.head_ps
+        legs, starts, head = transfer.legs, transfer.starts, transfer.head_ps
         hop, last, limits = len(starts), len(legs), transfer.limits
-        is_known = len(tails) == hop
-        came = transfer.came(hop) if is_known else 0
         while hop < last:
             when = head if head > clock else clock
             if when > until or (agenda and agenda[0] < (when, transfer.seq)):
@@ -174,7 +171,7 @@ class Fabric(Agenda):
                 self._push(when, transfer.seq, self._walk, transfer)
                 return
             self._clock_ps = clock = when
-            lane, drain, onward, _, _ = legs[hop]
+            lane = legs[hop].lane
             line = lane.line
             if (line or lane.shares or limits) and not self._passes(lane, transfer, hop, when):
                 transfer.head_ps = head
@@ -184,13 +181,7 @@ class Fabric(Agenda):
                 head = lane.free_ps
             line.append((transfer, hop))
             starts.append(head)
-            if is_known:
-                end = head + drain
-                if end < came:
-                    end = came
-                tails.append(end)
-                came = end + onward
-            head += onward
+            head += legs[hop].onward_ps
             hop += 1
         transfer.head_ps = head
 
@@ -201,8 +192,7 @@ class Fabric(Agenda):
         line = lane.line
         if len(line) == 1:
             other, at = line[0]
-            tails = other.tails
-            tail = tails[at] if at < len(tails) else other.tail(at)
+            tail = other.tail(at)
             if tail is not None and tail <= now:
                 lane.free_ps = tail
                 del line[0]
@@ -291,17 +281,19 @@ class Fabric(Agenda):
             self._pass_on(share.transfer, share.hop, now)
         if not live or self._returns_to_line(lane, now):
             return
-        wants = [share.want(now) for share in live]
-        if any(share.slips for share in live):
-            order = sorted(range(len(live)), key=lambda index: not live[index].slips)
-            live, wants = [live[index] for index in order], [wants[index] for index in order]
+        asking = []
+        for share in live:
+            stands = share.standing(now)
+            asking.append((share, stands, share.want(stands, now)))
+        asking.sort(key=lambda asks: not asks[0].slips)
+        wants = [want for _, _, want in asking]
         parts = divide(wants, lane.weights)
         if self.witness is not None:
             self.witness.divided(lane, wants, parts)
         changes = []
-        for share, part in zip(live, parts, strict=True):
+        for (share, stands, _), part in zip(asking, parts, strict=True):
             rate = share.rate
-            change = share.take(part, now)
+            change = share.take(part, stands, now)
             if change is not None:
                 changes.append((change, share.transfer.seq))
             if share.rate and share.hop == len(share.transfer.starts):

@@ -70,14 +70,26 @@ class Leg(NamedTuple):
     chunk: int
     follows: Lane | None
 
+    @classmethod
+    def over(cls, lane: Lane, nbytes: int, chunk_bytes: int, before: "Leg | None") -> "Leg":
+        """The leg over an edge that follows another, or none."""
+        edge = lane.edge
+        is_slower = before is not None and edge.link is None and before.lane.edge.bandwidth_bps <= edge.bandwidth_bps
+        follows = before.lane if before is not None and is_slower else None
+        chunk = min(chunk_bytes * WHOLE // edge.wire_bytes(nbytes), WHOLE)
+        return cls(lane, edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps, chunk, follows)
 
-def leg(lane: Lane, nbytes: int, chunk_bytes: int, before: Leg | None) -> Leg:
-    """The leg over an edge that follows another, or none."""
-    edge = lane.edge
-    is_slower = before is not None and edge.link is None and before.lane.edge.bandwidth_bps <= edge.bandwidth_bps
-    follows = before.lane if before is not None and is_slower else None
-    chunk = min(chunk_bytes * WHOLE // edge.wire_bytes(nbytes), WHOLE)
-    return Leg(lane, edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps, chunk, follows)
+
+class Standing(NamedTuple):
+    """How a transfer stands at an edge: what of it has passed, what has come, and what comes a ps.
+
+    ``is_here``: bytes wait, its last ones or more than the rounding of rates leaves.
+    """
+
+    served: int
+    arrived: int
+    feed: int
+    is_here: bool
 
 
 class Share:
@@ -132,22 +144,25 @@ class Share:
             return False
         return (WHOLE - self.transfer.inflow(self.hop, now)[0]) * self.leg.drain_ps < 4 << BITS
 
-    def want(self, now: Ps) -> Want:
+    def standing(self, now: Ps) -> Standing:
+        """How its transfer stands here."""
+        served, _ = self.at(now)
+        arrived, feed = self.transfer.inflow(self.hop, now)
+        return Standing(served, arrived, feed, self._has_backlog(arrived, served))
+
+    def want(self, stands: Standing, now: Ps) -> Want:
         """What it asks of the edge now: all while bytes wait, as much as comes if none do."""
         transfer, leg = self.transfer, self.leg
-        served, _ = self.at(now)
-        arrived, feed = transfer.inflow(self.hop, now)
-        is_here = self._has_backlog(arrived, served)
         if transfer.is_told:
             left_ps = max(transfer.tails[self.hop] - now, 1)
-            part = min(_part(-(-(WHOLE - served) // left_ps), leg.drain_ps), EDGE)
-            return Want(transfer.vc, part, True, is_here)
+            part = min(_part(-(-(WHOLE - stands.served) // left_ps), leg.drain_ps), EDGE)
+            return Want(transfer.vc, part, True, stands.is_here)
         if self.is_last_chunk:
             return Want(transfer.vc, EDGE, True, True)
-        part = EDGE if is_here else min(_part(feed, leg.drain_ps), EDGE)
-        if self.slips and served >= leg.chunk:
+        part = EDGE if stands.is_here else min(_part(stands.feed, leg.drain_ps), EDGE)
+        if self.slips and stands.served >= leg.chunk:
             self.slips = False
-        return Want(transfer.vc, min(part, self.limit), False)
+        return Want(transfer.vc, min(part, self.limit))
 
     def has_last_chunk_here(self, now: Ps) -> bool:
         """Whether no more than a chunk is left, and all of it has come."""
@@ -155,19 +170,17 @@ class Share:
 
     def waits_for_bytes(self, now: Ps) -> bool:
         """Whether all of it that has come has passed."""
-        arrived, _ = self.transfer.inflow(self.hop, now)
-        return not self.transfer.is_told and not self._has_backlog(arrived, self.at(now)[0])
+        return not self.transfer.is_told and not self.standing(now).is_here
 
-    def take(self, part: int, now: Ps) -> Ps | None:
+    def take(self, part: int, stands: Standing, now: Ps) -> Ps | None:
         """It gets a part of the edge from now on; when that changes by itself, if nothing happens elsewhere."""
         transfer, leg = self.transfer, self.leg
-        served, _ = self.at(now)
+        served, arrived, feed, _ = stands
         rate, changes = (part << _SHIFT) // leg.drain_ps, None
         if transfer.is_told:
             self._set(now, served, rate)
             self.end_ps = max(transfer.tails[self.hop], now + 1)
             return self.end_ps
-        arrived, feed = transfer.inflow(self.hop, now)
         served = min(served, arrived)
         backlog = arrived - served
         if not self._has_backlog(arrived, served):
@@ -212,8 +225,8 @@ class Share:
 
     def waits_ps(self, now: Ps) -> Ps:
         """Time that the edge needs for those bytes of it that wait here."""
-        here = self.transfer.inflow(self.hop, now)[0] - self.at(now)[0]
-        return max(here, 0) * self.leg.drain_ps >> BITS
+        stands = self.standing(now)
+        return max(stands.arrived - stands.served, 0) * self.leg.drain_ps >> BITS
 
     def _has_backlog(self, arrived: int, served: int) -> bool:
         """Whether bytes wait here: its last ones, or more than the rounding of rates leaves."""

@@ -61,26 +61,31 @@ class Transfer:
 
     def tail(self, hop: int) -> Ps | None:
         """When the tail is through an edge; None while that may still change upstream, or its head has not come."""
-        tails, starts, legs, shares = self.tails, self.starts, self.legs, self.shares
+        tails = self.tails
+        if len(tails) <= hop:
+            self._add_tails(tails, hop)
+        return tails[hop] if hop < len(tails) else None
+
+    def _add_tails(self, tails: list[Ps], last: int, at_present_rates: bool = False) -> None:
+        """Add the tail at each edge up to ``last``, as far as it is known, or as the present rates give it one."""
+        starts, legs, shares = self.starts, self.legs, self.shares
         index = len(tails)
-        if index <= hop:
-            came = tails[-1] + legs[index - 1].onward_ps if index else self.source_tail_ps
-            while index <= hop:
-                share = shares.get(index) if shares else None
-                if share is not None:
-                    if not share.is_over or share.end_ps is None:
-                        return None
-                    end = share.end_ps
-                elif index < len(starts):
-                    end = starts[index] + legs[index].drain_ps
-                else:
-                    return None
-                if end < came:
-                    end = came
-                tails.append(end)
-                came = end + legs[index].onward_ps
-                index += 1
-        return tails[hop]
+        came = tails[-1] + legs[index - 1].onward_ps if index else self.source_tail_ps
+        while index <= last:
+            share = shares.get(index) if shares else None
+            if share is not None:
+                if share.end_ps is None or not (share.is_over or at_present_rates):
+                    return
+                end = share.end_ps
+            elif index < len(starts):
+                end = starts[index] + legs[index].drain_ps
+            else:
+                return
+            if end < came:
+                end = came
+            tails.append(end)
+            came = end + legs[index].onward_ps
+            index += 1
 
     def start_at(self, hop: int) -> Ps:
         """When the head left an edge."""
@@ -164,12 +169,13 @@ class Transfer:
         legs = self.legs
         if not legs:
             return self.source_tail_ps
-        tail = self.tails[-1] if len(self.tails) == len(legs) else self.tail(len(legs) - 1)
+        tail = self.tail(len(legs) - 1)
         return None if tail is None else tail + legs[-1].onward_ps
 
     def fix_end(self) -> Ps | None:
         """The end, fixed at the present rates, whoever comes from now on; None where some edge gives it no rate."""
-        tails = self._project()
+        tails = list(self.tails)
+        self._add_tails(tails, len(self.legs) - 1, at_present_rates=True)
         if len(tails) < len(self.legs):
             return None
         self.tails, self.is_told = tails, True
@@ -182,24 +188,6 @@ class Transfer:
             return self.tails[-1] + self.legs[-1].onward_ps
         return max(self.source_tail_ps, least_ps)
 
-    def _project(self) -> list[Ps]:
-        """The tail at each edge at the present rates, as far as each gives it one."""
-        tails = list(self.tails)
-        came = self.source_tail_ps
-        for hop, leg in enumerate(self.legs):
-            if hop >= len(tails):
-                share = self.shares.get(hop)
-                if share is not None:
-                    if share.end_ps is None:
-                        return tails
-                    tails.append(max(share.end_ps, came))
-                elif hop < len(self.starts):
-                    tails.append(self._alone_tail(hop, came))
-                else:
-                    return tails
-            came = tails[hop] + leg.onward_ps
-        return tails
-
     def least_end(self, now: Ps) -> Ps:
         """No later than its end: from now on it goes on at full bandwidth."""
         came, head = self.source_tail_ps, self.head_ps
@@ -209,7 +197,7 @@ class Transfer:
             elif hop < len(self.starts):
                 share = self.shares.get(hop)
                 if share is None:
-                    tail = self._alone_tail(hop, came)
+                    tail = max(came, self.starts[hop] + leg.drain_ps)
                 elif share.is_over and share.end_ps is not None:
                     tail = share.end_ps
                 else:
@@ -241,10 +229,6 @@ class Transfer:
             else:
                 release += other.legs[at].drain_ps
         return release
-
-    def _alone_tail(self, hop: int, came: Ps) -> Ps:
-        end = self.starts[hop] + self.legs[hop].drain_ps
-        return end if end > came else came
 
     def _from_source(self, when: Ps) -> tuple[int, int]:
         head, tail = self.source_head_ps, self.source_tail_ps

@@ -1,7 +1,7 @@
 """Transfers on a fabric, and what must come of them by a plain reference. Not a test.
 
 The reference plans nothing ahead: it goes from head to head in the order in which they reach edges, and keeps for each
-edge the picoseconds that are taken, one by one. It is slow and knows nothing of displacing, gaps or agendas.
+edge the picoseconds that are taken, one by one. It is slow and knows nothing of lines, shares or agendas.
 """
 
 import heapq
@@ -161,29 +161,6 @@ def reference(journeys: list[Journey]) -> list[End]:
     return [ends[index] for index in range(len(journeys))]
 
 
-def random_journeys(seed: int) -> list[Journey]:
-    """A few transfers over a few edges: short ways, near in time, so that most meet and many tie."""
-    rng = random.Random(seed)
-    count, quick = rng.randint(2, 6), rng.random() < 0.5
-    links = [None, None, None, flits(4, 1), flits(3, 2)]
-    made = [
-        edge(i, rng.choice((0, 1, 3, 10, 40)), rng.choice((0, 2)), rng.choice((1, 1, 2, 5)), rng.choice(links))
-        for i in range(count)
-    ]
-    starts = sorted(rng.randrange(8 if quick else 120) for _ in range(rng.randint(2, 14)))
-    return [_random_journey(rng, start, made) for start in starts]
-
-
-def _random_journey(rng: random.Random, start: int, edges_: list[Edge]) -> Journey:
-    way = route(*rng.sample(edges_, rng.randint(1, min(4, len(edges_)))), start_ps=rng.choice((0, 0, 3)))
-    nbytes = rng.choice((1, 2, 3, 8, 20))
-    last = way.edges[-1]
-    lead = rng.choice((0, -rng.randrange(30), last.wire_ps + last.overhead_ps + rng.randint(1, last.drain_ps(nbytes))))
-    if rng.random() < 0.3:
-        return Journey(start, way, nbytes, 0, min(rng.randrange(60), start), lead)
-    return Journey(start, way, nbytes, rng.choice((0, 0, 5, 30)), 0, lead)
-
-
 # --- the reference with virtual channels ----------------------------------------------------------------------
 
 
@@ -279,7 +256,9 @@ WEIGHTS = ((1, 1), (2, 1), (1, 4), (1, 1, 0), (0, 2, 0), (2, 1, 3))
 
 
 def random_mixed_journeys(seed: int) -> tuple[list[Journey], Arbitration]:
-    """As :func:`random_journeys`, of two or three channels, over edges that are no faster than those before them."""
+    """A few transfers of two or three channels, over edges no faster than those before them: short ways, near in time,
+    so that most meet and many tie.
+    """
     rng = random.Random(seed)
     count, quick = rng.randint(1, 6), rng.random() < 0.5
     speeds = sorted(rng.choice((1, 1, 2, 5)) for _ in range(count))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from chunk_exact.fabric import ChunkExact
+from chunk_exact.switching import Switching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mesh_traffic import CHUNK_PS, compared, meeting, workload
@@ -220,7 +220,7 @@ def test_the_chunk_exact_simulation_is_nothing_but_chunks() -> None:
     """The reference of the tests below agrees with one that moves every chunk by itself."""
     for seed in range(400):
         journeys, arbitration = random_mixed_journeys(seed)
-        assert travel(journeys, ChunkExact, arbitration)[0] == chunked_reference(journeys, arbitration)
+        assert travel(journeys, Switching, arbitration)[0] == chunked_reference(journeys, arbitration)
 
 
 MEETINGS = [(2, 300, 1.0), (3, 200, 0.98), (5, 150, 0.94)]
@@ -232,7 +232,7 @@ def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: 
     found = [
         difference
         for seed in range(seeds)
-        for difference in compared(*meeting(seed, count), Fabric, ChunkExact).differences_ps
+        for difference in compared(*meeting(seed, count), Fabric, Switching).differences_ps
     ]
     assert sum(each <= CHUNK_PS for each in found) / len(found) >= wanted
 
@@ -244,7 +244,7 @@ LOADS = (0.1, 0.3, 0.6, 0.9)
 @pytest.mark.parametrize("load", LOADS)
 def test_the_mean_latency_of_random_workloads(load: float, seeds: int) -> None:
     """Within 1 % of the chunk-exact simulation; the ordinary suite has too few of them for that, and allows 2 %."""
-    found = [compared(*workload(seed, load), Fabric, ChunkExact) for seed in range(seeds)]
+    found = [compared(*workload(seed, load), Fabric, Switching) for seed in range(seeds)]
     ratio = sum(each.took_ps for each in found) / sum(each.expected_ps for each in found)
     assert ratio == pytest.approx(1, abs=0.01 if seeds > 6 else 0.02)
 
@@ -330,10 +330,10 @@ def test_the_comparison_finds_planted_bugs(
 ) -> None:
     """Each makes the sum of all differences larger, or breaks a rule."""
     runs = [workload(seed, 0.6, 100) for seed in range(6)]
-    right = sum(sum(compared(*run, Fabric, ChunkExact).differences_ps) for run in runs)
+    right = sum(sum(compared(*run, Fabric, Switching).differences_ps) for run in runs)
     monkeypatch.setattr(place, name, mutant)
     try:
-        planted = sum(sum(compared(*run, Watched, ChunkExact).differences_ps) for run in runs)
+        planted = sum(sum(compared(*run, Watched, Switching).differences_ps) for run in runs)
     except (AssertionError, InvariantViolation):
         return
     assert planted > 1.05 * right
