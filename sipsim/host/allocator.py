@@ -71,9 +71,8 @@ class AddressSpace:
         self._next_va = VIRTUAL_BIT
         self._free: list[FreeBlocks] = []
         self._segments: list[Segment] = []
-        self._live: dict[int, Allocation] = {}
+        self._live: dict[int, Watch] = {}
         self._hashes: list[bytes] = []
-        self._watches: dict[int, Watch] = {}
         self._dead: list[Watch] = []
         self._made_bytes = 0
         self._most_made_bytes = LEAST_MADE_BYTES
@@ -87,9 +86,12 @@ class AddressSpace:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // num_cubes
         self._free += [FreeBlocks(self._room) for _ in range(num_cubes - len(self._free))]
         made_bytes = nbytes * num_cubes
-        if self._made_bytes + made_bytes > self._most_made_bytes or not self._fits(nbytes, num_cubes):
+        found = self._find(nbytes, num_cubes)
+        if found is None or self._made_bytes + made_bytes > self._most_made_bytes:
             self.free_dead()
-        found = [self._find(cube, nbytes) for cube in range(num_cubes)]
+            found = self._find(nbytes, num_cubes)
+        if found is None:
+            raise self._out_of_memory(nbytes)
         self._made_bytes += made_bytes
         segments = []
         for cube, index in enumerate(found):
@@ -100,8 +102,7 @@ class AddressSpace:
             self._next_va += nbytes
         self._next_va += -self._next_va % ALIGN_BYTES
         storage = Storage(Allocation(len(self._hashes), shape, dtype, segments))
-        self._live[len(self._hashes)] = storage.allocation
-        self._watches[len(self._hashes)] = Watch(storage, self._dead.append)
+        self._live[len(self._hashes)] = Watch(storage, self._dead.append)
         self._hashes.append(b"")
         self._segments += segments
         return storage
@@ -110,15 +111,14 @@ class AddressSpace:
         """Return the memory of all tensors that the program cannot reach."""
         gc.collect()
         while self._dead:
-            self._free_one(self._live[self._dead[-1].number])
-            del self._watches[self._dead.pop().number]
+            self._free_one(self._dead.pop().allocation)
         self._made_bytes = 0
         alive = sum(segment.nbytes for segment in self._segments)
         self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
 
     def live(self) -> list[Allocation]:
         """The tensors that are not freed, in order of creation."""
-        return list(self._live.values())
+        return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
         """The bytes of each shard in order."""
@@ -143,7 +143,7 @@ class AddressSpace:
         """Hash of the hashes of all tensors, freed ones included, in order of creation."""
         digest = hashlib.sha256()
         for number, kept in enumerate(self._hashes):
-            digest.update(kept or self._hash(self._live[number]))
+            digest.update(kept or self._hash(self._live[number].allocation))
         return digest.hexdigest()
 
     def _free_one(self, allocation: Allocation) -> None:
@@ -163,20 +163,20 @@ class AddressSpace:
             digest.update(part)
         return digest.digest()
 
-    def _fits(self, nbytes: int, num_cubes: int) -> bool:
-        return all(free.find(nbytes) is not None for free in self._free[:num_cubes])
+    def _find(self, nbytes: int, num_cubes: int) -> list[int] | None:
+        """The index of the first free block of ``nbytes`` on each of the first cubes; None if one has none."""
+        found = [free.find(nbytes) for free in self._free[:num_cubes]]
+        return [index for index in found if index is not None] if None not in found else None
 
-    def _find(self, cube: int, nbytes: int) -> int:
-        """The index of the first free block of ``nbytes`` of a cube."""
-        found = self._free[cube].find(nbytes)
-        if found is not None:
-            return found
+    def _out_of_memory(self, nbytes: int) -> OutOfMemoryError:
+        """Of the first cube without a free block of ``nbytes``."""
+        cube = next(cube for cube, free in enumerate(self._free) if free.find(nbytes) is None)
         sizes = self._free[cube].sizes()
         in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
-        live = [allocation for allocation in self._live.values() if cube < len(allocation.segments)]
+        live = [allocation for allocation in self.live() if cube < len(allocation.segments)]
         live.sort(key=lambda allocation: (-allocation.segments[0].nbytes, allocation.number))
         held = "; ".join(map(str, live[:MOST_HOLDERS]))
-        raise OutOfMemoryError(
+        return OutOfMemoryError(
             f"a tensor of {nbytes} bytes a cube does not fit cube {cube}: {sum(sizes)} bytes of its HBM are left"
             f"{in_one_piece}; use a smaller size or raise cube.hbm_MiB_per_pe"
             f"{f'; the largest tensors: {held}' if held else ''}"

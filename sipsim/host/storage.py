@@ -48,11 +48,11 @@ class Watch(weakref.ref[Storage]):
     a signal handler would be lost.
     """
 
-    __slots__ = ("number",)
-    number: int
+    __slots__ = ("allocation",)
+    allocation: Allocation
 
     def __new__(cls, storage: Storage, on_death: Callable[["Watch"], None]) -> "Watch":
-        """``number`` is the allocation's, which outlives the storage."""
+        """The allocation outlives the storage."""
         watch = super().__new__(cls, storage, on_death)
-        watch.number = storage.allocation.number
+        watch.allocation = storage.allocation
         return watch
