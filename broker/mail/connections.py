@@ -23,6 +23,7 @@ MAX_FAILURES = 3
 """Consecutive failed handshakes that count as a refusal; fewer occur while the other end starts or exits."""
 _OTHER_PROGRAM = "does not speak this protocol: it is another program, or another version of this one"
 _TICKET = "use the ticket that was written for this run"
+_WANTS_A_KEY = f"wants a key: {_TICKET}"
 
 
 class Connection:
@@ -58,16 +59,17 @@ class Connection:
             case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
                 # libzmq does not retry after this one.
                 mismatch = number == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
-                no_key = "has no key, but should" if self._has_keys else "wants a key"
-                self.refuse(f"{no_key}: {_TICKET}" if mismatch else _OTHER_PROGRAM)
+                no_key = f"has no key, but should: {_TICKET}" if self._has_keys else _WANTS_A_KEY
+                self.refuse(no_key if mismatch else _OTHER_PROGRAM)
             case zmq.EVENT_DISCONNECTED if self._state == "up":
                 self._end("lost", f"the connection to {self._peer_name} is lost: its process, its host or the network")
             case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 self._retries = True
                 self._failures += 1
                 if self._failures >= MAX_FAILURES:
-                    cause = "its key differs from the ticket's" if self._has_keys else "it wants a key"
-                    self.refuse(f"breaks every handshake off: {cause}; {_TICKET}")
+                    differs = f"breaks every handshake off: its key differs from the ticket's; {_TICKET}"
+                    # Without a key, this or the mismatch is reported: it depends on how fast the server closes.
+                    self.refuse(differs if self._has_keys else _WANTS_A_KEY)
             case zmq.EVENT_DISCONNECTED if self._retries:
                 self._retries = False
             case zmq.EVENT_DISCONNECTED:
