@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sipsim.config.override import Override
 from sipsim.engine import Engine
-from sipsim.noc.arbitration import COMM, COMPUTE, Arbitration
+from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route, SipGraph
 from sipsim.plan.load import load
@@ -40,9 +40,9 @@ EQUAL, FOUR_TO_ONE = Arbitration(256, (1, 1)), Arbitration(256, (4, 1))
 Flow = tuple[int, int]
 """A PE of cube 0, which sends to its twin on cube 1, and a virtual channel."""
 
-SHARES: list[tuple[str, Arbitration | None, list[Flow]]] = [
-    ("two flows, one channel", None, [(0, COMM), (4, COMM)]),
-    ("four flows, one channel", None, [(0, COMM), (1, COMM), (2, COMM), (4, COMM)]),
+SHARES: list[tuple[str, Arbitration, list[Flow]]] = [
+    ("two flows, one channel", ONE_QUEUE, [(0, COMM), (4, COMM)]),
+    ("four flows, one channel", ONE_QUEUE, [(0, COMM), (1, COMM), (2, COMM), (4, COMM)]),
     ("two channels, 1:1", EQUAL, [(0, COMPUTE), (4, COMM)]),
     ("two channels, 4:1", FOUR_TO_ONE, [(0, COMPUTE), (4, COMM)]),
     ("three channels, 4:1:5, the third idle", Arbitration(256, (4, 1, 5)), [(0, COMPUTE), (4, COMM)]),
@@ -68,7 +68,7 @@ class Mesh:
         edges = self._graph.edge(src, router), self._graph.edge(router, src)
         return Route(src, self._graph.overhead_ps(src), edges)
 
-    def waits(self, load: float, cycles: int, seed: int, arbitration: Arbitration | None) -> list[int]:
+    def waits(self, load: float, cycles: int, seed: int, arbitration: Arbitration) -> list[int]:
         """What each flit waited, in ps. ``load``: the chance that a node sends one in a cycle."""
         rng, engine = random.Random(seed), Engine()
         fabric = Fabric(engine, arbitration)
@@ -86,14 +86,14 @@ class Mesh:
         engine.run_before(None, EVENTS)
         return waited
 
-    def wait_cycles(self, load: float, cycles: int, seed: int, arbitration: Arbitration | None = None) -> float:
+    def wait_cycles(self, load: float, cycles: int, seed: int, arbitration: Arbitration = ONE_QUEUE) -> float:
         """The mean wait in cycles over that of a nearly empty mesh."""
         empty = statistics.mean(self.waits(0.01, 4 * cycles, seed, arbitration))
         return (statistics.mean(self.waits(load, cycles, seed, arbitration)) - empty) / CYCLE_PS
 
 
 def shares(
-    flows: Sequence[Flow], arbitration: Arbitration | None, nbytes: int = 4096, rounds: int = 400, window: int = 8
+    flows: Sequence[Flow], arbitration: Arbitration, nbytes: int = 4096, rounds: int = 400, window: int = 8
 ) -> list[float]:
     """What part of the edge between two cubes each flow gets, when it keeps ``window`` messages on their way."""
     graph, engine = SipGraph(system(PAIR).resolved), Engine()
@@ -116,7 +116,7 @@ def shares(
     return [count / sum(got) for count in got]
 
 
-def message_ps(route: Route, arbitration: Arbitration | None, behind_ps: int, dma: int, message: int) -> int:
+def message_ps(route: Route, arbitration: Arbitration, behind_ps: int, dma: int, message: int) -> int:
     """How long a message takes that starts ``behind_ps`` after a long DMA over the same route."""
     engine, took = Engine(), [0]
     fabric = Fabric(engine, arbitration)
@@ -135,7 +135,7 @@ def wait_rows(cycles: int) -> list[dict[str, Any]]:
     mesh, rows = Mesh(), []
     for load_, ideal in IDEAL_CYCLES.items():
         began = time.process_time()
-        found = {name: mesh.wait_cycles(load_, cycles, 1, how) for name, how in (("one", None), ("many", EQUAL))}
+        found = {name: mesh.wait_cycles(load_, cycles, 1, how) for name, how in (("one", ONE_QUEUE), ("many", EQUAL))}
         cpu_s = time.process_time() - began
         row = {"load": load_, "wait_cycles": found["one"], "with_channels": found["many"], "ideal": ideal}
         rows.append({"what": "wait", **row, "cpu_s": cpu_s})
@@ -154,7 +154,7 @@ def message_rows() -> list[dict[str, Any]]:
     for name, route in (("between cubes", pair.graph.route(src, Node("pe", 1, 0))), ("link", pair.leaving(src, "E"))):
         times = {
             key: message_ps(route, how, 1_000_000, 2**18, 4096) / 1000
-            for key, how in (("one_queue_ns", None), ("channels_ns", EQUAL))
+            for key, how in (("one_queue_ns", ONE_QUEUE), ("channels_ns", EQUAL))
         }
         rows.append({"what": "message", "on": name, "alone_ns": route.latency_ps(4096) / 1000, **times})
     return rows

@@ -266,6 +266,7 @@ class _Loop:
         self.outcome.fail(RunError(error.kind, error.rank, error.message, error.detail, facts))
 
     def _check_signals(self) -> None:
+        self._signals.drain()
         reason = self._signals.reason()
         if reason is not None and self.outcome.error is None:
             self.outcome.fail(RunError(reason, None, self._signals.describe(reason)))

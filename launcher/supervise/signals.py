@@ -58,13 +58,17 @@ class StopSignals:
 
     @property
     def fileno(self) -> int:
-        """Readable after a signal, for a poller."""
+        """Readable after a signal, until :meth:`drain`, for a poller."""
         return self._wakeup.fileno()
 
-    def reason(self) -> str | None:
-        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to continue."""
+    def drain(self) -> None:
+        """Empty what a poller reads; before :meth:`reason`, so that no signal is missed."""
         with contextlib.suppress(BlockingIOError):
             self._wakeup.recv(4096)
+
+    def reason(self) -> str | None:
+        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to continue. Makes no system
+        call: it is asked between any two messages."""
         if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._noted = "timeout"
         return self._noted

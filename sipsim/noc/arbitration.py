@@ -15,7 +15,8 @@ EDGE = 1 << 40
 class Arbitration(NamedTuple):
     """``weights``: bandwidth of each channel relative to the others; 0 is strict priority, the lower channel first.
 
-    ``chunk_bytes``: the grain of hardware's arbitration, which bounds how exact shared times are.
+    ``chunk_bytes``: the grain of hardware's arbitration, which bounds how exact shared times are. With one weight, all
+    channels are one queue.
     """
 
     chunk_bytes: int
@@ -33,11 +34,14 @@ class Arbitration(NamedTuple):
             raise ValueError(f"each channel has a weight of 0 or more, not {self.weights}")
 
 
+ONE_QUEUE = Arbitration(256, (1,))
+
+
 class Want(NamedTuple):
     """What one transfer asks of an edge: up to ``part`` of it, on channel ``vc``.
 
     ``is_fixed``: its end is told, so it gets its part before all others. ``is_here``: bytes of it wait, so that later
-    ones of its channel must not pass it.
+    ones of its channel must not pass it, though it may get less than it could use.
     """
 
     vc: int
@@ -61,12 +65,12 @@ def divide(wants: Sequence[Want], weights: Sequence[int]) -> list[int]:
         if want.is_fixed:
             parts[index] = min(want.part, left)
             left -= parts[index]
-            if want.is_here:
-                closed.add(want.vc)
         elif want.vc not in closed:
             asked[want.vc] += want.part
             waiting.append(index)
-    granted = _by_channel(asked, weights, left)
+        if want.is_here:
+            closed.add(want.vc)
+    granted = asked if sum(asked) <= left else _by_channel(asked, weights, left)
     for index in waiting:
         want = wants[index]
         parts[index] = min(want.part, granted[want.vc])

@@ -1,5 +1,6 @@
 """An edge and those that are on it: in line while each has it to itself, with a share of it where they divide it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.noc.arbitration import EDGE, Want
@@ -13,6 +14,8 @@ Ps = int
 BITS = 64
 WHOLE = 1 << BITS
 """All of a transfer; how much of it has passed an edge is a part of that."""
+FOREVER: Ps = 1 << 62
+"""Later than anything happens."""
 _NEAR = 1 << 32
 _SHIFT = BITS - EDGE.bit_length() + 1
 
@@ -38,15 +41,18 @@ class Lane:
 
     def forget(self, now: Ps) -> None:
         """Those that are through are here no more."""
-        kept = []
-        for other, at in self.line:
-            tail = other.tail(at)
-            if tail is not None and tail <= now:
-                if tail > self.free_ps:
-                    self.free_ps = tail
-            else:
-                kept.append((other, at))
-        self.line[:] = kept
+        line = self.line
+        count = 0
+        for other, at in line:
+            tails = other.tails
+            tail = tails[at] if at < len(tails) else other.tail(at)
+            if tail is None or tail > now:
+                break
+            if tail > self.free_ps:
+                self.free_ps = tail
+            count += 1
+        if count:
+            del line[:count]
 
     def expect(self, head_ps: Ps, drain_ps: Ps, vc: int) -> Ps:
         """How long a transfer whose bytes are all at the start of its route waits here, at least, for those of its
@@ -60,24 +66,37 @@ class Lane:
 class Leg(NamedTuple):
     """One edge of a route for a number of bytes: ``drain_ps`` at full bandwidth, ``onward_ps`` to the next edge.
 
-    ``chunk``: the share that a chunk is. ``follows``: the lane before it if that is no faster, so that transfers which
-    all come from there cannot contend.
+    ``cap``: the share a ps at full bandwidth. ``chunk``: the share that a chunk is. ``follows``: the lane before it if
+    that is no faster, so that transfers which all come from there cannot contend. ``way_ps``: wires from here to the
+    end of the route. ``rest_ps``: and the drain of the slowest edge on that way.
     """
 
     lane: Lane
     drain_ps: Ps
     onward_ps: Ps
+    cap: int
     chunk: int
     follows: Lane | None
+    way_ps: Ps
+    rest_ps: Ps
 
-    @classmethod
-    def over(cls, lane: Lane, nbytes: int, chunk_bytes: int, before: "Leg | None") -> "Leg":
-        """The leg over an edge that follows another, or none."""
+
+def legs_over(lanes: Sequence[Lane], nbytes: int, chunk_bytes: int) -> list[Leg]:
+    """A route for a number of bytes."""
+    legs: list[Leg] = []
+    way_ps = slowest_ps = 0
+    for index in range(len(lanes) - 1, -1, -1):
+        lane, before = lanes[index], lanes[index - 1] if index else None
         edge = lane.edge
-        is_slower = before is not None and edge.link is None and before.lane.edge.bandwidth_bps <= edge.bandwidth_bps
-        follows = before.lane if before is not None and is_slower else None
+        is_slower = before is not None and edge.link is None and before.edge.bandwidth_bps <= edge.bandwidth_bps
         chunk = min(chunk_bytes * WHOLE // edge.wire_bytes(nbytes), WHOLE)
-        return cls(lane, edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps, chunk, follows)
+        drain_ps, onward_ps = edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps
+        way_ps += onward_ps
+        slowest_ps = max(slowest_ps, drain_ps)
+        follows = before if is_slower else None
+        rest_ps = way_ps + slowest_ps
+        legs.append(Leg(lane, drain_ps, onward_ps, WHOLE // drain_ps, chunk, follows, way_ps, rest_ps))
+    return legs[::-1]
 
 
 class Standing(NamedTuple):
@@ -97,11 +116,11 @@ class Share:
 
     ``start_ps``: when its head left. ``end_ps``: when it is through at this rate; None while it gets nothing.
     ``is_over``: it is through. ``slips``: its first chunk goes before earlier transfers of its channel, which waited
-    for bytes when it came. ``is_last_chunk``: it had the edge to itself, and its last chunk is not interrupted.
+    for bytes when it came.
     """
 
     __slots__ = (
-        "_before", "end_ps", "hop", "is_last_chunk", "is_over", "leg", "rate", "served", "since_ps", "slips",
+        "_before", "end_ps", "hop", "is_over", "leg", "rate", "served", "since_ps", "slips",
         "start_ps", "transfer",
     )  # fmt: skip
 
@@ -110,14 +129,15 @@ class Share:
         self.hop = hop
         self.leg = transfer.legs[hop]
         self.since_ps = now
-        self.served = transfer.served(hop, now) if hop < len(transfer.starts) else 0
-        self.rate = 0
+        self.served = self.rate = 0
+        self.start_ps = now
+        if hop < len(transfer.starts):
+            self.served, self.rate = transfer.served(hop, now)
+            self.start_ps = transfer.start_at(hop)
         self.end_ps: Ps | None = None
         self.is_over = False
-        self.start_ps = transfer.start_at(hop) if hop < len(transfer.starts) else now
         self.slips = False
-        self.is_last_chunk = False
-        self._before = (now, self.served, transfer.inflow(hop, now)[1] if self.served else 0)
+        self._before = (now, self.served, self.rate)
         transfer.note_share(self)
 
     @property
@@ -136,13 +156,13 @@ class Share:
             return WHOLE, 0
         return (served, rate) if served > 0 else (0, rate)
 
-    def is_through(self, now: Ps) -> bool:
+    def is_through(self, stands: Standing, now: Ps) -> bool:
         """Whether all of it has come and passed."""
         if self.transfer.is_told:
             return self.transfer.tails[self.hop] <= now
-        if (self.end_ps is None or self.end_ps > now) and self.at(now)[0] < WHOLE:
+        if (self.end_ps is None or self.end_ps > now) and stands.served < WHOLE:
             return False
-        return (WHOLE - self.transfer.inflow(self.hop, now)[0]) * self.leg.drain_ps < 4 << BITS
+        return (WHOLE - stands.arrived) * self.leg.drain_ps < 4 << BITS
 
     def standing(self, now: Ps) -> Standing:
         """How its transfer stands here."""
@@ -157,16 +177,10 @@ class Share:
             left_ps = max(transfer.tails[self.hop] - now, 1)
             part = min(_part(-(-(WHOLE - stands.served) // left_ps), leg.drain_ps), EDGE)
             return Want(transfer.vc, part, True, stands.is_here)
-        if self.is_last_chunk:
-            return Want(transfer.vc, EDGE, True, True)
         part = EDGE if stands.is_here else min(_part(stands.feed, leg.drain_ps), EDGE)
         if self.slips and stands.served >= leg.chunk:
             self.slips = False
-        return Want(transfer.vc, min(part, self.limit))
-
-    def has_last_chunk_here(self, now: Ps) -> bool:
-        """Whether no more than a chunk is left, and all of it has come."""
-        return WHOLE - self.served <= self.leg.chunk and self.transfer.inflow(self.hop, now)[0] >= WHOLE
+        return Want(transfer.vc, min(part, self.limit), False, stands.is_here)
 
     def waits_for_bytes(self, now: Ps) -> bool:
         """Whether all of it that has come has passed."""
@@ -181,7 +195,6 @@ class Share:
             self._set(now, served, rate)
             self.end_ps = max(transfer.tails[self.hop], now + 1)
             return self.end_ps
-        served = min(served, arrived)
         backlog = arrived - served
         if not self._has_backlog(arrived, served):
             rate = min(rate, feed)
@@ -200,16 +213,23 @@ class Share:
 
     def least_end(self, now: Ps) -> Ps:
         """No later than it is through: from now on it divides the edge with those bytes alone that are here already."""
-        vc, weights = self.transfer.vc, self.transfer.legs[self.hop].lane.weights
-        own_ps = (WHOLE - self.at(now)[0]) * self.leg.drain_ps >> BITS
         if self.transfer.is_told:
             return max(self.transfer.tails[self.hop], now)
+        return self._least(now, (WHOLE - self.at(now)[0]) * self.leg.drain_ps >> BITS)
+
+    def least_start(self, now: Ps) -> Ps:
+        """No later than the edge gives it something."""
+        return self._least(now, 0)
+
+    def _least(self, now: Ps, own_ps: Ps) -> Ps:
+        """When the edge can have served ``own_ps`` of it, after or beside what waits here before it."""
+        vc, weights = self.transfer.vc, self.leg.lane.weights
         waiting_ps = [0] * len(weights)
         is_before = True
         for other in self.leg.lane.shares:
             if other is self:
                 is_before = False
-            elif other.transfer.vc != vc or (is_before and not self.slips):
+            elif (is_before and not self.slips) if other.transfer.vc == vc else other.limit == EDGE:
                 waiting_ps[other.transfer.vc] += other.waits_ps(now)
         end = now + own_ps + waiting_ps[vc]
         for other_vc, waits_ps in enumerate(waiting_ps):
@@ -221,12 +241,18 @@ class Share:
                 end += waits_ps
             else:
                 end += min(waits_ps, own_ps * weights[other_vc] // weights[vc])
-        return end
+        return max(end, now + self._at_limit_ps(own_ps))
 
     def waits_ps(self, now: Ps) -> Ps:
         """Time that the edge needs for those bytes of it that wait here."""
-        stands = self.standing(now)
-        return max(stands.arrived - stands.served, 0) * self.leg.drain_ps >> BITS
+        arrived, served = self.transfer.inflow(self.hop, now)[0], self.at(now)[0]
+        if not self._has_backlog(arrived, served):
+            return 0
+        return self._at_limit_ps((arrived - served) * self.leg.drain_ps >> BITS)
+
+    def _at_limit_ps(self, drain_ps: Ps) -> Ps:
+        limit = self.limit
+        return drain_ps * EDGE // limit if limit else FOREVER
 
     def _has_backlog(self, arrived: int, served: int) -> bool:
         """Whether bytes wait here: its last ones, or more than the rounding of rates leaves."""

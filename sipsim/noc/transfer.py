@@ -8,7 +8,7 @@ comes to an edge is what has left the one before, a wire's delay ago.
 
 from collections.abc import Callable
 
-from sipsim.noc.lane import BITS, WHOLE, Lane, Leg, Ps, Share
+from sipsim.noc.lane import BITS, FOREVER, WHOLE, Lane, Leg, Ps, Share
 
 Done = Callable[[Ps, Ps], None]
 
@@ -114,43 +114,48 @@ class Transfer:
 
     def catches_up_ps(self, hop: int, now: Ps) -> Ps | None:
         """When an edge that it has to itself has sent the bytes that wait there, and sends them as they come from then
-        on; None if that is at its end."""
-        cap = WHOLE // self.legs[hop].drain_ps
+        on; None if none wait, FOREVER if it sends at full bandwidth as far as is known."""
+        leg = self.legs[hop]
         arrived, feed = self.inflow(hop, now)
-        waiting = arrived - (now - self.starts[hop]) * cap
-        return None if arrived >= WHOLE or feed >= cap or waiting <= 0 else now - (-waiting // (cap - feed))
+        waiting = arrived - (now - self.starts[hop]) * leg.cap
+        if waiting <= 0:
+            return None
+        return FOREVER if arrived >= WHOLE or feed >= leg.cap else now - (-waiting // (leg.cap - feed))
 
-    def served(self, hop: int, now: Ps) -> int:
-        """The share that has passed an edge which it has to itself."""
-        full = ((now - self.starts[hop]) << BITS) // self.legs[hop].drain_ps
-        return max(min(full, self.inflow(hop, now)[0]), 0)
+    def served(self, hop: int, now: Ps) -> tuple[int, int]:
+        """(share that has passed an edge which it has to itself, share a ps that passes)."""
+        arrived, feed = self.inflow(hop, now)
+        leg = self.legs[hop]
+        full = ((now - self.starts[hop]) << BITS) // leg.drain_ps
+        return (max(full, 0), leg.cap) if full < arrived else (arrived, min(feed, leg.cap))
 
     def inflow(self, hop: int, now: Ps) -> tuple[int, int]:
         """(share that has come to an edge, share a ps that comes), from the next edge upstream that it divides."""
         if len(self.tails) >= hop and self.came(hop) <= now:
             return WHOLE, 0
+        legs, starts, shares, past = self.legs, self.starts, self.shares, self.past
         when, most, slowest = now, WHOLE, WHOLE
         most_rate = 0
         for index in range(hop - 1, -1, -1):
-            leg = self.legs[index]
+            leg = legs[index]
             when -= leg.onward_ps
-            share = self.shares.get(index)
-            if share is not None:
-                come, rate = share.at(when)
+            if index in shares:
+                come, rate = shares[index].at(when)
                 break
-            if self.past and index in self.past and when < self.past[index][0]:
-                come, rate = self.past[index][1].at(when)
+            if index in past and when < past[index][0]:
+                come, rate = past[index][1].at(when)
                 break
-            cap = WHOLE // leg.drain_ps
-            slowest = min(slowest, cap)
-            full = (when - self.starts[index]) * cap
+            cap = leg.cap
+            if cap < slowest:
+                slowest = cap
+            full = (when - starts[index]) * cap
             if full < most or (full == most and cap < most_rate):
-                most, most_rate = max(full, 0), cap
+                most, most_rate = full if full > 0 else 0, cap
         else:
-            come, rate = self._from_source(when)
-        if most < come:
+            come, rate = (WHOLE, 0) if when >= self.source_tail_ps else self._from_source(when)
+        if most + 2 * most_rate < come:  # less than two ps is what rounding of rates leaves
             return most, most_rate
-        return come, min(rate, slowest)
+        return min(come, most), min(rate, slowest)
 
     def changes_on_the_way(self, hop: int, now: Ps) -> list[Ps]:
         """When rates that have changed upstream will reach an edge."""
@@ -190,25 +195,21 @@ class Transfer:
 
     def least_end(self, now: Ps) -> Ps:
         """No later than its end: from now on it goes on at full bandwidth."""
-        came, head = self.source_tail_ps, self.head_ps
-        for hop, leg in enumerate(self.legs):
-            if hop < len(self.tails):
-                tail = self.tails[hop]
-            elif hop < len(self.starts):
-                share = self.shares.get(hop)
-                if share is None:
-                    tail = max(came, self.starts[hop] + leg.drain_ps)
-                elif share.is_over and share.end_ps is not None:
-                    tail = share.end_ps
-                else:
-                    tail = max(came, share.least_end(now))
+        legs, known, started = self.legs, len(self.tails), len(self.starts)
+        came = self.came(known)
+        for hop in range(known, started):
+            leg, share = legs[hop], self.shares.get(hop)
+            if share is None:
+                tail = max(came, self.starts[hop] + leg.drain_ps)
+            elif share.is_over and share.end_ps is not None:
+                tail = share.end_ps
             else:
-                if hop == len(self.starts):
-                    head = max(head, self.release_ps(now))
-                tail = max(came, head + leg.drain_ps)
-                head += leg.onward_ps
+                tail = max(came, share.least_end(now))
             came = tail + leg.onward_ps
-        return came
+        if started == len(legs):
+            return came
+        following = legs[started]
+        return max(came + following.way_ps, max(self.head_ps, self.release_ps(now)) + following.rest_ps)
 
     def release_ps(self, now: Ps) -> Ps:
         """No later than its head leaves the edge that it has come to."""
@@ -218,7 +219,7 @@ class Transfer:
         lane, release = self.legs[hop].lane, now
         share = self.shares.get(hop)
         if share is not None:
-            return now + min((other.waits_ps(now) for other in lane.shares if other is not share), default=0)
+            return share.least_start(now)
         if (self, hop) not in lane.line:
             return now
         for other, at in lane.line:
@@ -232,7 +233,5 @@ class Transfer:
 
     def _from_source(self, when: Ps) -> tuple[int, int]:
         head, tail = self.source_head_ps, self.source_tail_ps
-        if when >= tail:
-            return WHOLE, 0
         rate = WHOLE // (tail - head) if tail > head else 0
         return max((when - head) * rate, 0), rate

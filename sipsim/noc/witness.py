@@ -42,14 +42,17 @@ class FabricWitness:
         self._ways: dict[tuple[int, int], int] = {}
 
     def divided(self, lane: Lane, wants: Sequence[Want], parts: Sequence[int]) -> None:
-        """An edge was divided: no more than all of it, and all of it if somebody gets less than it wants."""
+        """An edge was divided: no more than all of it, all of it if a transfer gets less than it wants, and nothing for
+        a transfer behind bytes of its channel that wait."""
         total, closed = sum(parts), set()
         if total > EDGE:
             raise _violation(lane, f"{total} of {EDGE} parts of its bandwidth are given away")
         for want, part in zip(wants, parts, strict=True):
+            if part and want.vc in closed and not want.is_fixed:
+                raise _violation(lane, f"a transfer overtakes bytes of channel {want.vc} that wait")
             if part < want.part and want.vc not in closed and not want.is_fixed and total < EDGE - len(parts):
                 raise _violation(lane, f"it idles while a transfer on channel {want.vc} waits")
-            if want.is_fixed and want.is_here:
+            if want.is_here:
                 closed.add(want.vc)
 
     def told(self, transfer: Transfer) -> None:

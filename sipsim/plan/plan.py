@@ -33,7 +33,7 @@ from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.links.base import link_in_use
-from sipsim.noc.arbitration import Arbitration
+from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
 from sipsim.plan.barrier_tree import BarrierTree
 from sipsim.system.system import System
@@ -82,11 +82,11 @@ class Plan:
         return self.entries.get(place, [])
 
     @cached_property
-    def arbitration(self) -> Arbitration | None:
-        """How virtual channels share an edge; None without virtual channels."""
+    def arbitration(self) -> Arbitration:
+        """How virtual channels share an edge; one for all without virtual channels."""
         knobs = self.ipcq
         if not knobs.virtual_channels:
-            return None
+            return ONE_QUEUE._replace(chunk_bytes=knobs.vc_chunk_size)
         common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
         weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
         return Arbitration(knobs.vc_chunk_size, weights)

@@ -164,8 +164,12 @@ class TakenMeansInjected(Session):
 
 
 class ArrivalAfterLocal(PacedEngine):
-    def at(self, time_ps: int, action: Callable[[], None], priority: EventPriority = LOCAL) -> None:
-        super().at(time_ps, action, EventPriority(2) if priority == ARRIVAL else priority)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.at = self._local_first  # type: ignore[method-assign]
+
+    def _local_first(self, time_ps: int, action: Callable[[], None], priority: EventPriority = LOCAL) -> None:
+        self.env.at(time_ps, action, EventPriority(2) if priority == ARRIVAL else priority)
 
 
 class RunsTheHorizon(PacedEngine):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sipsim.engine import Engine
 from sipsim.links.base import LinkKind
 from sipsim.links.ucie import Ucie
-from sipsim.noc.arbitration import Arbitration
+from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.witness import FabricWitness
@@ -62,9 +62,9 @@ class Journey(NamedTuple):
 class Watched(Fabric):
     """A fabric with a witness."""
 
-    def __init__(self, engine: Engine, arbitration: Arbitration | None = None) -> None:
+    def __init__(self, engine: Engine, arbitration: Arbitration) -> None:
         super().__init__(engine, arbitration)
-        self.witness = FabricWitness(self._arbitration.chunk_bytes)
+        self.witness = FabricWitness(arbitration.chunk_bytes)
 
 
 class End(NamedTuple):
@@ -76,7 +76,7 @@ class End(NamedTuple):
 
 
 def travel(
-    journeys: list[Journey], kind: Any = Fabric, arbitration: Arbitration | None = None
+    journeys: list[Journey], kind: Any = Fabric, arbitration: Arbitration = ONE_QUEUE
 ) -> tuple[list[End], Fabric, Engine]:
     """All journeys, in order of their starts, on one fabric; where and when each ended."""
     engine = Engine()

@@ -12,7 +12,7 @@ import pytest
 from hardware import config, system_of
 from plain_fabric import Journey, Watched, travel
 
-from sipsim.noc.arbitration import COMM, COMPUTE, Arbitration
+from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 from sipsim.noc.graph import PORTS, Node, Route
 from sipsim.system.system import System
 
@@ -24,7 +24,7 @@ EQUAL = Arbitration(256, (1, 1))
 # --- a mesh under load ----------------------------------------------------------------------------------------
 
 LOADS = [
-    *((None, load, 2000) for load in bench_fabric.IDEAL_CYCLES),
+    *((ONE_QUEUE, load, 2000) for load in bench_fabric.IDEAL_CYCLES),
     (EQUAL, 0.4, 2000),
     (EQUAL, 0.6, 500),
     pytest.param(EQUAL, 0.6, 2000, marks=pytest.mark.slow),
@@ -34,7 +34,7 @@ LOADS = [
 
 @pytest.mark.parametrize(("arbitration", "load", "cycles"), LOADS)
 def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(
-    arbitration: Arbitration | None, load: float, cycles: int
+    arbitration: Arbitration, load: float, cycles: int
 ) -> None:
     """Uniform random single flits on 4x4 routers: at 0.4, 0.6 and 0.8 a node and cycle they wait 0.51, 1.16 and 3.13
     cycles on an ideal mesh, measured apart; more than a fifth off is wrong.
@@ -46,9 +46,9 @@ def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(
 # --- shares ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arbitration", [None, EQUAL], ids=["one queue", "channels"])
+@pytest.mark.parametrize("arbitration", [ONE_QUEUE, EQUAL], ids=["one queue", "channels"])
 @pytest.mark.parametrize("pes", [(0, 4), (0, 1, 2, 4)], ids=len)
-def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitration: Arbitration | None) -> None:
+def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitration: Arbitration) -> None:
     """From different PEs of a cube to the next."""
     got = bench_fabric.shares([(pe, COMM) for pe in pes], arbitration)
     assert got == [pytest.approx(1 / len(pes), rel=0.02)] * len(pes)
@@ -81,7 +81,7 @@ def test_a_short_message_waits_no_more_than_a_turn_an_edge(chunk_bytes: int, tur
     ]
     assert max(waits) <= turn_ps
     assert max(waits) == pytest.approx(turns * route.drain_ps(64), abs=2)
-    assert bench_fabric.message_ps(route, None, 10**6, 2**18, 64) > 3 * 10**6
+    assert bench_fabric.message_ps(route, ONE_QUEUE, 10**6, 2**18, 64) > 3 * 10**6
 
 
 # --- what an edge carries -------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_edges_of_a_sip_carry_no_more_than_their_bandwidth(unlike: bool) -> None
     for seed in range(150):
         arbitration = Arbitration((64, 256, 1000)[seed % 3], ((1, 1), (4, 1), (1, 2, 0))[seed // 3 % 3])
         journeys = real_traffic(system, seed, arbitration)
-        for how in (arbitration, None):
+        for how in (arbitration, arbitration._replace(weights=(1,))):
             ends, _, _ = travel(journeys, Watched, how)
             for journey, end in zip(journeys, ends, strict=True):
                 head = journey.start_ps + journey.delay_ps - journey.span_ps + journey.route.head_ps()

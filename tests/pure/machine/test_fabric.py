@@ -18,9 +18,10 @@ from plain_fabric import (
     travel,
 )
 
+import sipsim.noc.edges
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
-from sipsim.noc.lane import Lane
+from sipsim.noc.lane import Lane, Leg
 from sipsim.noc.transfer import Transfer
 
 NETWORKS = 600
@@ -212,7 +213,7 @@ def test_the_random_networks_have_conflicts() -> None:
     assert 0.4 < waited / total < 0.9
 
 
-def _goes_at_once(self: Fabric, lane: Lane, transfer: Transfer, hop: int, now: int) -> bool:
+def _goes_at_once(line: list[tuple[Transfer, int]], leg: Leg) -> bool:
     return True
 
 
@@ -228,7 +229,7 @@ def _newest_first(self: Fabric, lane: Lane, transfer: Transfer, hop: int, now: i
 
 MEET = Fabric._meet
 MUTANTS = [
-    (Fabric, "_passes", _goes_at_once),
+    (sipsim.noc.edges, "follows_straight", _goes_at_once),
     (Transfer, "came_straight", _always_follows),
     (Fabric, "_meet", _newest_first),
 ]
