@@ -204,10 +204,12 @@ class Edges(ABC):
         """Whether one transfer has the edge to itself again, and those behind it wait for its tail."""
         first, *others = lane.shares
         transfer, hop = first.transfer, first.hop
-        if any(share.limit != EDGE for share in lane.shares):
+        if first.limit != EDGE:
             return False
-        if any(o.transfer.vc != transfer.vc or o.hop < len(o.transfer.starts) for o in others):
-            return False
+        for other in others:
+            behind = other.transfer
+            if behind.vc != transfer.vc or other.hop < len(behind.starts) or other.limit != EDGE:
+                return False
         is_new = hop == len(transfer.starts)
         begun_ps = now if is_new else now - (first.at(now)[0] * first.leg.drain_ps + WHOLE // 2) // WHOLE
         if others:

@@ -113,8 +113,9 @@ class Fabric(Edges):
         most_bps = edge.bandwidth_bps if bandwidth_bps is None else bandwidth_bps
         limits = {**(transfer.limits or {}), hop: EDGE * most_bps // edge.bandwidth_bps}
         transfer.limits = {at: part for at, part in limits.items() if part < EDGE} or None
-        if hop in transfer.shares:
-            transfer.shares[hop].slips = False
+        share = transfer.shares.get(hop)
+        if share is not None:
+            share.slips, share.limit = False, limits[hop]
         if lane.shares:
             self._divide(lane, now)
         elif (transfer, hop) in lane.line and not transfer.is_through(hop, now):

@@ -114,13 +114,13 @@ class Standing(NamedTuple):
 class Share:
     """A transfer's part of an edge that it divides: ``served`` at ``since_ps``, and ``rate`` a ps since then.
 
-    ``start_ps``: when its head left. ``end_ps``: when it is through at this rate; None while it gets nothing.
-    ``is_over``: it is through. ``slips``: its first chunk goes before earlier transfers of its channel, which waited
+    ``limit``: the most of the edge that it may use. ``start_ps``: when its head left. ``end_ps``: when it is through at
+    this rate; None while it gets nothing. ``is_over``: it is through. ``slips``: its first chunk goes before earlier transfers of its channel, which waited
     for bytes when it came.
     """
 
     __slots__ = (
-        "_before", "end_ps", "hop", "is_over", "leg", "rate", "served", "since_ps", "slips",
+        "_before", "end_ps", "hop", "is_over", "leg", "limit", "rate", "served", "since_ps", "slips",
         "start_ps", "transfer",
     )  # fmt: skip
 
@@ -135,16 +135,11 @@ class Share:
             self.served, self.rate = transfer.served(hop, now)
             self.start_ps = transfer.start_at(hop)
         self.end_ps: Ps | None = None
+        self.limit = EDGE if transfer.limits is None else transfer.limits.get(hop, EDGE)
         self.is_over = False
         self.slips = False
         self._before = (now, self.served, self.rate)
         transfer.note_share(self)
-
-    @property
-    def limit(self) -> int:
-        """The most of the edge that it may use (``Fabric.limit``)."""
-        limits = self.transfer.limits
-        return EDGE if limits is None else limits.get(self.hop, EDGE)
 
     def at(self, when: Ps) -> tuple[int, int]:
         """(served, rate) at a time, which may lie before the last change of the rate."""
@@ -177,10 +172,12 @@ class Share:
             left_ps = max(transfer.tails[self.hop] - now, 1)
             part = min(_part(-(-(WHOLE - stands.served) // left_ps), leg.drain_ps), EDGE)
             return Want(transfer.vc, part, True, stands.is_here)
-        part = EDGE if stands.is_here else min(_part(stands.feed, leg.drain_ps), EDGE)
         if self.slips and stands.served >= leg.chunk:
             self.slips = False
-        return Want(transfer.vc, min(part, self.limit), False, stands.is_here)
+        part = self.limit
+        if not stands.is_here:
+            part = min(_part(stands.feed, leg.drain_ps), part)
+        return Want(transfer.vc, part, False, stands.is_here)
 
     def waits_for_bytes(self, now: Ps) -> bool:
         """Whether all of it that has come has passed."""
@@ -195,6 +192,7 @@ class Share:
             self._set(now, served, rate)
             self.end_ps = max(transfer.tails[self.hop], now + 1)
             return self.end_ps
+        served = min(served, arrived)
         backlog = arrived - served
         if not self._has_backlog(arrived, served):
             rate = min(rate, feed)
