@@ -115,8 +115,8 @@ class Share:
     """A transfer's part of an edge that it divides: ``served`` at ``since_ps``, and ``rate`` a ps since then.
 
     ``limit``: the most of the edge that it may use. ``start_ps``: when its head left. ``end_ps``: when it is through at
-    this rate; None while it gets nothing. ``is_over``: it is through. ``slips``: its first chunk goes before earlier transfers of its channel, which waited
-    for bytes when it came.
+    this rate; None while it gets nothing. ``is_over``: it is through. ``slips``: its first chunk goes before earlier
+    transfers of its channel, which waited for bytes when it came.
     """
 
     __slots__ = (
