@@ -90,11 +90,12 @@ class Edges(ABC):
             self._join(lane, Share(transfer, hop, now), now)
             return
         line = lane.line
-        waits = (
-            bool(line)
-            and not (transfer.limits and hop in transfer.limits)
-            and all(o.vc == transfer.vc and (at >= len(o.starts) or o.is_dense(at)) for o, at in line)
-        )
+        if not line or (transfer.limits and hop in transfer.limits):
+            waits = False
+        elif lane.turn_ps >= 0:  # those who wait already are of one channel
+            waits = line[-1][0].vc == transfer.vc and line[0][0].is_dense(line[0][1])
+        else:
+            waits = all(o.vc == transfer.vc and (at >= len(o.starts) or o.is_dense(at)) for o, at in line)
         line.append((transfer, hop))
         if waits:
             if len(line) == 2 and line[0][1] < len(line[0][0].starts):

@@ -42,17 +42,15 @@ class Lane:
     def forget(self, now: Ps) -> None:
         """Those that are through are here no more."""
         line = self.line
-        count = 0
-        for other, at in line:
+        while line:
+            other, at = line[0]
             tails = other.tails
             tail = tails[at] if at < len(tails) else other.tail(at)
             if tail is None or tail > now:
-                break
+                return
             if tail > self.free_ps:
                 self.free_ps = tail
-            count += 1
-        if count:
-            del line[:count]
+            del line[0]
 
     def expect(self, head_ps: Ps, drain_ps: Ps, vc: int) -> Ps:
         """How long a transfer whose bytes are all at the start of its route waits here, at least, for those of its

@@ -62,30 +62,29 @@ class Transfer:
     def tail(self, hop: int) -> Ps | None:
         """When the tail is through an edge; None while that may still change upstream, or its head has not come."""
         tails = self.tails
-        if len(tails) <= hop:
-            self._add_tails(tails, hop)
+        if len(tails) <= hop < len(self.starts):
+            self._add_tails(tails)
         return tails[hop] if hop < len(tails) else None
 
-    def _add_tails(self, tails: list[Ps], last: int, at_present_rates: bool = False) -> None:
-        """Add the tail at each edge up to ``last``, as far as it is known, or as the present rates give it one."""
+    def _add_tails(self, tails: list[Ps], at_present_rates: bool = False) -> None:
+        """Add the tail at each edge that the head has passed, as far as it is known, or as the present rates give it
+        one."""
         starts, legs, shares = self.starts, self.legs, self.shares
-        index = len(tails)
-        came = tails[-1] + legs[index - 1].onward_ps if index else self.source_tail_ps
-        while index <= last:
-            share = shares.get(index) if shares else None
-            if share is not None:
+        known = len(tails)
+        came = tails[-1] + legs[known - 1].onward_ps if known else self.source_tail_ps
+        for index in range(known, len(starts)):
+            leg = legs[index]
+            if index in shares:
+                share = shares[index]
                 if share.end_ps is None or not (share.is_over or at_present_rates):
                     return
                 end = share.end_ps
-            elif index < len(starts):
-                end = starts[index] + legs[index].drain_ps
             else:
-                return
+                end = starts[index] + leg.drain_ps
             if end < came:
                 end = came
             tails.append(end)
-            came = end + legs[index].onward_ps
-            index += 1
+            came = end + leg.onward_ps
 
     def start_at(self, hop: int) -> Ps:
         """When the head left an edge."""
@@ -180,7 +179,7 @@ class Transfer:
     def fix_end(self) -> Ps | None:
         """The end, fixed at the present rates, whoever comes from now on; None where some edge gives it no rate."""
         tails = list(self.tails)
-        self._add_tails(tails, len(self.legs) - 1, at_present_rates=True)
+        self._add_tails(tails, at_present_rates=True)
         if len(tails) < len(self.legs):
             return None
         self.tails, self.is_told = tails, True
