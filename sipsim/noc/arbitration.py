@@ -4,6 +4,7 @@ Pure arithmetic on parts of an edge. When an edge is divided anew is decided in 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 COMPUTE, COMM, CREDIT = 0, 1, 2
@@ -50,8 +51,9 @@ class Want(NamedTuple):
     is_here: bool = False
 
 
-def divide(wants: Sequence[Want], weights: Sequence[int]) -> list[int]:
-    """The part of an edge that each transfer gets, in the order of their heads.
+@lru_cache(maxsize=4096)
+def divide(wants: tuple[Want, ...], weights: tuple[int, ...]) -> tuple[int, ...]:
+    """The part of an edge that each transfer gets, in the order of their heads. Kept: most meetings are alike.
 
     First those whose end is fixed; then strict channels; the others by weight, where a channel that wants less than its
     share leaves the rest to the others. Within a channel the earlier transfer takes all that it wants.
@@ -75,7 +77,7 @@ def divide(wants: Sequence[Want], weights: Sequence[int]) -> list[int]:
         want = wants[index]
         parts[index] = min(want.part, granted[want.vc])
         granted[want.vc] -= parts[index]
-    return parts
+    return tuple(parts)
 
 
 def _by_channel(asked: list[int], weights: Sequence[int], left: int) -> list[int]:

@@ -168,7 +168,7 @@ class Edges(ABC):
             return
         asking = [(share, stands, share.want(stands, now)) for share, stands in standing]
         asking.sort(key=_slips, reverse=True)
-        wants = [want for _, _, want in asking]
+        wants = tuple([want for _, _, want in asking])
         parts = divide(wants, lane.weights)
         if self.witness is not None:
             self.witness.divided(lane, wants, parts)

@@ -1,7 +1,7 @@
 """Limits from downstream: a transfer that a buffer or a link without credits holds back, and those behind it."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -176,8 +176,8 @@ def test_limits_lose_no_transfer_and_change_no_order(first: int) -> None:
         limited(seed)
 
 
-def _open(wants: Sequence[Want], weights: Sequence[int]) -> list[int]:
-    return divide([want._replace(is_here=False) for want in wants], weights)
+def _open(wants: tuple[Want, ...], weights: tuple[int, ...]) -> tuple[int, ...]:
+    return divide(tuple(want._replace(is_here=False) for want in wants), weights)
 
 
 def test_the_witness_finds_a_limited_transfer_that_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
