@@ -1,6 +1,6 @@
 """The virtual channels of ADR-0023 D8 and D18, and how transfers divide an edge that they share.
 
-Pure arithmetic on parts of an edge. When an edge is divided anew is decided in :mod:`sipsim.noc.fabric`.
+Pure arithmetic on parts of an edge. When an edge is divided anew is decided in :mod:`sipsim.noc.edges`.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,8 @@ def divide(wants: tuple[Want, ...], weights: tuple[int, ...]) -> tuple[int, ...]
     """The part of an edge that each transfer gets, in the order of their heads. Kept: most meetings are alike.
 
     First those whose end is fixed; then strict channels; the others by weight, where a channel that wants less than its
-    share leaves the rest to the others. Within a channel the earlier transfer takes all that it wants.
+    share leaves the rest to the others. Within a channel the earlier transfer takes all that it wants, and later ones
+    get nothing behind bytes that wait.
     """
     parts = [0] * len(wants)
     left = EDGE

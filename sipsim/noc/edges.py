@@ -41,8 +41,7 @@ class Edges(ABC):
 
     @abstractmethod
     def _look_sooner(self, transfer: Transfer, now: Ps) -> None:
-        """A head has left an edge that is divided, perhaps before others of which the next look assumes that they go
-        first."""
+        """Its next look may be too late, because it goes before others of which the look assumes that they go first."""
 
     def _push(self, time_ps: Ps, seq: int, action: Callable[..., None], argument: Any) -> None:
         self._pushed += 1
@@ -92,7 +91,7 @@ class Edges(ABC):
         line = lane.line
         if not line or (transfer.limits and hop in transfer.limits):
             waits = False
-        elif lane.turn_ps >= 0:  # those who wait already are of one channel
+        elif lane.turn_ps >= 0:  # all that wait are of one channel: others would have divided the edge
             waits = line[-1][0].vc == transfer.vc and line[0][0].is_dense(line[0][1])
         else:
             waits = all(o.vc == transfer.vc and (at >= len(o.starts) or o.is_dense(at)) for o, at in line)
@@ -140,7 +139,10 @@ class Edges(ABC):
                 self._call_turn(lane)
             else:
                 self._share(lane, now)
-        transfer.head_ps = now + transfer.legs[hop].onward_ps
+        leg = transfer.legs[hop]
+        if now + leg.rest_ps - transfer.fix_before_ps < transfer.due_ps:
+            self._look_sooner(transfer, now)
+        transfer.head_ps = now + leg.onward_ps
         self._walk(transfer)
 
     def _share(self, lane: Lane, now: Ps) -> None:
@@ -160,6 +162,8 @@ class Edges(ABC):
             if share.is_through(stands, now):
                 share.is_over, share.end_ps = True, now
                 lane.free_ps = now
+                if share.transfer.due_ps > now + share.leg.way_ps - share.transfer.lead_ps:
+                    self._look_sooner(share.transfer, now)
                 self._pass_on(share.transfer, share.hop, now)
             else:
                 standing.append((share, stands))
@@ -201,6 +205,16 @@ class Edges(ABC):
         if now + share.leg.rest_ps - transfer.slack_ps < transfer.due_ps:
             self._look_sooner(transfer, now)
 
+    def _set_limit(self, lane: Lane, transfer: Transfer, hop: int, now: Ps) -> None:
+        """Divide an edge on which a transfer has a new limit, if it is there."""
+        share = transfer.shares.get(hop)
+        if share is not None:
+            share.slips, share.limit = False, transfer.limit_at(hop)
+        if lane.shares:
+            self._divide(lane, now)
+        elif (transfer, hop) in lane.line and not transfer.is_through(hop, now):
+            self._share(lane, now)
+
     def _returns_to_line(self, lane: Lane, now: Ps) -> bool:
         """Whether one transfer has the edge to itself again, and those behind it wait for its tail."""
         first, *others = lane.shares
@@ -214,7 +228,7 @@ class Edges(ABC):
         is_new = hop == len(transfer.starts)
         begun_ps = now if is_new else now - (first.at(now)[0] * first.leg.drain_ps + WHOLE // 2) // WHOLE
         if others:
-            if transfer.is_told or (hop and transfer.tail(hop - 1) is None):
+            if transfer.is_fixed or (hop and transfer.tail(hop - 1) is None):
                 return False
             if transfer.came(hop) > begun_ps + first.leg.drain_ps:
                 return False
@@ -236,7 +250,7 @@ class Edges(ABC):
     def _pass_on(self, transfer: Transfer, hop: int, now: Ps) -> None:
         """A transfer leaves an edge at another rate, and so comes to the next edge that it divides, a wire later; but
         where bytes wait on an edge that it has to itself, when those have gone."""
-        if transfer.is_told:
+        if transfer.is_fixed:
             return
         when, legs, starts = now, transfer.legs, transfer.starts
         for index in range(hop + 1, len(starts)):
@@ -254,7 +268,7 @@ class Edges(ABC):
 
     def _expect_to_catch_up(self, transfer: Transfer, hop: int, now: Ps) -> bool:
         """Whether bytes of it wait at an edge that it has to itself: its rate falls when they have gone."""
-        when = None if transfer.is_told else transfer.catches_up_ps(hop, now)
+        when = None if transfer.is_fixed else transfer.catches_up_ps(hop, now)
         if when is None:
             return False
         if when < FOREVER:

@@ -24,8 +24,8 @@ _WAYS_KEPT = 4096
 
 
 class _Way(NamedTuple):
-    """A route for a number of bytes. ``chunk_ps``: a chunk's time on its last edge, and ``most_lead_ps``, until that
-    chunk is at the end."""
+    """A route for a number of bytes; it is found by the route's id, so it keeps the route. ``chunk_ps``: a chunk's time
+    on the last edge. ``most_lead_ps``: that and the last wire."""
 
     route: Route
     legs: list[Leg]
@@ -45,7 +45,7 @@ class Fabric(Edges):
         self._lanes: dict[Edge, Lane] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
         self._started = 0
-        self._stopped: list[Transfer] = []
+        self._stopped: dict[int, Transfer] = {}
 
     @property
     def lanes(self) -> Mapping[Edge, Lane]:
@@ -69,7 +69,7 @@ class Fabric(Edges):
 
         Raises:
             ValueError: no byte, a channel without weight, or a lead of more than the last chunk's time on the last
-                edge, before which an end is not fixed.
+                edge and its wire: an end is not fixed before that chunk starts.
         """
         if self._is_one_queue:
             vc = 0
@@ -77,7 +77,8 @@ class Fabric(Edges):
             raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
         _, legs, chunk_ps, most_lead_ps = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
         if lead_ps > most_lead_ps:
-            raise ValueError(f"an end cannot be told {lead_ps} ps before it: the last chunk takes {most_lead_ps} ps")
+            most = f"{most_lead_ps} ps, the last chunk's time on the last edge and its wire"
+            raise ValueError(f"lead_ps is {lead_ps}; give at most {most}")
         now = self._engine.now_ps
         self._started = seq = self._started + 1
         tail = now + delay_ps + route.start_ps
@@ -102,26 +103,24 @@ class Fabric(Edges):
         Raises:
             ValueError: an edge that the transfer does not use, or a negative bandwidth.
         """
-        now = self._engine.now_ps
-        self._advance(now)
         hop = next((index for index, each in enumerate(transfer.legs) if each.lane.edge == edge), None)
         if hop is None:
             raise ValueError(f"transfer {transfer.seq} does not pass edge {edge.name}")
         if bandwidth_bps is not None and bandwidth_bps < 0:
             raise ValueError(f"a limit is a bandwidth of 0 or more, not {bandwidth_bps}")
-        lane = transfer.legs[hop].lane
+        now = self._engine.now_ps
+        self._advance(now)
+        if transfer.is_fixed:
+            return
         most_bps = edge.bandwidth_bps if bandwidth_bps is None else bandwidth_bps
-        limits = {**(transfer.limits or {}), hop: EDGE * most_bps // edge.bandwidth_bps}
-        transfer.limits = {at: part for at, part in limits.items() if part < EDGE} or None
-        share = transfer.shares.get(hop)
-        if share is not None:
-            share.slips, share.limit = False, limits[hop]
-        if lane.shares:
-            self._divide(lane, now)
-        elif (transfer, hop) in lane.line and not transfer.is_through(hop, now):
-            self._share(lane, now)
-        stopped, self._stopped = self._stopped, []
-        for each in (transfer, *(share.transfer for share in lane.shares), *stopped):
+        part = min(-(-EDGE * most_bps // edge.bandwidth_bps), EDGE)
+        limits = {**(transfer.limits or {}), hop: part}
+        transfer.limits = {at: each for at, each in limits.items() if each < EDGE} or None
+        lane = transfer.legs[hop].lane
+        present = [transfer, *(each for each, _ in lane.line), *(share.transfer for share in lane.shares)]
+        self._set_limit(lane, transfer, hop, now)
+        stopped, self._stopped = self._stopped, {}
+        for each in (*present, *stopped.values()):
             if each.done is not None and each.due_ps > now:
                 self._schedule(each, now, now)
 
@@ -129,7 +128,7 @@ class Fabric(Edges):
         if nbytes < 1:
             raise ValueError(f"a transfer has at least a byte, not {nbytes}")
         if len(self._ways) >= _WAYS_KEPT:
-            self._ways.clear()
+            self._ways.clear()  # transfers on their way keep their legs
         chunk_bytes = self._arbitration.chunk_bytes
         for edge in route.edges:
             if edge not in self._lanes:
@@ -154,50 +153,45 @@ class Fabric(Edges):
             return  # it was scheduled anew since
         end_ps = transfer.end_ps()
         if end_ps is None:
-            due_ps = self._fix_end(transfer, now)
-            if due_ps >= FOREVER:
-                transfer.due_ps, transfer.was_looked_at = FOREVER, True
-                self._stopped.append(transfer)
+            least_ps = transfer.least_end(now)
+            if least_ps - transfer.fix_before_ps <= now:
+                end_ps = transfer.fix_end()
+            if end_ps is None:
+                self._look_again(transfer, least_ps, now)
                 return
-            end_ps = transfer.end_ps() or 0
-        else:
-            due_ps = end_ps - transfer.lead_ps
+        due_ps = end_ps - transfer.lead_ps
         if due_ps > now:
             transfer.was_looked_at = True
             self._schedule(transfer, due_ps, now)
             return
         if due_ps < now and transfer.was_looked_at:
             end_ps = transfer.put_off(now + transfer.lead_ps)
-        transfer.is_told = True
+        transfer.is_fixed = True
+        self._stopped.pop(transfer.seq, None)
         if self.witness is not None:
             self.witness.told(transfer)
         done, transfer.done = transfer.done, None
         done(transfer.head_ps, end_ps)
 
-    def _fix_end(self, transfer: Transfer, now: Ps) -> Ps:
-        """Fix the end if what is left may pass within the slack; when to look again, or to tell it.
-
-        FOREVER: not before a limit changes.
-        """
-        slack_ps = transfer.slack_ps if transfer.shares else transfer.lead_ps
-        least_ps = transfer.least_end(now)
+    def _look_again(self, transfer: Transfer, least_ps: Ps, now: Ps) -> None:
+        """Look when its end, no sooner than ``least_ps``, can be fixed; if it is stopped, when a limit changes."""
+        transfer.was_looked_at = True
         if least_ps >= FOREVER:
-            return FOREVER
-        due_ps = least_ps - slack_ps
+            transfer.due_ps = FOREVER
+            self._stopped[transfer.seq] = transfer
+            return
+        due_ps = least_ps - transfer.fix_before_ps
         if due_ps > now:
-            return max(due_ps, now + transfer.chunk_ps // 2) if transfer.shares else due_ps
-        end_ps = transfer.fix_end()
-        if end_ps is not None:
-            return end_ps - transfer.lead_ps
-        if least_ps - transfer.lead_ps > now:
-            return least_ps - transfer.lead_ps
-        # Some edge gives it nothing yet: that changes with the next thing that happens anywhere, at the earliest.
-        if not self._agenda:
+            due_ps = max(due_ps, now + transfer.chunk_ps // 2) if transfer.shares else due_ps
+        elif least_ps - transfer.lead_ps > now:
+            due_ps = least_ps - transfer.lead_ps
+        elif self._agenda:  # some edge gives it nothing, which changes with the next thing that happens at the earliest
+            due_ps = max(transfer.release_ps(now), self._agenda[0][0], now + 1)
+        else:
             raise InvariantViolation(f"transfer {transfer.seq} does not move, and nothing will happen to it")
-        return max(transfer.release_ps(now), self._agenda[0][0], now + 1)
+        self._schedule(transfer, due_ps, now)
 
     def _look_sooner(self, transfer: Transfer, now: Ps) -> None:
-        """Its head goes before others of which its next look assumes that they go first."""
-        due_ps = transfer.least_end(now) - transfer.slack_ps
+        due_ps = transfer.least_end(now) - transfer.fix_before_ps
         if due_ps < transfer.due_ps:
             self._schedule(transfer, due_ps, self._engine.now_ps)

@@ -40,7 +40,8 @@ class Lane:
         self.expected: tuple[int, Ps, Ps] = (-1, 0, 0)
 
     def forget(self, now: Ps) -> None:
-        """Those that are through are here no more."""
+        """Those that are through leave the line, in its order. One that is through behind another that is not, which
+        they have come to at different rates, stays until then: it cannot contend."""
         line = self.line
         while line:
             other, at = line[0]
@@ -133,7 +134,7 @@ class Share:
             self.served, self.rate = transfer.served(hop, now)
             self.start_ps = transfer.start_at(hop)
         self.end_ps: Ps | None = None
-        self.limit = EDGE if transfer.limits is None else transfer.limits.get(hop, EDGE)
+        self.limit = transfer.limit_at(hop)
         self.is_over = False
         self.slips = False
         self._before = (now, self.served, self.rate)
@@ -151,7 +152,7 @@ class Share:
 
     def is_through(self, stands: Standing, now: Ps) -> bool:
         """Whether all of it has come and passed."""
-        if self.transfer.is_told:
+        if self.transfer.is_fixed:
             return self.transfer.tails[self.hop] <= now
         if (self.end_ps is None or self.end_ps > now) and stands.served < WHOLE:
             return False
@@ -166,27 +167,27 @@ class Share:
     def want(self, stands: Standing, now: Ps) -> Want:
         """What it asks of the edge now: all while bytes wait, as much as comes if none do."""
         transfer, leg = self.transfer, self.leg
-        if transfer.is_told:
+        if transfer.is_fixed:
             left_ps = max(transfer.tails[self.hop] - now, 1)
             part = min(_part(-(-(WHOLE - stands.served) // left_ps), leg.drain_ps), EDGE)
             return Want(transfer.vc, part, True, stands.is_here)
         if self.slips and stands.served >= leg.chunk:
             self.slips = False
-        part = self.limit
-        if not stands.is_here:
-            part = min(_part(stands.feed, leg.drain_ps), part)
-        return Want(transfer.vc, part, False, stands.is_here)
+        if stands.is_here:
+            return Want(transfer.vc, self.limit, False, True)
+        fed = min(_part(stands.feed, leg.drain_ps), EDGE)
+        return Want(transfer.vc, min(fed, self.limit), False, fed > self.limit)
 
     def waits_for_bytes(self, now: Ps) -> bool:
         """Whether all of it that has come has passed."""
-        return not self.transfer.is_told and not self.standing(now).is_here
+        return not self.transfer.is_fixed and not self.standing(now).is_here
 
     def take(self, part: int, stands: Standing, now: Ps) -> Ps | None:
         """It gets a part of the edge from now on; when that changes by itself, if nothing happens elsewhere."""
         transfer, leg = self.transfer, self.leg
         served, arrived, feed, _ = stands
-        rate, changes = (part << _SHIFT) // leg.drain_ps, None
-        if transfer.is_told:
+        rate, changes = max((part << _SHIFT) // leg.drain_ps, min(part, 1)), None
+        if transfer.is_fixed:
             self._set(now, served, rate)
             self.end_ps = max(transfer.tails[self.hop], now + 1)
             return self.end_ps
@@ -209,7 +210,7 @@ class Share:
 
     def least_end(self, now: Ps) -> Ps:
         """No later than it is through: from now on it divides the edge with those bytes alone that are here already."""
-        if self.transfer.is_told:
+        if self.transfer.is_fixed:
             return max(self.transfer.tails[self.hop], now)
         return self._least(now, (WHOLE - self.at(now)[0]) * self.leg.drain_ps >> BITS)
 
@@ -225,8 +226,11 @@ class Share:
         for other in self.leg.lane.shares:
             if other is self:
                 is_before = False
-            elif (is_before and not self.slips) if other.transfer.vc == vc else other.limit == EDGE:
-                waiting_ps[other.transfer.vc] += other.waits_ps(now)
+                continue
+            other_vc = other.transfer.vc
+            precedes = is_before and not self.slips if other_vc == vc else other.limit == EDGE
+            if precedes:
+                waiting_ps[other_vc] += other.waits_ps(now)
         end = now + own_ps + waiting_ps[vc]
         for other_vc, waits_ps in enumerate(waiting_ps):
             if other_vc == vc or not waits_ps:
@@ -244,7 +248,8 @@ class Share:
         arrived, served = self.transfer.inflow(self.hop, now)[0], self.at(now)[0]
         if not self._has_backlog(arrived, served):
             return 0
-        return self._at_limit_ps((arrived - served) * self.leg.drain_ps >> BITS)
+        waiting_ps = (arrived - served) * self.leg.drain_ps >> BITS
+        return waiting_ps if self.transfer.is_fixed else self._at_limit_ps(waiting_ps)
 
     def _at_limit_ps(self, drain_ps: Ps) -> Ps:
         limit = self.limit

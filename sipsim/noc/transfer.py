@@ -8,6 +8,7 @@ comes to an edge is what has left the one before, a wire's delay ago.
 
 from collections.abc import Callable
 
+from sipsim.noc.arbitration import EDGE
 from sipsim.noc.lane import BITS, FOREVER, WHOLE, Lane, Leg, Ps, Share
 
 Done = Callable[[Ps, Ps], None]
@@ -22,11 +23,11 @@ class Transfer:
     again, when it would have left at full bandwidth. ``past``: until when it divided such an edge, and how. ``tails``:
     when the tail is through, as far as that is known.
 
-    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_told``: its end is fixed.
+    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_fixed``: its end is fixed.
     """
 
     __slots__ = (
-        "chunk_ps", "done", "due_ps", "head_ps", "is_told", "lead_ps", "legs", "limits", "past", "seq", "shares",
+        "chunk_ps", "done", "due_ps", "head_ps", "is_fixed", "lead_ps", "legs", "limits", "past", "seq", "shares",
         "slack_ps", "source_head_ps", "source_tail_ps", "starts", "tails", "vc", "was_looked_at",
     )  # fmt: skip
 
@@ -47,16 +48,21 @@ class Transfer:
         self.shares = _NO_SHARES
         self.past = _NO_PAST
         self.limits: dict[int, int] | None = None
-        self.is_told = False
+        self.is_fixed = False
         self.was_looked_at = False
         self.due_ps: Ps = 0
+
+    @property
+    def fix_before_ps(self) -> Ps:
+        """How long before its least end the end is fixed: alone, when it is told; else when the last chunk starts."""
+        return self.slack_ps if self.shares else self.lead_ps
 
     def note_share(self, share: Share) -> None:
         """It divides an edge from now on: when its tail is through there, and further on, is open."""
         if self.shares is _NO_SHARES:
             self.shares, self.past = {}, {}
         self.shares[share.hop] = share
-        if not self.is_told:
+        if not self.is_fixed:
             del self.tails[share.hop :]
 
     def tail(self, hop: int) -> Ps | None:
@@ -98,6 +104,10 @@ class Transfer:
         """Whether all of it has passed an edge."""
         tail = self.tail(hop)
         return tail is not None and tail <= now
+
+    def limit_at(self, hop: int) -> int:
+        """The most of an edge that it may use (``Fabric.limit``)."""
+        return EDGE if self.limits is None else self.limits.get(hop, EDGE)
 
     def is_dense(self, hop: int) -> bool:
         """Whether it uses an edge that it has to itself fully to its end, waiting for no byte."""
@@ -182,7 +192,7 @@ class Transfer:
         self._add_tails(tails, at_present_rates=True)
         if len(tails) < len(self.legs):
             return None
-        self.tails, self.is_told = tails, True
+        self.tails, self.is_fixed = tails, True
         return self.end_ps()
 
     def put_off(self, least_ps: Ps) -> Ps:

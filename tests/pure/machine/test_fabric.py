@@ -19,6 +19,7 @@ from plain_fabric import (
 )
 
 import sipsim.noc.edges
+import sipsim.noc.fabric
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.lane import Lane, Leg
@@ -211,6 +212,14 @@ def test_the_random_networks_have_conflicts() -> None:
         total += len(journeys)
         waited += sum(a != b for a, b in zip(alone_ends, reference(journeys), strict=True))
     assert 0.4 < waited / total < 0.9
+
+
+def test_ways_may_be_forgotten_while_transfers_are_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which bounds the memory of a run with many sizes, and changes nothing."""
+    journeys, _ = random_mixed_journeys(3)
+    before = travel(journeys)[0]
+    monkeypatch.setattr(sipsim.noc.fabric, "_WAYS_KEPT", 1)
+    assert travel(journeys)[0] == before
 
 
 def _goes_at_once(line: list[tuple[Transfer, int]], leg: Leg) -> bool:

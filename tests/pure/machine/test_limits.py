@@ -74,6 +74,55 @@ def test_a_stopped_transfer_costs_no_event_until_it_may_go_on() -> None:
     assert play.run() == {"c": 67, "a": 500 + 80 + 7, "b": 500 + 80 + 10 + 7}
 
 
+def test_a_limit_that_does_not_reach_the_edge_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fabric, "_set_limit", lambda self, lane, transfer, hop, now: None)
+    play = Play()
+    play.start(0, "a", route(SHARED), 100)
+    play.limit(20, "a", SHARED, 0.25)
+    assert play.run() == {"a": 107}, "planted: the limit changes nothing"
+
+
+def test_a_limit_below_what_comes_holds_followers_back_at_once() -> None:
+    """Bytes of A come at half the edge's rate and pass as they come, until its limit; B is behind it from then on."""
+    play, slow = Play(), edge(1, 0, 0, 2)
+    play.start(0, "a", route(slow, SHARED), 100)
+    play.start(20, "b", route(SHARED), 60)
+    play.limit(40, "a", SHARED, 0)
+    play.start(50, "c", route(SHARED), 10, COMM)
+    assert play.run() == {"c": 50 + 10 + 7}
+    play.limit(1000, "a", SHARED, None)
+    ends = play.run()
+    assert ends["a"] > 1000
+    assert ends["b"] > 1000
+
+
+@pytest.mark.parametrize(("part", "left", "lifted"), [(0, 80, 500), (0.01, 75, 500), (0.25, 35, 200)])
+def test_a_lifted_limit_is_lifted_for_followers_too(part: float, left: int, lifted: int) -> None:
+    """A has passed 20 B before its limit; ``left``: what it has left when the limit is lifted."""
+    play = Play()
+    play.start(0, "a", route(SHARED), 100)
+    play.limit(20, "a", SHARED, part)
+    play.start(30, "b", route(SHARED), 10)
+    play.limit(lifted, "a", SHARED, None)
+    ends = play.run()
+    assert ends["a"] == pytest.approx(lifted + left + 7, abs=1)
+    assert ends["b"] == pytest.approx(lifted + left + 10 + 7, abs=1)
+
+
+def test_limits_that_are_almost_none_or_all() -> None:
+    """More than the bandwidth is no limit, the least above 0 is no stop, and what has passed stays so."""
+    play = Play()
+    play.start(0, "a", route(SHARED), 100)
+    play.limit(10, "a", SHARED, 2)
+    play.limit(101, "a", SHARED, 0)
+    play.start(101, "b", route(SHARED), 10)
+    assert play.run() == {"a": 107, "b": 118}
+    play.start(1000, "c", route(SHARED), 10)
+    play.engine.at(1000, lambda: play.fabric.limit(play.made["c"], SHARED, 1))
+    play.run()
+    assert play.ends["c"] > 10**12
+
+
 def test_a_limit_for_an_edge_that_others_have_left() -> None:
     """Z has passed the edge when A comes, whose limit was set before: only the limit slows A."""
     play, near = Play(), edge(1, 50, 0, 1)
@@ -95,7 +144,10 @@ def test_a_limit_before_the_head_is_at_the_turn() -> None:
 REFUSED: dict[str, tuple[Callable[[Fabric, Transfer], object], str]] = {
     "no byte": (lambda fabric, _: fabric.start(route(SHARED), 0, print), "at least a byte, not 0"),
     "no such channel": (lambda fabric, _: fabric.start(route(SHARED), 1, print, 2), "channel 2 has no weight"),
-    "a lead": (lambda fabric, _: fabric.start(route(SHARED), 9, print, lead_ps=17), "the last chunk takes 16 ps"),
+    "a lead": (
+        lambda fabric, _: fabric.start(route(SHARED), 9, print, lead_ps=17),
+        "lead_ps is 17; give at most 16 ps",
+    ),
     "an edge elsewhere": (lambda fabric, one: fabric.limit(one, edge(1, 0, 0, 1), 1), "1 does not pass edge"),
     "less than nothing": (lambda fabric, one: fabric.limit(one, SHARED, -1), "a bandwidth of 0 or more, not -1"),
 }
@@ -114,30 +166,26 @@ def test_a_limit_from_downstream() -> None:
     """100 B at full rate to 20, at a quarter to 60, where 70 are left; then on at full rate. Another channel gets the
     rest meanwhile.
     """
-    engine = Engine()
-    fabric, ends = Fabric(engine, EQUAL), {}
-    made = fabric.start(route(SHARED), 100, lambda _head, tail: ends.update(one=tail))
-    engine.at(20, lambda: fabric.limit(made, SHARED, SHARED.bandwidth_bps // 4))
-    engine.at(20, lambda: fabric.start(route(SHARED), 15, lambda _head, tail: ends.update(two=tail), COMM))  # type: ignore[arg-type,return-value]
-    engine.at(60, lambda: fabric.limit(made, SHARED, None))
-    engine.run_before(None, 1000)
-    assert ends == {"one": 60 + 70 + 7, "two": 20 + 20 + 7}
+    play = Play()
+    play.start(0, "a", route(SHARED), 100)
+    play.limit(20, "a", SHARED, 0.25)
+    play.start(20, "b", route(SHARED), 15, COMM)
+    play.limit(60, "a", SHARED, None)
+    assert play.run() == {"a": 60 + 70 + 7, "b": 20 + 20 + 7}
 
 
 def test_a_limit_that_stands_before_the_head_comes() -> None:
-    engine = Engine()
-    fabric, ends = Fabric(engine, EQUAL), {}
-    made = fabric.start(route(edge(1, 50, 0, 1), SHARED), 20, lambda _head, tail: ends.update(one=tail))
-    fabric.limit(made, SHARED, SHARED.bandwidth_bps // 2)
-    engine.run_before(None, 1000)
-    assert ends == {"one": 50 + 40 + 7}
+    play = Play()
+    play.start(0, "a", route(edge(1, 50, 0, 1), SHARED), 20)
+    play.limit(0, "a", SHARED, 0.5)
+    assert play.run() == {"a": 50 + 40 + 7}
 
 
 # --- any limits at any time ---------------------------------------------------------------------------------
 
 
 def limited(seed: int) -> None:
-    """Limits on a third of the transfers at any time, lifted when nothing happens any more."""
+    """Limits on four of ten transfers at any time, lifted when nothing happens any more."""
     rng = random.Random(seed)
     journeys, arbitration = workload(seed, rng.choice(LOADS), rng.choice((4, 10, 60))) if seed % 2 else meeting(seed, 4)
     engine = Engine()
@@ -159,11 +207,21 @@ def limited(seed: int) -> None:
             when = journey.start_ps + rng.randrange(1_500_000)
             engine.at(when, partial(limit, index, rng.choice(journey.route.edges), rng.choice(PARTS)))
     assert engine.run_before(None, 50 * len(journeys)), "events without end"
+    stopped = {where for index, transfer in made.items() if index not in ends for where in stops(transfer)}
+    for index, transfer in made.items():
+        assert index in ends or any(leg.lane.edge in stopped for leg in transfer.legs), (
+            "not told, and not behind a stop"
+        )
     for index, transfer in made.items():
         for leg in transfer.legs:
             limit(index, leg.lane.edge, None)
     assert engine.run_before(None, 50 * len(journeys)), "events without end"
     assert len(ends) == len(journeys)
+
+
+def stops(transfer: Transfer) -> list[Edge]:
+    """The edges on which a transfer is stopped."""
+    return [transfer.legs[hop].lane.edge for hop, part in (transfer.limits or {}).items() if not part]
 
 
 PARTS = (0, 0.01, 0.1, 0.5, 0.9, None)
