@@ -106,7 +106,7 @@ class Edges(ABC):
         """One more divides an edge, which is divided from now on if ``is_new``."""
         earlier = [other for other in lane.shares if other.transfer.vc == share.transfer.vc]
         if share.limit == EDGE:
-            share.slips = bool(earlier) and all(other.waits_for_bytes(now) for other in earlier)
+            share.slips = bool(earlier) and all(other.slips or other.waits_for_bytes(now) for other in earlier)
         lane.shares.append(share)
         for each in lane.shares if is_new else (share,):
             for when in each.transfer.changes_on_the_way(each.hop, now):
@@ -184,10 +184,14 @@ class Edges(ABC):
                 changes.append((change, share.transfer.seq))
             if share.rate and share.hop == len(share.transfer.starts):
                 self._leave(share, now)
+            elif share.rate and not rate:
+                self._look_sooner(share.transfer, now)
             if share.rate != rate:
                 self._pass_on(share.transfer, share.hop, now)
+        lane.change_ps = FOREVER
         if changes:
-            self._push(*min(changes), self._divide_again, (lane, lane.stamp))
+            lane.change_ps, seq = min(changes)
+            self._push(lane.change_ps, seq, self._divide_again, (lane, lane.stamp))
 
     def _divide_again(self, of: tuple[Lane, int]) -> None:
         lane, stamp = of
@@ -265,6 +269,9 @@ class Edges(ABC):
             is_straight = leg.follows is not None and starts[index] == starts[index - 1] + onward_ps
             if not (is_straight and index not in transfer.past) and self._expect_to_catch_up(transfer, index, when):
                 return
+        share = transfer.shares.get(len(starts))
+        if share is not None:  # its head waits there
+            self._push(when + legs[len(starts) - 1].onward_ps, transfer.seq, self._touch, share.leg.lane)
 
     def _expect_to_catch_up(self, transfer: Transfer, hop: int, now: Ps) -> bool:
         """Whether bytes of it wait at an edge that it has to itself: its rate falls when they have gone."""

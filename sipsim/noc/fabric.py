@@ -46,6 +46,7 @@ class Fabric(Edges):
         self._ways: dict[tuple[int, int], _Way] = {}
         self._started = 0
         self._stopped: dict[int, Transfer] = {}
+        self._put_off_ps: dict[tuple[Lane | None, int], Ps] = {}
 
     @property
     def lanes(self) -> Mapping[Edge, Lane]:
@@ -155,23 +156,30 @@ class Fabric(Edges):
         if end_ps is None:
             least_ps = transfer.least_end(now)
             if least_ps - transfer.fix_before_ps <= now:
-                end_ps = transfer.fix_end()
+                end_ps = transfer.fix_end(least_ps + transfer.chunk_ps + (least_ps - now >> 10))
             if end_ps is None:
                 self._look_again(transfer, least_ps, now)
                 return
+        if self._put_off_ps:
+            end_ps = max(end_ps, self._put_off_ps.get(_last_edge(transfer), 0) + 1)
         due_ps = end_ps - transfer.lead_ps
         if due_ps > now:
             transfer.was_looked_at = True
             self._schedule(transfer, due_ps, now)
             return
         if due_ps < now and transfer.was_looked_at:
-            end_ps = transfer.put_off(now + transfer.lead_ps)
+            end_ps += self._put_off(transfer, now - due_ps)
         transfer.is_fixed = True
         self._stopped.pop(transfer.seq, None)
         if self.witness is not None:
             self.witness.told(transfer)
         done, transfer.done = transfer.done, None
         done(transfer.head_ps, end_ps)
+
+    def _put_off(self, transfer: Transfer, late_ps: Ps) -> Ps:
+        """Its end is found too late, and told by as much later: so are those of later ones in its channel."""
+        self._put_off_ps[_last_edge(transfer)] = self._engine.now_ps + transfer.lead_ps
+        return late_ps
 
     def _look_again(self, transfer: Transfer, least_ps: Ps, now: Ps) -> None:
         """Look when its end, no sooner than ``least_ps``, can be fixed; if it is stopped, when a limit changes."""
@@ -183,15 +191,21 @@ class Fabric(Edges):
         due_ps = least_ps - transfer.fix_before_ps
         if due_ps > now:
             due_ps = max(due_ps, now + transfer.chunk_ps // 2) if transfer.shares else due_ps
-        elif least_ps - transfer.lead_ps > now:
-            due_ps = least_ps - transfer.lead_ps
-        elif self._agenda:  # some edge gives it nothing, which changes with the next thing that happens at the earliest
-            due_ps = max(transfer.release_ps(now), self._agenda[0][0], now + 1)
-        else:
-            raise InvariantViolation(f"transfer {transfer.seq} does not move, and nothing will happen to it")
+        else:  # some edge gives it nothing, or little, until it is divided anew
+            change_ps = transfer.next_change_ps(now)
+            if change_ps >= FOREVER and not self._agenda:
+                raise InvariantViolation(f"transfer {transfer.seq} does not move, and nothing will happen to it")
+            if change_ps >= FOREVER:
+                change_ps = max(self._agenda[0][0], now + 1)
+            due_ps = max(change_ps, least_ps - transfer.lead_ps)
         self._schedule(transfer, due_ps, now)
 
     def _look_sooner(self, transfer: Transfer, now: Ps) -> None:
-        due_ps = transfer.least_end(now) - transfer.fix_before_ps
-        if due_ps < transfer.due_ps:
-            self._schedule(transfer, due_ps, self._engine.now_ps)
+        least_ps = transfer.least_end(now)
+        if least_ps < FOREVER and least_ps - transfer.fix_before_ps < transfer.due_ps:
+            self._schedule(transfer, least_ps - transfer.fix_before_ps, self._engine.now_ps)
+
+
+def _last_edge(transfer: Transfer) -> tuple[Lane | None, int]:
+    """The last edge and the channel of a transfer, which keep its order."""
+    return transfer.legs[-1].lane if transfer.legs else None, transfer.vc

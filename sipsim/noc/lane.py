@@ -23,19 +23,20 @@ _SHIFT = BITS - EDGE.bit_length() + 1
 class Lane:
     """One edge. ``line``: (transfer, hop) of those that are here, in the order of their heads, while nobody divides it;
     then ``shares``, in the same order. ``free_ps``: when those that have left were through. ``turn_ps``: when the first
-    that waits in line goes. ``stamp`` is of the division in force. ``expected``: channel, head and least end of the
-    last transfer that started here.
+    that waits in line goes. ``stamp`` is of the division in force, ``change_ps``: when that changes by itself.
+    ``expected``: channel, head and least end of the last transfer that started here.
     """
 
-    __slots__ = ("edge", "expected", "free_ps", "line", "shares", "stamp", "turn_ps", "weights")
+    __slots__ = ("change_ps", "edge", "expected", "free_ps", "line", "shares", "stamp", "turn_ps", "weights")
 
     def __init__(self, edge: Edge, weights: tuple[int, ...]) -> None:
         self.edge = edge
         self.weights = weights
-        self.free_ps: Ps = 0
+        self.free_ps: Ps = -FOREVER
         self.line: list[tuple[Transfer, int]] = []
         self.shares: list[Share] = []
         self.stamp = 0
+        self.change_ps: Ps = FOREVER
         self.turn_ps: Ps = -1
         self.expected: tuple[int, Ps, Ps] = (-1, 0, 0)
 
@@ -212,14 +213,15 @@ class Share:
         """No later than it is through: from now on it divides the edge with those bytes alone that are here already."""
         if self.transfer.is_fixed:
             return max(self.transfer.tails[self.hop], now)
-        return self._least(now, (WHOLE - self.at(now)[0]) * self.leg.drain_ps >> BITS)
+        return self._least(now, WHOLE - self.at(now)[0])
 
     def least_start(self, now: Ps) -> Ps:
         """No later than the edge gives it something."""
         return self._least(now, 0)
 
-    def _least(self, now: Ps, own_ps: Ps) -> Ps:
-        """When the edge can have served ``own_ps`` of it, after or beside what waits here before it."""
+    def _least(self, now: Ps, left: int) -> Ps:
+        """When the edge can have served the share ``left`` of it, after or beside what waits here before it."""
+        own_ps = left * self.leg.drain_ps >> BITS
         vc, weights = self.transfer.vc, self.leg.lane.weights
         waiting_ps = [0] * len(weights)
         is_before = True
@@ -241,19 +243,22 @@ class Share:
                 end += waits_ps
             else:
                 end += min(waits_ps, own_ps * weights[other_vc] // weights[vc])
-        return max(end, now + self._at_limit_ps(own_ps))
+        if not self.rate and now < self.leg.lane.change_ps < FOREVER:
+            end = max(end, self.leg.lane.change_ps + own_ps)
+        return max(end, now + self._at_limit_ps(left))
 
     def waits_ps(self, now: Ps) -> Ps:
         """Time that the edge needs for those bytes of it that wait here."""
         arrived, served = self.transfer.inflow(self.hop, now)[0], self.at(now)[0]
         if not self._has_backlog(arrived, served):
             return 0
-        waiting_ps = (arrived - served) * self.leg.drain_ps >> BITS
-        return waiting_ps if self.transfer.is_fixed else self._at_limit_ps(waiting_ps)
+        if self.transfer.is_fixed:
+            return (arrived - served) * self.leg.drain_ps >> BITS
+        return self._at_limit_ps(arrived - served)
 
-    def _at_limit_ps(self, drain_ps: Ps) -> Ps:
+    def _at_limit_ps(self, share: int) -> Ps:
         limit = self.limit
-        return drain_ps * EDGE // limit if limit else FOREVER
+        return (share * self.leg.drain_ps * EDGE // limit) >> BITS if limit else FOREVER
 
     def _has_backlog(self, arrived: int, served: int) -> bool:
         """Whether bytes wait here: its last ones, or more than the rounding of rates leaves."""

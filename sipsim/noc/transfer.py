@@ -162,7 +162,8 @@ class Transfer:
                 most, most_rate = full if full > 0 else 0, cap
         else:
             come, rate = (WHOLE, 0) if when >= self.source_tail_ps else self._from_source(when)
-        if most + 2 * most_rate < come:  # less than two ps is what rounding of rates leaves
+        # Less than two ps is what rounding of rates leaves, but nothing may stay behind at the end.
+        if most + 2 * most_rate < come or most < come == WHOLE:
             return most, most_rate
         return min(come, most), min(rate, slowest)
 
@@ -186,21 +187,20 @@ class Transfer:
         tail = self.tail(len(legs) - 1)
         return None if tail is None else tail + legs[-1].onward_ps
 
-    def fix_end(self) -> Ps | None:
-        """The end, fixed at the present rates, whoever comes from now on; None where some edge gives it no rate."""
+    def fix_end(self, latest_ps: Ps) -> Ps | None:
+        """The end, fixed at the present rates, whatever comes from now on; None where some edge gives it no rate, or so
+        little that it would end after ``latest_ps``."""
         tails = list(self.tails)
         self._add_tails(tails, at_present_rates=True)
-        if len(tails) < len(self.legs):
+        if len(tails) < len(self.legs) or tails[-1] + self.legs[-1].onward_ps > latest_ps:
             return None
         self.tails, self.is_fixed = tails, True
         return self.end_ps()
 
-    def put_off(self, least_ps: Ps) -> Ps:
-        """The end, which is fixed, no sooner than ``least_ps``."""
-        if self.tails:
-            self.tails[-1] = max(self.tails[-1], least_ps - self.legs[-1].onward_ps)
-            return self.tails[-1] + self.legs[-1].onward_ps
-        return max(self.source_tail_ps, least_ps)
+    def next_change_ps(self, now: Ps) -> Ps:
+        """When an edge that it divides is divided anew, if nothing else happens; FOREVER if none is."""
+        changes = [share.leg.lane.change_ps for share in self.shares.values() if not share.is_over]
+        return min((when for when in changes if when > now), default=FOREVER)
 
     def least_end(self, now: Ps) -> Ps:
         """No later than its end: from now on it goes on at full bandwidth."""
