@@ -83,7 +83,8 @@ def shown_in(block: Block) -> list[Shown]:
 def run(command: str, folder: Path, bin_folder: Path) -> str:
     """What a command says, on both outputs."""
     inherited = {name: value for name, value in os.environ.items() if name != "AHBM_CHECK_INVARIANTS"}
-    env = {**inherited, "PATH": f"{bin_folder}:{os.environ.get('PATH', os.defpath)}", "PYTHONSAFEPATH": "1", "LC_ALL": "C.UTF-8"}
+    path = f"{bin_folder}:{os.environ.get('PATH', os.defpath)}"
+    env = {**inherited, "PATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         ["sh", "-c", command],
         stdin=subprocess.DEVNULL,
