@@ -3,7 +3,7 @@
 It is a simulation of its own beside the engine's, in the order of (time, start of the transfer), carried out up to now
 when the fabric looks; nothing is planned ahead and nothing undone.
 
-* On an edge that nobody else uses, a transfer passes at full bandwidth or as its bytes come: no event, two numbers.
+* On an edge that no other uses, a transfer passes at full bandwidth or as its bytes come: no event, two numbers.
 * A transfer behind others of its channel waits for the tail of the last, if they use the edge fully.
 * Any others that meet divide the edge (:func:`sipsim.noc.arbitration.divide`): a transfer whose bytes wait asks for all
   of it, one that waits for bytes for as much as comes. The edge is divided anew when a transfer comes or is through,
@@ -139,10 +139,7 @@ class Edges(ABC):
                 self._call_turn(lane)
             else:
                 self._share(lane, now)
-        leg = transfer.legs[hop]
-        if now + leg.rest_ps - transfer.fix_before_ps < transfer.due_ps:
-            self._look_sooner(transfer, now)
-        transfer.head_ps = now + leg.onward_ps
+        self._head_leaves(transfer, transfer.legs[hop], now)
         self._walk(transfer)
 
     def _share(self, lane: Lane, now: Ps) -> None:
@@ -203,10 +200,14 @@ class Edges(ABC):
         transfer = share.transfer
         share.start_ps = now
         transfer.starts.append(now)
-        transfer.head_ps = now + share.leg.onward_ps
+        self._head_leaves(transfer, share.leg, now)
         if len(transfer.starts) < len(transfer.legs):
             self._push(transfer.head_ps, transfer.seq, self._walk, transfer)
-        if now + share.leg.rest_ps - transfer.slack_ps < transfer.due_ps:
+
+    def _head_leaves(self, transfer: Transfer, leg: Leg, now: Ps) -> None:
+        """Its head leaves an edge for which it has waited, perhaps sooner than its next look assumes."""
+        transfer.head_ps = now + leg.onward_ps
+        if now + leg.rest_ps - transfer.fix_before_ps < transfer.due_ps:
             self._look_sooner(transfer, now)
 
     def _set_limit(self, lane: Lane, transfer: Transfer, hop: int, now: Ps) -> None:

@@ -3,9 +3,10 @@
 A transfer is a train of bytes with a head and a tail. Each edge serves heads in the order in which they reach it
 (:mod:`sipsim.noc.edges`); here transfers start, and their ends are told.
 
-The engine has one event for a transfer, no later than its end can be told; it looks again if the end is later. An end
-is fixed once what is left could pass within the last chunk's time at full bandwidth, as hardware does not interrupt a
-chunk: its rates stay as they are from then on, others divide the rest, and so it can be told before it comes to pass.
+The engine has an event for a transfer at a time that is no later than its end can be told; if the end turns out to be
+later, the transfer is looked at again. An end is fixed once what is left could pass within the last chunk's time at
+full bandwidth, as hardware does not interrupt a chunk: its rates stay as they are from then on and others divide the
+rest, so it can be told before it comes to pass.
 """
 
 from collections.abc import Mapping
@@ -99,7 +100,7 @@ class Fabric(Edges):
         """Let a transfer use no more than ``bandwidth_bps`` of an edge of its route from now on; None for no limit.
 
         For what holds it back downstream: a buffer that fills, a link without credits (0: it stops). Its bytes that
-        wait there hold later transfers of its channel back. An end that is told stays.
+        wait there hold later transfers of its channel back. An end that is fixed stays.
 
         Raises:
             ValueError: an edge that the transfer does not use, or a negative bandwidth.
@@ -168,7 +169,7 @@ class Fabric(Edges):
             self._schedule(transfer, due_ps, now)
             return
         if due_ps < now and transfer.was_looked_at:
-            end_ps += self._put_off(transfer, now - due_ps)
+            end_ps = self._put_off(transfer, now)
         transfer.is_fixed = True
         self._stopped.pop(transfer.seq, None)
         if self.witness is not None:
@@ -176,10 +177,11 @@ class Fabric(Edges):
         done, transfer.done = transfer.done, None
         done(transfer.head_ps, end_ps)
 
-    def _put_off(self, transfer: Transfer, late_ps: Ps) -> Ps:
-        """Its end is found too late, and told by as much later: so are those of later ones in its channel."""
-        self._put_off_ps[_last_edge(transfer)] = self._engine.now_ps + transfer.lead_ps
-        return late_ps
+    def _put_off(self, transfer: Transfer, now: Ps) -> Ps:
+        """The end of a transfer that is found too late to tell it ``lead_ps`` before: as soon as that is possible, and
+        before the ends of later transfers of its channel."""
+        end_ps = self._put_off_ps[_last_edge(transfer)] = now + transfer.lead_ps
+        return end_ps
 
     def _look_again(self, transfer: Transfer, least_ps: Ps, now: Ps) -> None:
         """Look when its end, no sooner than ``least_ps``, can be fixed; if it is stopped, when a limit changes."""

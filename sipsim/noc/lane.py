@@ -21,7 +21,7 @@ _SHIFT = BITS - EDGE.bit_length() + 1
 
 
 class Lane:
-    """One edge. ``line``: (transfer, hop) of those that are here, in the order of their heads, while nobody divides it;
+    """One edge. ``line``: (transfer, hop) of those that are here, in the order of their heads, while it is undivided;
     then ``shares``, in the same order. ``free_ps``: when those that have left were through. ``turn_ps``: when the first
     that waits in line goes. ``stamp`` is of the division in force, ``change_ps``: when that changes by itself.
     ``expected``: channel, head and least end of the last transfer that started here.

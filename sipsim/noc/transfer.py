@@ -15,7 +15,7 @@ Done = Callable[[Ps, Ps], None]
 
 _NO_SHARES: dict[int, Share] = {}
 _NO_PAST: dict[int, tuple[Ps, Share]] = {}
-"""Of a transfer that has met nobody."""
+"""Of a transfer that has met no other."""
 
 
 class Transfer:
@@ -23,7 +23,8 @@ class Transfer:
     again, when it would have left at full bandwidth. ``past``: until when it divided such an edge, and how. ``tails``:
     when the tail is through, as far as that is known.
 
-    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_fixed``: its end is fixed.
+    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_fixed``: its end is known,
+    and nothing that comes from now on changes it.
     """
 
     __slots__ = (
@@ -114,7 +115,7 @@ class Transfer:
         return hop < len(self.starts) and self.tail(hop) == self.starts[hop] + self.legs[hop].drain_ps
 
     def came_straight(self, hop: int, follows: Lane) -> bool:
-        """Whether it came to an edge from ``follows``, which is no faster, and found nobody: its bytes never wait."""
+        """Whether it came to an edge from ``follows``, which is no faster, and met no other: its bytes never wait."""
         return (
             self.legs[hop].follows is follows
             and hop < len(self.starts)

@@ -157,7 +157,6 @@ def drain(nbytes: int, gbytes_per_s: float) -> int:
 # --- the all-reduce -------------------------------------------------------------------------------------------
 
 
-
 class Sum(NamedTuple):
     """When the root has its SIP's sum, when the sum of all SIPs is in its HBM, when each cube (x, y) is done."""
 

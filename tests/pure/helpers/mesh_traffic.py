@@ -14,6 +14,7 @@ CUBES, PES = 16, 8
 CHUNK_BYTES = 256
 CHUNK_PS = 4000
 """Time of a chunk on the edges of the mesh."""
+LOADS = (0.1, 0.3, 0.6, 0.9)
 SIZES = tuple(2**k for k in range(6, 17))
 
 

@@ -7,6 +7,8 @@ edge the picoseconds that are taken, one by one. It is slow and knows nothing of
 import heapq
 import random
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from sipsim.links.ucie import Ucie
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.transfer import Transfer
 from sipsim.noc.witness import FabricWitness
 
 PS_PER_S = 10**12
@@ -75,27 +78,39 @@ class End(NamedTuple):
     tail_ps: int
 
 
+class Traffic:
+    """Journeys on one fabric, in the order of their starts. By their numbers, ``made``: the transfers; ``ends``: where
+    and when each ended."""
+
+    def __init__(self, journeys: Sequence[Journey], kind: Any = Fabric, arbitration: Arbitration = ONE_QUEUE) -> None:
+        self.engine = Engine()
+        self.fabric = kind(self.engine, arbitration)
+        self.made: dict[int, Transfer] = {}
+        self.ends: dict[int, End] = {}
+        for index, journey in enumerate(journeys):
+            self.engine.at(journey.start_ps, partial(self._begin, index, journey))
+
+    def _begin(self, index: int, journey: Journey) -> None:
+        def done(head_ps: int, tail_ps: int) -> None:
+            assert index not in self.ends
+            self.ends[index] = End(self.engine.now_ps, head_ps, tail_ps)
+
+        rest = journey.lead_ps, journey.delay_ps, journey.span_ps
+        self.made[index] = self.fabric.start(journey.route, journey.nbytes, done, journey.vc, *rest)
+
+    def limit(self, at_ps: int, index: int, where: Edge, part: float | None) -> None:
+        """Limit a transfer to a part of an edge's bandwidth, at a time; None for no limit."""
+        bandwidth = None if part is None else int(where.bandwidth_bps * part)
+        self.engine.at(at_ps, lambda: self.fabric.limit(self.made[index], where, bandwidth))
+
+
 def travel(
     journeys: list[Journey], kind: Any = Fabric, arbitration: Arbitration = ONE_QUEUE
 ) -> tuple[list[End], Fabric, Engine]:
-    """All journeys, in order of their starts, on one fabric; where and when each ended."""
-    engine = Engine()
-    fabric = kind(engine, arbitration)
-    ends: list[End | None] = [None] * len(journeys)
-
-    def begin(index: int, journey: Journey) -> None:
-        def done(head_ps: int, tail_ps: int) -> None:
-            assert ends[index] is None
-            ends[index] = End(engine.now_ps, head_ps, tail_ps)
-
-        rest = journey.lead_ps, journey.delay_ps, journey.span_ps
-        fabric.start(journey.route, journey.nbytes, done, journey.vc, *rest)
-
-    for index, journey in enumerate(journeys):
-        engine.at(journey.start_ps, lambda i=index, j=journey: begin(i, j))  # type: ignore[misc]
-    assert engine.run_before(None, 10**6)
-    assert None not in ends
-    return ends, fabric, engine  # type: ignore[return-value]
+    """All journeys on one fabric, to their ends."""
+    traffic = Traffic(journeys, kind, arbitration)
+    assert traffic.engine.run_before(None, 10**6)
+    return [traffic.ends[index] for index in range(len(journeys))], traffic.fabric, traffic.engine
 
 
 def ends_of(*journeys: Journey) -> list[tuple[int, int]]:

@@ -2,143 +2,128 @@
 
 import random
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import pytest
-from mesh_traffic import meeting, workload
-from plain_fabric import Journey, Watched, edge, route
+from mesh_traffic import LOADS, meeting, workload
+from plain_fabric import Journey, Traffic, Watched, edge, route
 
 import sipsim.noc.edges
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.noc.arbitration import COMM, COMPUTE, Arbitration, Want, divide
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge, Route
+from sipsim.noc.graph import Edge
 from sipsim.noc.transfer import Transfer
 
 EQUAL = Arbitration(10, (1, 1))
 SHARED = edge(3, 7, 0, 1)
-LOADS = (0.1, 0.3, 0.6, 0.9)
 
 
-class Play:
-    """Transfers and limits on one fabric; ``ends``: the tail of each. ``told``: when it was told."""
+class Limited(NamedTuple):
+    """Transfers, limits (at, of which, on which edge, part of its bandwidth), and by hand when each ends."""
 
-    def __init__(self) -> None:
-        self.engine = Engine()
-        self.fabric = Watched(self.engine, EQUAL)
-        self.made: dict[str, Transfer] = {}
-        self.ends: dict[str, int] = {}
-        self.told: dict[str, int] = {}
-
-    def start(self, at_ps: int, name: str, way: Route, nbytes: int, vc: int = COMPUTE) -> None:
-        def done(_head: int, tail: int) -> None:
-            self.ends[name], self.told[name] = tail, self.engine.now_ps
-
-        def begin() -> None:
-            self.made[name] = self.fabric.start(way, nbytes, done, vc)
-
-        self.engine.at(at_ps, begin)
-
-    def limit(self, at_ps: int, name: str, where: Edge, most: float | None) -> None:
-        """``most``: the part of the edge's bandwidth."""
-        bandwidth = None if most is None else int(where.bandwidth_bps * most)
-        self.engine.at(at_ps, lambda: self.fabric.limit(self.made[name], where, bandwidth))
-
-    def run(self) -> dict[str, int]:
-        assert self.engine.run_before(None, 200)
-        assert all(self.told[name] <= tail for name, tail in self.ends.items())
-        return self.ends
+    journeys: list[Journey]
+    limits: list[tuple[int, int, Edge, float | None]]
+    ends: list[int]
 
 
-def test_a_limited_transfer_is_not_overtaken_in_its_channel() -> None:
-    """A has a quarter of the edge, and B of its channel waits for it, while C of another channel uses the rest."""
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(20, "a", SHARED, 0.25)
-    play.start(20, "b", route(SHARED), 10)
-    play.start(20, "c", route(SHARED), 30, COMM)
-    assert play.run() == {"a": 20 + 320 + 7, "b": 20 + 320 + 10 + 7, "c": 20 + 40 + 7}
+def over(start: int, nbytes: int, *edges: Edge, vc: int = COMPUTE) -> Journey:
+    return Journey(start, route(*(edges or (SHARED,))), nbytes, vc=vc)
+
+
+NEAR = edge(1, 50, 0, 1)
+LIMITED: dict[str, Limited] = {
+    # B of A's channel waits for A, while C of another channel uses the rest.
+    "not overtaken in its channel": Limited(
+        [over(0, 100), over(20, 10), over(20, 30, vc=COMM)],
+        [(20, 0, SHARED, 0.25)],
+        [20 + 320 + 7, 20 + 320 + 10 + 7, 20 + 40 + 7],
+    ),
+    # 100 B at full rate to 20, at a quarter to 60, where 70 are left; then on at full rate.
+    "from downstream, and lifted": Limited(
+        [over(0, 100), over(20, 15, vc=COMM)],
+        [(20, 0, SHARED, 0.25), (60, 0, SHARED, None)],
+        [60 + 70 + 7, 20 + 20 + 7],
+    ),
+    "before the head comes": Limited([over(0, 20, NEAR, SHARED)], [(0, 0, SHARED, 0.5)], [50 + 40 + 7]),
+    "on an edge that others have left": Limited(
+        [over(0, 20), over(0, 40, NEAR, SHARED)], [(1, 1, SHARED, 0.5)], [20 + 7, 50 + 80 + 7]
+    ),
+    "of a transfer that waits in line": Limited(
+        [over(0, 20), over(5, 40)], [(10, 1, SHARED, 0.5)], [20 + 7, 20 + 80 + 7]
+    ),
+    # More than the bandwidth is no limit, and what has passed stays so.
+    "that changes nothing": Limited(
+        [over(0, 100), over(101, 10)], [(10, 0, SHARED, 2), (101, 0, SHARED, 0)], [107, 118]
+    ),
+}
+
+
+def played(journeys: list[Journey], limits: list[tuple[int, int, Edge, float | None]]) -> Traffic:
+    """As far as it goes."""
+    traffic = Traffic(journeys, Watched, EQUAL)
+    for limit in limits:
+        traffic.limit(*limit)
+    run(traffic)
+    return traffic
+
+
+def run(traffic: Traffic) -> None:
+    assert traffic.engine.run_before(None, 200)
+    assert all(end.now_ps <= end.tail_ps for end in traffic.ends.values())
+
+
+def tails(traffic: Traffic) -> dict[int, int]:
+    return {index: end.tail_ps for index, end in traffic.ends.items()}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_limit(name: str) -> None:
+    journeys, limits, ends = LIMITED[name]
+    assert tails(played(journeys, limits)) == dict(enumerate(ends))
 
 
 def test_a_stopped_transfer_costs_no_event_until_it_may_go_on() -> None:
     """A link without credits: A and B behind it stand still, another channel does not, and neither is forgotten."""
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(20, "a", SHARED, 0)
-    play.start(30, "b", route(SHARED), 10)
-    play.start(30, "c", route(SHARED), 30, COMM)
-    assert play.run() == {"c": 30 + 30 + 7}
-    assert play.engine.next_ps() is None
-    play.limit(500, "a", SHARED, None)
-    assert play.run() == {"c": 67, "a": 500 + 80 + 7, "b": 500 + 80 + 10 + 7}
+    traffic = played([over(0, 100), over(30, 10), over(30, 30, vc=COMM)], [(20, 0, SHARED, 0)])
+    assert tails(traffic) == {2: 30 + 30 + 7}
+    assert traffic.engine.next_ps() is None
+    traffic.limit(500, 0, SHARED, None)
+    run(traffic)
+    assert tails(traffic) == {2: 67, 0: 500 + 80 + 7, 1: 500 + 80 + 10 + 7}
 
 
 def test_a_limit_that_does_not_reach_the_edge_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fabric, "_set_limit", lambda self, lane, transfer, hop, now: None)
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(20, "a", SHARED, 0.25)
-    assert play.run() == {"a": 107}, "planted: the limit changes nothing"
+    traffic = played([over(0, 100)], [(20, 0, SHARED, 0.25)])
+    assert tails(traffic) == {0: 107}, "planted: the limit changes nothing"
 
 
 def test_a_limit_below_what_comes_holds_followers_back_at_once() -> None:
     """Bytes of A come at half the edge's rate and pass as they come, until its limit; B is behind it from then on."""
-    play, slow = Play(), edge(1, 0, 0, 2)
-    play.start(0, "a", route(slow, SHARED), 100)
-    play.start(20, "b", route(SHARED), 60)
-    play.limit(40, "a", SHARED, 0)
-    play.start(50, "c", route(SHARED), 10, COMM)
-    assert play.run() == {"c": 50 + 10 + 7}
-    play.limit(1000, "a", SHARED, None)
-    ends = play.run()
-    assert ends["a"] > 1000
-    assert ends["b"] > 1000
+    slow = edge(1, 0, 0, 2)
+    journeys = [over(0, 100, slow, SHARED), over(20, 60), over(50, 10, vc=COMM)]
+    traffic = played(journeys, [(40, 0, SHARED, 0)])
+    assert tails(traffic) == {2: 50 + 10 + 7}
+    traffic.limit(1000, 0, SHARED, None)
+    run(traffic)
+    assert traffic.ends[0].tail_ps > 1000
+    assert traffic.ends[1].tail_ps > 1000
 
 
 @pytest.mark.parametrize(("part", "left", "lifted"), [(0, 80, 500), (0.01, 75, 500), (0.25, 35, 200)])
 def test_a_lifted_limit_is_lifted_for_followers_too(part: float, left: int, lifted: int) -> None:
     """A has passed 20 B before its limit; ``left``: what it has left when the limit is lifted."""
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(20, "a", SHARED, part)
-    play.start(30, "b", route(SHARED), 10)
-    play.limit(lifted, "a", SHARED, None)
-    ends = play.run()
-    assert ends["a"] == pytest.approx(lifted + left + 7, abs=1)
-    assert ends["b"] == pytest.approx(lifted + left + 10 + 7, abs=1)
+    traffic = played([over(0, 100), over(30, 10)], [(20, 0, SHARED, part), (lifted, 0, SHARED, None)])
+    assert traffic.ends[0].tail_ps == pytest.approx(lifted + left + 7, abs=1)
+    assert traffic.ends[1].tail_ps == pytest.approx(lifted + left + 10 + 7, abs=1)
 
 
-def test_limits_that_are_almost_none_or_all() -> None:
-    """More than the bandwidth is no limit, the least above 0 is no stop, and what has passed stays so."""
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(10, "a", SHARED, 2)
-    play.limit(101, "a", SHARED, 0)
-    play.start(101, "b", route(SHARED), 10)
-    assert play.run() == {"a": 107, "b": 118}
-    play.start(1000, "c", route(SHARED), 10)
-    play.engine.at(1000, lambda: play.fabric.limit(play.made["c"], SHARED, 1))
-    play.run()
-    assert play.ends["c"] > 10**12
-
-
-def test_a_limit_for_an_edge_that_others_have_left() -> None:
-    """Z has passed the edge when A comes, whose limit was set before: only the limit slows A."""
-    play, near = Play(), edge(1, 50, 0, 1)
-    play.start(0, "z", route(SHARED), 20)
-    play.start(0, "a", route(near, SHARED), 40)
-    play.limit(1, "a", SHARED, 0.5)
-    assert play.run() == {"z": 20 + 7, "a": 50 + 80 + 7}
-
-
-def test_a_limit_before_the_head_is_at_the_turn() -> None:
-    """A waits in line behind Z when its limit is set; it begins when Z is through."""
-    play = Play()
-    play.start(0, "z", route(SHARED), 20)
-    play.start(5, "a", route(SHARED), 40)
-    play.limit(10, "a", SHARED, 0.5)
-    assert play.run() == {"z": 20 + 7, "a": 20 + 80 + 7}
+def test_the_least_limit_is_no_stop() -> None:
+    """1 bit/s."""
+    traffic = played([over(1000, 10)], [(1000, 0, SHARED, 1.5 / SHARED.bandwidth_bps)])
+    assert traffic.ends[0].tail_ps > 10**12
 
 
 REFUSED: dict[str, tuple[Callable[[Fabric, Transfer], object], str]] = {
@@ -162,25 +147,6 @@ def test_what_a_fabric_refuses(name: str) -> None:
         action(fabric, made)
 
 
-def test_a_limit_from_downstream() -> None:
-    """100 B at full rate to 20, at a quarter to 60, where 70 are left; then on at full rate. Another channel gets the
-    rest meanwhile.
-    """
-    play = Play()
-    play.start(0, "a", route(SHARED), 100)
-    play.limit(20, "a", SHARED, 0.25)
-    play.start(20, "b", route(SHARED), 15, COMM)
-    play.limit(60, "a", SHARED, None)
-    assert play.run() == {"a": 60 + 70 + 7, "b": 20 + 20 + 7}
-
-
-def test_a_limit_that_stands_before_the_head_comes() -> None:
-    play = Play()
-    play.start(0, "a", route(edge(1, 50, 0, 1), SHARED), 20)
-    play.limit(0, "a", SHARED, 0.5)
-    assert play.run() == {"a": 50 + 40 + 7}
-
-
 # --- any limits at any time ---------------------------------------------------------------------------------
 
 
@@ -188,35 +154,23 @@ def limited(seed: int) -> None:
     """Limits on four of ten transfers at any time, lifted when nothing happens any more."""
     rng = random.Random(seed)
     journeys, arbitration = workload(seed, rng.choice(LOADS), rng.choice((4, 10, 60))) if seed % 2 else meeting(seed, 4)
-    engine = Engine()
-    fabric, ends, made = Watched(engine, arbitration), {}, {}
-
-    def begin(index: int, journey: Journey) -> None:
-        def done(_head: int, tail: int) -> None:
-            ends[index] = tail
-            assert tail >= engine.now_ps
-
-        made[index] = fabric.start(journey.route, journey.nbytes, done, journey.vc)
-
-    def limit(index: int, where: Edge, part: float | None) -> None:
-        fabric.limit(made[index], where, None if part is None else int(where.bandwidth_bps * part))
-
+    traffic = Traffic(journeys, Watched, arbitration)
     for index, journey in enumerate(journeys):
-        engine.at(journey.start_ps, partial(begin, index, journey))
         for _ in range(rng.randint(1, 3) if rng.random() < 0.4 else 0):
             when = journey.start_ps + rng.randrange(1_500_000)
-            engine.at(when, partial(limit, index, rng.choice(journey.route.edges), rng.choice(PARTS)))
+            traffic.limit(when, index, rng.choice(journey.route.edges), rng.choice(PARTS))
+    engine, ends, made = traffic.engine, traffic.ends, traffic.made
     assert engine.run_before(None, 50 * len(journeys)), "events without end"
     stopped = {where for index, transfer in made.items() if index not in ends for where in stops(transfer)}
     for index, transfer in made.items():
         assert index in ends or any(leg.lane.edge in stopped for leg in transfer.legs), (
             "not told, and not behind a stop"
         )
-    for index, transfer in made.items():
         for leg in transfer.legs:
-            limit(index, leg.lane.edge, None)
+            traffic.fabric.limit(transfer, leg.lane.edge, None)
     assert engine.run_before(None, 50 * len(journeys)), "events without end"
     assert len(ends) == len(journeys)
+    assert all(end.tail_ps >= end.now_ps for end in ends.values())
 
 
 def stops(transfer: Transfer) -> list[Edge]:

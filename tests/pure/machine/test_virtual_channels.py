@@ -7,7 +7,7 @@ import pytest
 from chunk_exact.switching import Switching
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mesh_traffic import CHUNK_PS, compared, meeting, workload
+from mesh_traffic import CHUNK_PS, LOADS, compared, meeting, workload
 from plain_fabric import (
     Journey,
     Watched,
@@ -229,9 +229,6 @@ def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: 
     assert sum(each <= CHUNK_PS for each in found) / len(found) >= wanted
 
 
-LOADS = (0.1, 0.3, 0.6, 0.9)
-
-
 @pytest.mark.parametrize("seeds", [6, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("load", LOADS)
 def test_the_mean_latency_of_random_workloads(load: float, seeds: int) -> None:
@@ -346,9 +343,10 @@ def test_ends_are_put_off_rarely_and_by_little(looks_sooner: bool, monkeypatch: 
     """An end that turns out later than the lookahead allows is told late: a few in a thousand, by tens of ns."""
     late: list[int] = []
 
-    def put_off(self: Fabric, transfer: Transfer, late_ps: int) -> int:
-        late.append(late_ps)
-        return PUT_OFF(self, transfer, late_ps)
+    def put_off(self: Fabric, transfer: Transfer, now: int) -> int:
+        told = PUT_OFF(self, transfer, now)
+        late.append(told - (transfer.end_ps() or 0))
+        return told
 
     monkeypatch.setattr(Fabric, "_put_off", put_off)
     if not looks_sooner:
