@@ -10,6 +10,7 @@ from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 EA, EB = edge(1, 0, 50, 16), edge(2, 0, 50, 16)
 SLOW, FAST, LAST = edge(3, 0, 1000, 31), edge(4, 0, 1000, 8), edge(5, 0, 0, 16)
 FIRST = edge(0, 0, 0, 16)
+SLOWEST, AFTER = edge(10, 50, 0, 99), edge(11, 1, 3, 1)
 NARROW, WIDE, NEXT = edge(6, 0, 0, 99), edge(7, 1, 0, 3), edge(8, 0, 3, 2)
 STRICT = Arbitration(256, (1, 1, 0))
 
@@ -68,6 +69,17 @@ MEETINGS: dict[str, Meeting] = {
         [3_200_000 + 256 + 50, 3_200_050],
         256,
     ),
+    # The first has the edge, all of it, to its end, which is fixed at once: then 2 B and 256 B of strict priority.
+    "strict priority behind an end that is fixed": Meeting(
+        Arbitration(65536, (1, 100, 0)),
+        [
+            Journey(878, route(SLOWEST), 20_000, delay_ps=500, lead_ps=1_980_000, vc=1),
+            Journey(3014, route(SLOWEST, AFTER), 2, delay_ps=5, vc=2),
+            Journey(3815, route(SLOWEST, AFTER), 256, vc=2),
+        ],
+        [1378 + 50 + 1_980_000, 1_981_378 + 198 + 54, 1_981_378 + 198 + 256 * 99 + 54],
+        5,
+    ),
     # Two small ones behind a train that shares with another; they come first in its gaps, as they do in hardware.
     "behind a train that waits for bytes": Meeting(
         STRICT,
@@ -91,3 +103,18 @@ def test_rare_meetings(name: str) -> None:
     for journey, end, tail in zip(journeys, ends, expected, strict=True):
         assert tail - chunks_ps <= end.tail_ps <= tail + chunks_ps
         assert end.now_ps <= end.tail_ps - journey.lead_ps
+
+
+def test_ends_of_a_channel_are_told_in_its_order_though_one_is_put_off() -> None:
+    """The fourth is found late, and told after its end; the fifth, which is behind it, is told after that."""
+    shared, before = edge(12, 0, 0, 1), edge(13, 0, 0, 16)
+    journeys = [
+        Journey(900, route(shared), 20_000, delay_ps=500),
+        Journey(983, route(shared), 2),
+        Journey(1216, route(before, shared), 4096, delay_ps=500),
+        Journey(3785, route(shared), 2),
+        Journey(3952, route(shared), 64),
+    ]
+    ends, _, _ = travel(journeys, Watched, ONE_QUEUE._replace(chunk_bytes=65536))
+    assert ends[3].tail_ps < ends[4].tail_ps
+    assert ends[3].now_ps < ends[4].now_ps
