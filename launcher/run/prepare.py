@@ -45,6 +45,7 @@ def resolve(options: Options | Namespace) -> Resolved:
         ("--algorithm", "defaults.algorithm", options.algorithm),
     )
     overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
+    _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
     return load(options.config, options.ccl, overrides)
 
 
@@ -55,7 +56,6 @@ def prepare(options: Options) -> Prepared:
         ConfigError: for everything that is known to fail before it starts.
     """
     resolved = resolve(options)
-    _let_import_from(Path.cwd(), *([options.ccl.resolve().parent] if options.ccl else []))
     plan = Plan(resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
@@ -135,7 +135,7 @@ def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
 
 
 def _let_import_from(*folders: Path) -> None:
-    """Algorithm modules may lie here or beside the file that names them; installed packages come first."""
+    """Modules of a user may lie here or beside the file that names them; installed packages come first."""
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
