@@ -151,7 +151,8 @@ def message_rows() -> list[dict[str, Any]]:
     """One row a route."""
     pair, rows = system({**PAIR, "system.sips.link": "ucie"}), []
     src = Node("pe", 0, 0)
-    for name, route in (("between cubes", pair.graph.route(src, Node("pe", 1, 0))), ("link", pair.leaving(src, "E"))):
+    routes = {"between cubes": pair.graph.route(src, Node("pe", 1, 0)), "link": pair.leaving(0, src, "E")}
+    for name, route in routes.items():
         times = {
             key: message_ps(route, how, 1_000_000, 2**18, 4096) / 1000
             for key, how in (("one_queue_ns", ONE_QUEUE), ("channels_ns", EQUAL))

@@ -162,7 +162,7 @@ class _EntryBuilder:
         self._pairs = pairs
         self._writer = writer
         self._bases = bases
-        self._credit_ps: dict[tuple[Node, Node, str], int] = {}
+        self._credit_ps: dict[tuple[Node, Node, object], int] = {}
 
     def entry(self, ring: Ring) -> IpcqInitEntry:
         """The queue pair of one direction. A receive-only ring's peer is the rank that writes to it."""
@@ -187,12 +187,13 @@ class _EntryBuilder:
         """The whole path's latency for a credit (ADR-0023 D9). SIPs are alike, so paths over one link are shared."""
         system = self._system
         start, end = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
-        if src.sip == dst.sip:
-            port, path = None, "local"
-        else:
+        port: str | None = None
+        path: tuple[object, ...] | None = None
+        if src.sip != dst.sip:
             port = system.port_towards(src.sip, dst.sip, direction)
             far = system.far_ends[src.sip, port]
-            path = f"{port}>{far.port}" if far.sip == dst.sip else f"{src.sip}:{dst.sip}:{port}"
+            over_one_link = port, far.port, system.link_of(src.sip, port)
+            path = over_one_link if far.sip == dst.sip else (src.sip, dst.sip, port)
         key = (start, end, path)
         if key not in self._credit_ps:
             route = system.end_to_end(src.sip, start, dst.sip, end, port)

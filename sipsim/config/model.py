@@ -43,22 +43,27 @@ class Mesh(Section, frozen=True):
 
 
 class CustomLink(Section, frozen=True):
-    """One edge of ``topology: custom``: both directions between two SIPs' ports."""
+    """One edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: its own preset."""
 
     a: Index
     a_port: Direction
     b: Index
     b_port: Direction
+    link: str | None = None
 
 
 class Sips(Section, frozen=True):
-    """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``."""
+    """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
+
+    ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
+    """
 
     count: Count
     topology: str
     link: str
     shape: tuple[Count, Count] | None = None
     custom_links: tuple[CustomLink, ...] = ()
+    links: dict[str, str] = {}
 
 
 class SystemSection(Section, frozen=True):

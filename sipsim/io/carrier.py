@@ -119,7 +119,7 @@ class Carrier:
         if peer.sip == self._sip:
             return "", self._system.graph.route(src, self._system.graph.memory_node(peer.cube, peer.pe, kind))
         port = self._system.port_towards(self._sip, peer.sip, queue.direction)
-        return port, self._system.leaving(src, port)
+        return port, self._system.leaving(self._sip, src, port)
 
     def carry_credit(
         self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
@@ -189,7 +189,7 @@ class Carrier:
         onward = self._port_onward(channel, packet.dst_sip)
         self._started += 1
         self._leaving_ps[self._started] = self._engine.now_ps
-        self._send_on(self._system.leaving(port, onward), onward, packet, self._started)
+        self._send_on(self._system.leaving(self._sip, port, onward), onward, packet, self._started)
 
     def _wire_bytes(self, load: IpcqDmaToken | IpcqCreditMetadata) -> int:
         if isinstance(load, IpcqDmaToken):
@@ -233,8 +233,8 @@ class Carrier:
         """From a PE to when all but a least chunk of a message is on the link, if nothing else is there."""
         known = self._least_ways.get((src, port, nbytes))
         if known is None:
-            link, chunk = self._system.link, self._system.chunk_bytes
-            head_ps = self._system.leaving(src, port).head_ps() - link.latency_ps
+            link, chunk = self._system.link_of(self._sip, port), self._system.chunk_bytes
+            head_ps = self._system.leaving(self._sip, src, port).head_ps() - link.latency_ps
             known = head_ps + link.drain_ps(nbytes) - link.least_chunk_ps(chunk)
             self._least_ways[src, port, nbytes] = known
         return known
@@ -312,6 +312,6 @@ class Carrier:
             del self._leaving_ps[number]
             self._session.emit(channel, tail_ps, encode(freight._replace(span_ps=tail_ps - head_ps)))
 
-        link = self._system.link
+        link = self._system.link_of(self._sip, port)
         lead_ps = link.latency_ps + link.last_chunk_ps(nbytes, self._system.chunk_bytes)
         self._fabric.start(route, nbytes, leave, vc, lead_ps, delay_ps, freight.span_ps)

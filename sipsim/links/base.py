@@ -11,6 +11,8 @@ from msgspec import Meta
 
 from sipsim.config.model import Resolved, Section
 from sipsim.registry import Registry
+from sipsim.topology.base import SipLink
+from sipsim.topology.build import link_presets
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 
@@ -58,11 +60,25 @@ class LinkKind(Section, frozen=True):
         """
         return self.latency_ps + min(self.least_chunk_ps(chunk_bytes), least_path_ps)
 
+    def reaction_ps(self, path_ps: int, chunk_bytes: int) -> int:
+        """The least time from an arrival at another port, ``path_ps`` away, to a sending on this link that it causes.
+
+        What the lookahead counts already, up to a chunk, is left out.
+        """
+        return max(path_ps - self.least_chunk_ps(chunk_bytes), 0)
+
 
 LINK_KINDS: Registry[type[LinkKind]] = Registry("link kind", "sipsim.links")
 
 
-def link_in_use(resolved: Resolved) -> LinkKind:
-    """The link between SIPs that ``system.sips.link`` names."""
-    preset = resolved.links.links[resolved.topology.system.sips.link]
+def link_of_preset(resolved: Resolved, name: str) -> LinkKind:
+    """The link kind of a preset of ``links.yaml``, with its parameters."""
+    preset = resolved.links.links[name]
     return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))
+
+
+def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[LinkKind]:
+    """The link kind of each directed link."""
+    presets = link_presets(resolved.topology.system.sips, links)
+    kinds = {name: link_of_preset(resolved, name) for name in presets}
+    return [kinds[name] for name in presets]

@@ -1,19 +1,26 @@
-"""Rules for ``links``, the link presets, and for the preset in use."""
+"""Rules for ``links``, the link presets, and for the presets in use."""
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, dotted, refused, unregistered
+from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS
 from sipsim.registry import unknown_name
+from sipsim.topology.build import build_links, link_presets
+
+SIPS: Path = ("system", "sips")
 
 
-def known_link(resolved: Resolved) -> Problem | None:
-    """``system.sips.link`` is a preset of ``links``."""
-    name, presets = resolved.topology.system.sips.link, resolved.links.links
-    if name in presets:
-        return None
-    path = ("system", "sips", "link")
-    return Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
+def known_links(resolved: Resolved) -> Problem | None:
+    """Every preset that ``system.sips`` names is a preset of ``links``."""
+    sips, presets = resolved.topology.system.sips, resolved.links.links
+    named: list[tuple[Path, str | None]] = [((*SIPS, "link"), sips.link)]
+    named += [((*SIPS, "custom_links", number, "link"), edge.link) for number, edge in enumerate(sips.custom_links)]
+    named += [((*SIPS, "links", port), preset) for port, preset in sips.links.items()]
+    for path, name in named:
+        if name is not None and name not in presets:
+            return Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
+    return None
 
 
 def known_link_kinds(resolved: Resolved) -> Problem | None:
@@ -44,9 +51,20 @@ def link_params_fit_kind(resolved: Resolved) -> Problem | None:
     return None
 
 
+def own_presets_fit_links(resolved: Resolved) -> Problem | None:
+    """Each entry of ``system.sips.links`` names a port with a link, and a link's two ends agree."""
+    sips = resolved.topology.system.sips
+    try:
+        link_presets(sips, build_links(sips))
+    except ConfigError as error:
+        return Problem(tuple((*SIPS, key) for key in ("links", "custom_links", "topology", "count")), str(error))
+    return None
+
+
 RULES: tuple[Rule, ...] = (
-    known_link,
+    known_links,
     known_link_kinds,
     links_have_delay,
     link_params_fit_kind,
 )
+"""``own_presets_fit_links`` needs links that can be built, so it comes after the rules of the topology."""

@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     topology_rules.known_topology,
     *link_rules.RULES,
     *topology_rules.RULES,
+    link_rules.own_presets_fit_links,
     *noc_rules.RULES,
     *ccl_rules.RULES,
 )

@@ -32,7 +32,6 @@ from sipsim.ccl.settings import (
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
-from sipsim.links.base import link_in_use
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
 from sipsim.plan.barrier_tree import BarrierTree
@@ -55,7 +54,7 @@ class Plan:
         self.resolved = resolved
         name = resolved.ccl.defaults.algorithm
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
-        self.system = System(resolved, link_in_use(resolved), self.ipcq.vc_chunk_size)
+        self.system = System(resolved, self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.topology_kind(self.system.topology)
         self.algorithm.check_root_cube(self.system)
@@ -135,8 +134,9 @@ class Plan:
 
         A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk.
         """
-        through_ps = self.system.transit_gain_ps if self._has_transit() else None
-        return [egress if through_ps is None else min(egress, through_ps) for egress in self.egress_ps]
+        if not self._has_transit():
+            return self.egress_ps
+        return [min(egress, self.system.transit_reaction_ps(sip)) for sip, egress in enumerate(self.egress_ps)]
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:

@@ -11,11 +11,11 @@ import msgspec
 
 from broker.ids import Channel
 from sipsim.config.model import Resolved
-from sipsim.links.base import LinkKind
+from sipsim.links.base import LinkKind, link_of_preset, links_in_use
 from sipsim.noc.graph import PORTS, Node, Route, SipGraph
 from sipsim.topology.address import TcmMap, tcm_map
 from sipsim.topology.base import SipLink
-from sipsim.topology.build import build_links, resolve_shape
+from sipsim.topology.build import build_links, link_presets, resolve_shape
 
 
 class FarEnd(NamedTuple):
@@ -29,17 +29,17 @@ class FarEnd(NamedTuple):
 class System:
     """All SIPs of a run and how they are joined. Channel ``i`` carries the data of directed link ``i``.
 
-    ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
+    ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time. ``link_kinds``: by directed link.
     """
 
-    def __init__(self, resolved: Resolved, link: LinkKind, chunk_bytes: int) -> None:
+    def __init__(self, resolved: Resolved, chunk_bytes: int) -> None:
         self.resolved = resolved
         sips = resolved.topology.system.sips
         self.n_sips = sips.count
         self.topology = sips.topology
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
-        self.link = link
+        self.link_kinds: list[LinkKind] = links_in_use(resolved, self.links)
         self.chunk_bytes = chunk_bytes
         self.graph = SipGraph(resolved)
         self.n_pes = resolved.topology.cube.pes
@@ -78,13 +78,19 @@ class System:
         after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
         """
         least_path_ps = min(self._least_transit_ps, self._least_egress_ps)
-        lookahead_ps = self.link.lookahead_ps(self.chunk_bytes, least_path_ps)
-        return [Channel(link.src, link.dst, lookahead_ps, link.name) for link in self.links]
+        return [
+            Channel(link.src, link.dst, kind.lookahead_ps(self.chunk_bytes, least_path_ps), link.name)
+            for link, kind in zip(self.links, self.link_kinds, strict=True)
+        ]
 
-    @property
-    def transit_gain_ps(self) -> int:
-        """How much longer the path between two ports is than the part that a data channel's lookahead counts."""
-        return max(self._least_transit_ps - self.link.least_chunk_ps(self.chunk_bytes), 0)
+    def transit_reaction_ps(self, sip: int) -> int:
+        """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
+        kinds = [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
+        return min((kind.reaction_ps(self._least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
+
+    def link_of(self, sip: int, port: str) -> LinkKind:
+        """The kind of the link behind a port."""
+        return self.link_kinds[self.far_ends[sip, port].channel]
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
         """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
@@ -92,15 +98,16 @@ class System:
             return self.graph.route(src, dst)
         port = first_port or self.next_port(src_sip, dst_sip)
         far = self.far_ends[src_sip, port]
-        leaving = self.leaving(src, port)
+        leaving = self.leaving(src_sip, src, port)
         return leaving.then(self.end_to_end(far.sip, Node("io", -1, far.port), dst_sip, dst))
 
-    def leaving(self, src: Node, port: str) -> Route:
-        """The route from a node to the far end of a port's link."""
-        key = (src, port)
+    def leaving(self, sip: int, src: Node, port: str) -> Route:
+        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
+        link = self.link_of(sip, port)
+        key = (src, port, link)
         if key not in self._leaving:
             inside = self.graph.route(src, Node("io", -1, port))
-            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, self.graph.link_edge(port, self.link)))
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, self.graph.link_edge(port, link)))
         return self._leaving[key]
 
     def next_port(self, src_sip: int, dst_sip: int) -> str:
@@ -122,22 +129,34 @@ class System:
         """The system as one line for messages."""
         sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
         grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
-        link = self.resolved.topology.system.sips.link
-        return f"{sips}, {self.topology}{grid}, link {link}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
+        presets = list(dict.fromkeys(link_presets(self.resolved.topology.system.sips, self.links)))
+        names = ", ".join(presets or [self.resolved.topology.system.sips.link])
+        kinds = f"link{'s' if len(presets) > 1 else ''} {names}"
+        return f"{sips}, {self.topology}{grid}, {kinds}, {self.n_cubes} cube{'s' if self.n_cubes > 1 else ''} each"
 
     def canonical_view(self) -> dict[str, Any]:
         """The system for digests: the same system gives the same values, however its config was written.
 
-        Shape and port places are filled in; of the links only the one in use counts, without its name and source.
+        Shape and port places are filled in; of the link presets only those in use count, without names and sources.
         """
         topology = msgspec.to_builtins(self.resolved.topology)
-        topology["system"]["sips"].update(shape=self.shape, link=None)
+        sips = topology["system"]["sips"]
+        sips.update(shape=self.shape, link=None)
+        del sips["links"]
+        for edge in sips["custom_links"]:
+            del edge["link"]
         topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
-        link = [type(self.link).__name__, self.link]
-        return {"topology": topology, "components": self.resolved.components, "link": link}
+        default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
+        links = [[type(kind).__name__, kind] for kind in self.link_kinds or [default]]
+        of_one_kind = len(set(self.link_kinds)) <= 1
+        return {
+            "topology": topology,
+            "components": self.resolved.components,
+            "link": links[0] if of_one_kind else links,
+        }
 
     @cached_property
-    def _leaving(self) -> dict[tuple[Node, str], Route]:
+    def _leaving(self) -> dict[tuple[Node, str, LinkKind], Route]:
         return {}
 
     @cached_property

@@ -18,8 +18,18 @@ class SipLink(NamedTuple):
     dst_port: str
 
     @property
+    def near_end(self) -> str:
+        """The port that it leaves by, as ``SIP.port``."""
+        return f"{self.src}.{self.src_port}"
+
+    @property
+    def far_end(self) -> str:
+        """The port that it arrives at, as ``SIP.port``."""
+        return f"{self.dst}.{self.dst_port}"
+
+    @property
     def name(self) -> str:
-        return f"{self.src}.{self.src_port}>{self.dst}.{self.dst_port}"
+        return f"{self.near_end}>{self.far_end}"
 
 
 Builder = Callable[[Sips, Shape], Iterator[SipLink]]

@@ -8,6 +8,7 @@ import math
 
 from sipsim.config.model import Sips
 from sipsim.errors import ConfigError
+from sipsim.registry import unknown_name
 from sipsim.topology.base import TOPOLOGIES, Shape, SipLink
 
 SHAPE_PATH = "system.sips.shape"
@@ -67,6 +68,29 @@ def build_links(sips: Sips) -> list[SipLink]:
         used.add((link.src, link.src_port))
     _check_connected(sips, links)
     return links
+
+
+def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
+    """The preset's name of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
+
+    Raises:
+        ConfigError: for a port without a link, or a link whose two ends name different presets.
+    """
+    custom = {f"{edge.a}.{edge.a_port}": edge.link for edge in sips.custom_links if edge.link is not None}
+    by_port = {link.near_end: link for link in links}
+    presets: dict[str, str] = {}
+    for source, own in (("custom_links", custom), ("links", sips.links)):
+        named: dict[str, str] = {}
+        for port, preset in own.items():
+            link = by_port.get(port)
+            if link is None:
+                raise ConfigError(f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
+            if named.get(link.far_end, preset) != preset:
+                other = f"{link.far_end} is {named[link.far_end]}"
+                raise ConfigError(f"system.sips.{source} {port} = {preset}: one link, and its other end {other}")
+            named[port] = preset
+            presets[port] = presets[link.far_end] = preset
+    return [presets.get(link.near_end, sips.link) for link in links]
 
 
 def _check_connected(sips: Sips, links: list[SipLink]) -> None:

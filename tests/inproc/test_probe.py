@@ -51,6 +51,7 @@ SETTINGS = st.fixed_dictionaries(
         "hbm.bandwidth_GBps": st.sampled_from([20, 64]),
         "pe_ipcq.overhead_ns": st.sampled_from([0, 1, 3]),
         "system.sips.link": st.sampled_from(["ucie", "ethernet_100g", "ethernet_400g"]),
+        "system.sips.links": st.sampled_from([{}, {"0.E": "ethernet_100g"}, {"0.E": "ucie", "1.E": "ethernet_400g"}]),
     }
 )
 PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))

@@ -141,6 +141,7 @@ class Settings(NamedTuple):
             "system.sips.count": self.sips,
             "sip.cube_mesh": {"w": 2, "h": 1},
             "system.sips.link": rng.choice(("ucie", "ucie", "ethernet_100g")),
+            "system.sips.links": {"0.E": rng.choice(("ucie", "ethernet_400g"))} if self.sips > 1 else {},
             "defaults.buffer_kind": self.buffer_kind,
             "defaults.backpressure": self.backpressure,
             "defaults.poll_interval_ns": rng.choice((1, 10, 37, 1000)),

@@ -75,7 +75,7 @@ ONE_SET = [
     ),
     (
         "system.sips.custom_links=[7]",
-        "system.sips.custom_links[0] = 7: must be a mapping; allowed: a, a_port, b, b_port",
+        "system.sips.custom_links[0] = 7: must be a mapping; allowed: a, a_port, b, b_port, link",
     ),
     ("wire=3", "wire = 3: must be a mapping; allowed: ns_per_mm"),
     ("wire=null", "wire = null: must be a mapping; allowed: ns_per_mm"),
@@ -96,7 +96,8 @@ ONE_SET = [
     # paths
     (
         "system.sips.cuont=2",
-        "unknown key 'cuont' in system.sips; did you mean 'count'? allowed: count, custom_links, link, shape, topology",
+        "unknown key 'cuont' in system.sips; did you mean 'count'? "
+        "allowed: count, custom_links, link, links, shape, topology",
     ),
     ("sistem.sips=2", f"unknown key 'sistem'; did you mean 'system'? allowed: {TOP_LEVEL}"),
     (".x=2", f"unknown key ''; allowed: {TOP_LEVEL}"),
@@ -124,6 +125,24 @@ ONE_SET = [
         "system.sips.link=ethernet_100",
         "system.sips.link: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? "
         "allowed: ethernet_100g, ethernet_400g, ucie",
+    ),
+    (
+        "system.sips.links={0.E: ethernet_100}",
+        "system.sips.links.0.E: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? "
+        "allowed: ethernet_100g, ethernet_400g, ucie",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W, link: uice}]}",
+        "system.sips.custom_links[0].link: unknown link 'uice'; did you mean 'ucie'? "
+        "allowed: ethernet_100g, ethernet_400g, ucie",
+    ),
+    (
+        "system.sips.links={0.N: ethernet_100g}",
+        "system.sips.links 0.N: unknown port '0.N'; did you mean '0.W'? allowed: 0.E, 0.W, 1.E, 1.W",
+    ),
+    (
+        "system.sips.links={0.E: ethernet_100g, 1.W: ucie}",
+        "system.sips.links 1.W = ucie: one link, and its other end 0.E is ethernet_100g",
     ),
     (
         "links.ucie.kind=ucei",

@@ -13,7 +13,6 @@ from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.links.base import link_in_use
 from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS
@@ -38,7 +37,7 @@ def config(settings: dict[str, Any]) -> Resolved:
 def system_of(resolved: Resolved) -> System:
     """The system alone, without an algorithm that must be able to run on it."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
-    return System(resolved, link_in_use(resolved), knobs.vc_chunk_size)
+    return System(resolved, knobs.vc_chunk_size)
 
 
 class WiredPlan(Plan):

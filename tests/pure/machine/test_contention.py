@@ -103,8 +103,9 @@ def real_traffic(system: System, seed: int, arbitration: Arbitration) -> list[Jo
     for start in sorted(rng.randrange(400_000) for _ in range(rng.randint(5, 25))):
         nbytes, vc = rng.choice(SIZES), rng.randrange(len(arbitration.weights))
         route, leaves, comes = real_route(rng, system)
-        lead = system.link.latency_ps + system.link.last_chunk_ps(nbytes, arbitration.chunk_bytes) if leaves else 0
-        span = system.link.drain_ps(nbytes) if comes else 0
+        (link,) = set(system.link_kinds)
+        lead = link.latency_ps + link.last_chunk_ps(nbytes, arbitration.chunk_bytes) if leaves else 0
+        span = link.drain_ps(nbytes) if comes else 0
         delay = 0 if comes else rng.choice((0, 1000))
         # A link carries one train after the other.
         start = came[route.start] = max(start, came.get(route.start, 0) + span)
@@ -118,9 +119,9 @@ def real_route(rng: random.Random, system: System) -> tuple[Route, bool, bool]:
     src, dst = Node("pe", rng.randrange(4), rng.randrange(8)), Node("pe", rng.randrange(4), rng.randrange(8))
     way = rng.randrange(6)
     if way == 0:
-        return system.leaving(src, port), True, False
+        return system.leaving(0, src, port), True, False
     if way == 1:
-        return system.leaving(Node("io", -1, port), others[0]), True, True
+        return system.leaving(0, Node("io", -1, port), others[0]), True, True
     if way == 2:
         return system.graph.route(Node("io", -1, port), dst), False, True
     if way == 3 or src == dst:

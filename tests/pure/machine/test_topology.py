@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sipsim.config.model import CustomLink, Sips
 from sipsim.errors import ConfigError
 from sipsim.topology.base import TOPOLOGIES
-from sipsim.topology.build import build_links, resolve_shape
+from sipsim.topology.build import build_links, link_presets, resolve_shape
 
 OPPOSITE = {"E": "W", "W": "E", "N": "S", "S": "N"}
 
@@ -100,6 +101,23 @@ def test_number_of_links_of_grids(shape: tuple[int, int]) -> None:
 def test_resolve_shape(system: Sips, shape: tuple[int, int]) -> None:
     """A given shape wins over the square."""
     assert resolve_shape(system) == shape
+
+
+SLOW = CustomLink(a=1, a_port="S", b=2, b_port="E", link="slow")
+PRESETS: list[tuple[Sips, dict[str, str], str]] = [
+    (sips("ring_1d", 2), {}, "ucie ucie ucie ucie"),
+    (sips("ring_1d", 2), {"0.E": "slow"}, "slow ucie ucie slow"),
+    (sips("ring_1d", 2), {"1.W": "slow", "1.E": "fast"}, "slow fast fast slow"),
+    (sips("custom", 3, custom=(edge("0E-1W"), SLOW)), {}, "ucie slow ucie slow"),
+    (sips("custom", 3, custom=(edge("0E-1W"), SLOW)), {"2.E": "fast"}, "ucie fast ucie fast"),
+]
+
+
+@pytest.mark.parametrize(("system", "own", "presets"), PRESETS)
+def test_each_link_names_its_preset(system: Sips, own: dict[str, str], presets: str) -> None:
+    """Both directions of a link; ``links`` overrides the edge, and the edge ``link``."""
+    changed = replace(system, links=own)
+    assert " ".join(link_presets(changed, build_links(changed))) == presets
 
 
 MISTAKES = [
