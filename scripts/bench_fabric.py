@@ -22,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from sipsim.config.override import Override
 from sipsim.engine import Engine
 from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
+from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node, Route, SipGraph
+from sipsim.noc.graph import Node, Route
 from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
@@ -58,7 +59,7 @@ class Mesh:
     """One cube of 4x4 routers and 16 PEs, where a flit takes a cycle an edge. Nodes send to any, also themselves."""
 
     def __init__(self) -> None:
-        self._graph = SipGraph(system(MESH).resolved)
+        self._graph = CubeMeshGraph(system(MESH).resolved)
         self._routes = {(a, b): self._route(a, b) for a in range(16) for b in range(16)}
 
     def _route(self, a: int, b: int) -> Route:
@@ -96,7 +97,7 @@ def shares(
     flows: Sequence[Flow], arbitration: Arbitration, nbytes: int = 4096, rounds: int = 400, window: int = 8
 ) -> list[float]:
     """What part of the edge between two cubes each flow gets, when it keeps ``window`` messages on their way."""
-    graph, engine = SipGraph(system(PAIR).resolved), Engine()
+    graph, engine = CubeMeshGraph(system(PAIR).resolved), Engine()
     fabric = Fabric(engine, arbitration)
     first_ps, last_ps = (graph.route(Node("pe", 0, 0), Node("pe", 1, 0)).drain_ps(nbytes) * n for n in (50, rounds))
     got = [0] * len(flows)

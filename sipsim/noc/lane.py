@@ -88,7 +88,7 @@ def legs_over(lanes: Sequence[Lane], nbytes: int, chunk_bytes: int) -> list[Leg]
     for index in range(len(lanes) - 1, -1, -1):
         lane, before = lanes[index], lanes[index - 1] if index else None
         edge = lane.edge
-        is_slower = before is not None and edge.link is None and before.edge.bandwidth_bps <= edge.bandwidth_bps
+        is_slower = before is not None and edge.framing is None and before.edge.bandwidth_bps <= edge.bandwidth_bps
         chunk = min(chunk_bytes * WHOLE // edge.wire_bytes(nbytes), WHOLE)
         drain_ps, onward_ps = edge.drain_ps(nbytes), edge.wire_ps + edge.overhead_ps
         way_ps += onward_ps

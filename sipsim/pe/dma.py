@@ -16,7 +16,7 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.arbitration import COMM, COMPUTE
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node, SipGraph
+from sipsim.noc.graph import Graph, Node
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
@@ -27,10 +27,12 @@ class DmaContext(Protocol):
     sip: int
     engine: Engine
     fabric: Fabric
-    graph: SipGraph
     memory: MemoryStore
     timing: "MemoryTiming"
     wire_format: WireFormat
+
+    @property
+    def graph(self) -> Graph: ...
 
 
 class MemoryTiming:

@@ -132,7 +132,7 @@ def _drain(part: str, edge: Edge, nbytes: int) -> Term:
 
 
 def _end(edge: Edge) -> str:
-    return "the port at the link's far end" if edge.link else str(edge.dst)
+    return "the port at the link's far end" if edge.framing is not None else str(edge.dst)
 
 
 def _name(place: PePlace) -> str:

@@ -12,7 +12,9 @@ import msgspec
 from broker.ids import Channel
 from sipsim.config.model import Resolved
 from sipsim.links.base import LinkKind, link_of_preset, links_in_use
-from sipsim.noc.graph import PORTS, Node, Route, SipGraph
+from sipsim.noc.cube_mesh import CubeMeshGraph
+from sipsim.noc.graph import Node, Route
+from sipsim.noc.grid import PORTS
 from sipsim.topology.address import TcmMap, tcm_map
 from sipsim.topology.base import SipLink
 from sipsim.topology.build import build_links, link_presets, resolve_shape
@@ -41,7 +43,7 @@ class System:
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[LinkKind] = links_in_use(resolved, self.links)
         self.chunk_bytes = chunk_bytes
-        self.graph = SipGraph(resolved)
+        self.graph = CubeMeshGraph(resolved)
         self.n_pes = resolved.topology.cube.pes
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
@@ -107,7 +109,8 @@ class System:
         key = (src, port, link)
         if key not in self._leaving:
             inside = self.graph.route(src, Node("io", -1, port))
-            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, self.graph.link_edge(port, link)))
+            onto = self.graph.link_edge(port, link.latency_ps, link.bandwidth_bps, link)
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
         return self._leaving[key]
 
     def next_port(self, src_sip: int, dst_sip: int) -> str:

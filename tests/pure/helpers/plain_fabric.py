@@ -14,28 +14,27 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from sipsim.engine import Engine
-from sipsim.links.base import LinkKind
 from sipsim.links.ucie import Ucie
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Edge, Framing, Node, Route
 from sipsim.noc.transfer import Transfer
 from sipsim.noc.witness import FabricWitness
 
 PS_PER_S = 10**12
 
 
-def edge(name: int, wire_ps: int, overhead_ps: int, ps_per_byte: int, link: LinkKind | None = None) -> Edge:
+def edge(name: int, wire_ps: int, overhead_ps: int, ps_per_byte: int, framing: Framing | None = None) -> Edge:
     """An edge with a name of its own, of ``ps_per_byte``."""
     ends = Node("router", 0, name), Node("router", 1, name)
-    return Edge(*ends, wire_ps, overhead_ps, PS_PER_S // ps_per_byte, link)
+    return Edge(*ends, wire_ps, overhead_ps, PS_PER_S // ps_per_byte, framing)
 
 
 def route(*edges: Edge, start_ps: int = 0) -> Route:
     return Route(edges[0].src, start_ps, edges)
 
 
-def flits(flit_bytes: int, overhead: int) -> LinkKind:
+def flits(flit_bytes: int, overhead: int) -> Framing:
     return Ucie(bandwidth_GBps=1, latency_ns=1, flit_bytes=flit_bytes, flit_overhead_bytes=overhead)
 
 
@@ -122,7 +121,7 @@ def alone(journey: Journey) -> End:
     """Every wire and every node once, the bottleneck's drain once, on the bytes of its wire."""
     way, nbytes = journey.route, journey.nbytes
     head = journey.start_ps + journey.delay_ps + way.start_ps + sum(e.wire_ps + e.overhead_ps for e in way.edges)
-    wires = [e.link.wire_bytes(nbytes) if e.link else nbytes for e in way.edges]
+    wires = [e.wire_bytes(nbytes) for e in way.edges]
     drain = max(-(-n * PS_PER_S // e.bandwidth_bps) for n, e in zip(wires, way.edges, strict=True))
     return End(head + drain - journey.lead_ps, head, head + drain)
 

@@ -13,7 +13,8 @@ from hardware import config, system_of
 from plain_fabric import Journey, Watched, travel
 
 from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
-from sipsim.noc.graph import PORTS, Node, Route
+from sipsim.noc.graph import Node, Route
+from sipsim.noc.grid import PORTS
 from sipsim.system.system import System
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.links.base import LINK_KINDS
-from sipsim.noc.graph import PORTS, Node, Route, SipGraph
+from sipsim.noc.cube_mesh import CubeMeshGraph
+from sipsim.noc.graph import Node, Route
+from sipsim.noc.grid import PORTS
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace, PhysAddr
 
@@ -40,8 +42,8 @@ ODD_COSTS = {
 """Every distance, overhead and bandwidth is another, so that none can be taken for its neighbour."""
 
 
-def graph(settings_: dict[str, Any] | None = None) -> SipGraph:
-    return SipGraph(config(settings_ or {}))
+def graph(settings_: dict[str, Any] | None = None) -> CubeMeshGraph:
+    return CubeMeshGraph(config(settings_ or {}))
 
 
 def nodes(route: Route) -> list[Node]:
@@ -52,7 +54,7 @@ def text(route: Route) -> str:
     return " ".join(map(str, nodes(route)))
 
 
-def ends(made: SipGraph, pes: int) -> list[Node]:
+def ends(made: CubeMeshGraph, pes: int) -> list[Node]:
     """Every node that a transfer may start or end at."""
     cubes = range(made.n_cubes)
     return [
@@ -111,7 +113,7 @@ def test_links_add_framing() -> None:
     link = LINK_KINDS.get("ethernet")(
         bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, packet_overhead_bytes=50
     )
-    edge = graph().link_edge("E", link)
+    edge = graph().link_edge("E", link.latency_ps, link.bandwidth_bps, link)
     assert (edge.wire_ps, edge.overhead_ps, edge.drain_ps(16), edge.wire_bytes(16)) == (500_000, 0, 5_280, 66)
 
 
