@@ -227,7 +227,7 @@ class Distributed:
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
         host = self._queue.host_task()
-        self._sip.carrier.barrier.enter(host.resume)
+        self._sip.network.barrier.enter(host.resume)
         host.wait("the common start of an iteration")
 
     def record(self, run: RunRecord) -> None:

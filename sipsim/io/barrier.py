@@ -7,15 +7,32 @@ SIP promises of its messages (``Plan.egress_ps``) holds for its control packets,
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from broker.ids import MAX_PS
 from sipsim.errors import InvariantViolation
-from sipsim.io.packets import BarrierPacket, encode
+from sipsim.links.frames import Body, Number, codec, encode
 from sipsim.plan.barrier_tree import ROOT, BarrierTree
 from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
 
 Ps = int
+
+
+class BarrierPacket(NamedTuple):
+    """The latest end in a subtree, or the common start that follows."""
+
+    is_start: bool
+    time_ps: Ps
+
+
+@codec(BarrierPacket)
+class _BarrierBody(Body, tag=3):
+    is_start: bool
+    time_ps: Number
+
+    def payload(self) -> BarrierPacket:
+        return BarrierPacket(self.is_start, self.time_ps)
 
 
 class Barrier:

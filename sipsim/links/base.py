@@ -1,7 +1,7 @@
 """The interface of a link kind: bytes on the wire for a payload, bandwidth, latency.
 
 A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one
-method, ``wire_bytes``. A new kind is one new module in this package.
+method, ``wire_bytes``, and a port of its own if it needs one. A new kind is one new module in this package.
 """
 
 from typing import Annotated
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from sipsim.config.model import Resolved, Section
+from sipsim.links.port import Port, PortContext
 from sipsim.registry import Registry
 from sipsim.topology.base import SipLink
 from sipsim.topology.build import link_presets
@@ -29,6 +30,10 @@ class LinkKind(Section, frozen=True):
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
         raise NotImplementedError
+
+    def open(self, context: PortContext) -> Port:
+        """The port of a SIP at the near end of such a link."""
+        return Port(self, context)
 
     @property
     def latency_ps(self) -> int:

@@ -131,7 +131,7 @@ class SipNode(SyncClient):
             grants=sip.session.grants,
             packets_sent=sip.session.packets_sent,
             packets_received=sip.session.packets_taken,
-            bytes_sent=sip.carrier.bytes_sent,
+            bytes_sent=sip.network.ports.bytes_sent,
             tensor_sha256=self.torch.space.sha256(),
             oplog_sha256=sip.oplog.sha256(),
             wall_s=time.perf_counter() - self._started_s,

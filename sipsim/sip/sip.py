@@ -9,7 +9,7 @@ import greenlet
 
 from broker.wire import PacketBatch
 from sipsim.engine import Engine
-from sipsim.io.carrier import Carrier
+from sipsim.io.network_interface import NetworkInterface
 from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
@@ -44,10 +44,16 @@ class Pe:
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan
         credit_return = CREDIT_RETURNS[plan.ipcq.credit_return_mode](
-            sip.engine, sip.carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
+            sip.engine, sip.network.credits, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
         )
         context = IpcqContext(
-            sip.engine, sip.memory, sip.carrier, self.dma, Backpressure(plan.poll_ps), credit_return, sip.checker
+            sip.engine,
+            sip.memory,
+            sip.network.messages,
+            self.dma,
+            Backpressure(plan.poll_ps),
+            credit_return,
+            sip.checker,
         )
         return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
 
@@ -80,7 +86,8 @@ class Sip:
         self.oplog = OpLog(keep_oplog)
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
-        self.carrier = Carrier(sip, plan, self.session, self.fabric, self.timing, self.wire_format)
+        self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
+        self.network = NetworkInterface(sip, plan, self.session, self.fabric, self.timing, self.wire_format, self.ipcqs)
         self.tracer: Callable[[TraceLine], None] | None = None
         self.loop = greenlet.getcurrent()
         self.make_task: Callable[..., Task] = Task
@@ -93,7 +100,7 @@ class Sip:
         key = (cube, pe)
         if key not in self._pes:
             self._pes[key] = Pe(self, cube, pe)
-            self.carrier.ipcqs[key] = self._pes[key].ipcq
+            self.ipcqs[key] = self._pes[key].ipcq
         return self._pes[key]
 
     def pes_in_use(self) -> list[Pe]:
@@ -110,11 +117,11 @@ class Sip:
 
     def receive(self, channel: int, body: bytes) -> None:
         """The last byte of a packet arrives over a link now."""
-        self.carrier.receive(channel, body)
+        self.network.receive(channel, body)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
         """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
-        return self.carrier.next_send_bound_ps(next_ps)
+        return self.network.ports.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
         """The number of tasks that have not ended."""

@@ -79,7 +79,7 @@ class System:
         after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
         after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
         """
-        least_path_ps = min(self._least_transit_ps, self._least_egress_ps)
+        least_path_ps = min(self.least_transit_ps, self._least_egress_ps)
         return [
             Channel(link.src, link.dst, kind.lookahead_ps(self.chunk_bytes, least_path_ps), link.name)
             for link, kind in zip(self.links, self.link_kinds, strict=True)
@@ -88,7 +88,7 @@ class System:
     def transit_reaction_ps(self, sip: int) -> int:
         """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
         kinds = [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
-        return min((kind.reaction_ps(self._least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
+        return min((kind.reaction_ps(self.least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
 
     def link_of(self, sip: int, port: str) -> LinkKind:
         """The kind of the link behind a port."""
@@ -177,7 +177,7 @@ class System:
         return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
 
     @cached_property
-    def _least_transit_ps(self) -> int:
+    def least_transit_ps(self) -> int:
         used = sorted({link.src_port for link in self.links})
         transits = (
             self.graph.route(Node("io", -1, a), Node("io", -1, b)).head_ps() for a in used for b in used if a != b

@@ -302,7 +302,7 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
 
     def watch(run: InProcess) -> None:
         sip = run.members[last_sip].sip
-        ipcq = sip.carrier.ipcqs[LAST, 0]
+        ipcq = sip.ipcqs[LAST, 0]
         arrive = ipcq.arrive
 
         def noted(token: IpcqDmaToken) -> None:

@@ -13,7 +13,7 @@ import pytest
 from runs import Run, ccl_file, run, script_file
 
 from sipsim.engine import Engine
-from sipsim.io.carrier import Carrier
+from sipsim.io.messages import MessageSender
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
@@ -77,12 +77,12 @@ def no_wrap(patch: pytest.MonkeyPatch) -> None:
 
 def wrong_slot(patch: pytest.MonkeyPatch) -> None:
     """A message written one slot after its address."""
-    real = Carrier.carry_token
+    real = MessageSender.carry_token
 
-    def carry(carrier: Carrier, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        real(carrier, queue, token._replace(dst_addr=token.dst_addr + queue.peer.slot_size), read_pa)
+    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        real(sender, queue, token._replace(dst_addr=token.dst_addr + queue.peer.slot_size), read_pa)
 
-    patch.setattr(Carrier, "carry_token", carry)
+    patch.setattr(MessageSender, "carry_token", carry)
 
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
@@ -109,13 +109,13 @@ def freed_unread(patch: pytest.MonkeyPatch) -> None:
 
 def sent_again(patch: pytest.MonkeyPatch) -> None:
     """Each message sent twice."""
-    real = Carrier.carry_token
+    real = MessageSender.carry_token
 
-    def carry(carrier: Carrier, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        real(carrier, queue, token, read_pa)
-        real(carrier, queue, token, read_pa)
+    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        real(sender, queue, token, read_pa)
+        real(sender, queue, token, read_pa)
 
-    patch.setattr(Carrier, "carry_token", carry)
+    patch.setattr(MessageSender, "carry_token", carry)
 
 
 def head_goes_back(patch: pytest.MonkeyPatch) -> None:

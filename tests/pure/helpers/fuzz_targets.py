@@ -39,8 +39,12 @@ from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import BadFault, RandomFaults, parse_fault
-from sipsim.io import packets
+from sipsim.io.barrier import BarrierPacket
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.links.frames import Frame
+from sipsim.links.frames import decode as decode_packet
+from sipsim.links.frames import encode as encode_packet
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
 from sipsim.plan.load import load
 from sipsim.recovery.packet_log import PacketLog
@@ -94,8 +98,8 @@ def _take_frame(frame: bytes) -> None:
 
 
 def _take_packet(body: bytes) -> None:
-    packet = packets.decode(body)
-    assert packets.decode(packets.encode(packet)) == packet
+    packet = decode_packet(body)
+    assert decode_packet(encode_packet(packet)) == packet
 
 
 def _take_outcome(blob: bytes) -> None:
@@ -265,8 +269,8 @@ KEPT = {
 }
 CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
 TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
-PACKETS = [packets.CreditPacket(1, 2, CREDIT), packets.Freight(1, 2, 3, 16, 10, CREDIT), packets.BarrierPacket(True, 9)]
-PACKETS += [packets.Freight(1, 2, 3, 4096, MOST, TOKEN), packets.Freight(0, 0, 0, 0, 0, TOKEN._replace(credits=()))]
+PACKETS = [CreditPacket(1, 2, CREDIT), Frame(1, 16, 10, PeCredit(2, 3, CREDIT)), BarrierPacket(True, 9)]
+PACKETS += [Frame(1, 4096, MOST, PeMessage(2, 3, TOKEN)), Frame(0, 0, 0, PeMessage(0, 0, TOKEN._replace(credits=())))]
 RECORD = RunRecord(
     collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, spans_ps=((0, 5),),
     wrong=None, first_wrong="",
@@ -319,7 +323,7 @@ def targets() -> dict[str, Target]:
     agents += [["order", '["killall"]'], ["news", '["started", "sip-0", 0, 5]']]
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
-        "packets": Target(_take_packet, BadFrame, tuple(map(packets.encode, PACKETS))),
+        "packets": Target(_take_packet, BadFrame, tuple(map(encode_packet, PACKETS))),
         "outcome": Target(_take_outcome, BadFrame, (to_bytes(OUTCOME),)),
         "yaml": Target(_take_yaml, YamlMistake, tuple(TEXTS), (b"!!", b"*a", b"&a", b"---", b"<<:", b"? ")),
         "config": Target(_take_config, ConfigError, tuple(TEXTS[:2])),

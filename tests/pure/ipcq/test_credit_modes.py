@@ -18,8 +18,9 @@ from pair_times import (
 )
 
 from sipsim.ccl.install import PePlace
-from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.links.frames import Frame, decode, encode
 from sipsim.tl.language import TL
 
 START_PS = 20_000
@@ -252,15 +253,15 @@ TOKEN = IpcqDmaToken(2**61, 9, 1, 2, 3, "E", b"abcd", "f32", (1, 1), 12_345, (CR
 @pytest.mark.parametrize(
     "packet",
     [
-        Freight(1, 2, 3, 64, 1_000, TOKEN),
-        Freight(1, 2, 3, 64, 0, TOKEN._replace(credits=())),
-        Freight(1, 2, 3, 16, 250, CREDIT),
+        Frame(1, 64, 1_000, PeMessage(2, 3, TOKEN)),
+        Frame(1, 64, 0, PeMessage(2, 3, TOKEN._replace(credits=()))),
+        Frame(1, 16, 250, PeCredit(2, 3, CREDIT)),
         CreditPacket(2, 3, CREDIT),
     ],
 )
-def test_a_packet_survives_encoding(packet: Freight | CreditPacket) -> None:
+def test_a_packet_survives_encoding(packet: Frame | CreditPacket) -> None:
     there = decode(encode(packet))
     assert there == packet
     assert type(there) is type(packet)
-    if isinstance(packet, Freight) and isinstance(there, Freight):
-        assert type(there.load) is type(packet.load)
+    if isinstance(packet, Frame):
+        assert type(there.payload) is type(packet.payload)

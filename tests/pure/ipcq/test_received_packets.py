@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
-from sipsim.io.packets import CreditPacket, Freight, decode, encode
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.links.frames import Frame, decode, encode
 from sipsim.node.failure import describe
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
@@ -31,9 +32,24 @@ RING = ENTRY.my_rx_base_pa
 RING_END = RING + ENTRY.n_slots * ENTRY.slot_size
 CREDIT = IpcqCreditMetadata(1, ENTRY.peer.rx_base_pa, *ENTRY.peer.place, "W")
 TOKEN = IpcqDmaToken(RING, 0, *ENTRY.peer.place, "E", bytes(64), "f16", (32,), 5)
-MESSAGE = Freight(0, PLACE.cube, PLACE.pe, 64, 100, TOKEN)
+MESSAGE = Frame(0, 64, 100, PeMessage(PLACE.cube, PLACE.pe, TOKEN))
 CREDIT_BYTES = PLAN.ipcq.ipcq_credit_size_bytes
-LATE_CREDIT = MESSAGE._replace(nbytes=CREDIT_BYTES, load=CREDIT)
+LATE_CREDIT = Frame(0, CREDIT_BYTES, 100, PeCredit(PLACE.cube, PLACE.pe, CREDIT))
+
+
+def to(**place: int) -> dict[str, object]:
+    """The message for another cube or PE."""
+    return {"payload": MESSAGE.payload._replace(**place)}
+
+
+def of(**fields: object) -> dict[str, object]:
+    """The message with other fields of its token."""
+    return {"payload": MESSAGE.payload._replace(token=TOKEN._replace(**fields))}  # type: ignore[arg-type]
+
+
+def late(**fields: object) -> dict[str, object]:
+    """The credit sent as a message, with other fields."""
+    return {"nbytes": CREDIT_BYTES, "payload": LATE_CREDIT.payload._replace(**fields)}
 
 
 def received(channel: int, body: bytes) -> Sip:
@@ -45,7 +61,7 @@ def received(channel: int, body: bytes) -> Sip:
     return sip
 
 
-def refused(channel: int, packet: Freight | CreditPacket | bytes) -> str:
+def refused(channel: int, packet: Frame | CreditPacket | bytes) -> str:
     with pytest.raises(InvariantViolation) as caught:
         received(channel, packet if isinstance(packet, bytes) else encode(packet))
     told = describe(caught.value, 0, NOW_PS)
@@ -55,34 +71,34 @@ def refused(channel: int, packet: Freight | CreditPacket | bytes) -> str:
 
 def test_the_valid_packets_are_accepted() -> None:
     sip = received(IN, encode(MESSAGE))
-    assert sip.carrier.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
+    assert sip.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
     for packet in (LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)):
-        queues = received(IN, encode(packet)).carrier.ipcqs[PLACE.cube, PLACE.pe].queues
+        queues = received(IN, encode(packet)).ipcqs[PLACE.cube, PLACE.pe].queues
         assert queues[ENTRY.direction].peer_tail_cache == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"dst_cube": 2}, "is for cube 2 PE 0, which has no queues"),
-        ({"dst_pe": 2**31 - 1}, "is for cube 0 PE 2147483647, which has no queues"),
+        (to(cube=2), "is for cube 2 PE 0, which has no queues"),
+        (to(pe=2**31 - 1), "is for cube 0 PE 2147483647, which has no queues"),
         ({"dst_sip": 3}, "is for SIP 3, to which no route leads from here"),
         ({"dst_sip": 2**31 - 1}, "is for SIP 2147483647, to which no route leads from here"),
         ({"nbytes": 0}, "claims 0 bytes and 100 ps from head to tail, which cannot be"),
-        ({"nbytes": 0, "load": TOKEN._replace(data=b"")}, "claims 0 bytes"),
+        ({"nbytes": 0, **of(data=b"")}, "claims 0 bytes"),
         ({"nbytes": MOST}, "which cannot be"),
         ({"span_ps": NOW_PS + 1}, "claims 64 bytes and 1001 ps from head to tail"),
         ({"span_ps": MOST}, "which cannot be"),
-        ({"load": TOKEN._replace(dst_addr=0)}, "a message for address 0x0 arrived at"),
-        ({"load": TOKEN._replace(dst_addr=2**64 - 1)}, "which has no ring there"),
+        (of(dst_addr=0), "a message for address 0x0 arrived at"),
+        (of(dst_addr=2**64 - 1), "which has no ring there"),
         (
-            {"load": TOKEN._replace(dst_addr=RING_END - 63)},
+            of(dst_addr=RING_END - 63),
             "does not end within its ring",
         ),
-        ({"load": TOKEN._replace(sender_seq=7)}, "I2: message 7 arrived"),
-        ({"load": TOKEN._replace(credits=(CREDIT._replace(dst_rx_base_pa=1),))}, "a credit for ring 0x1 arrived at"),
-        ({"nbytes": CREDIT_BYTES, "load": CREDIT._replace(dst_rx_base_pa=2**64 - 1)}, "arrived at"),
-        ({"nbytes": CREDIT_BYTES, "load": CREDIT, "dst_pe": 99}, "PE 99, which has no queues"),
+        (of(sender_seq=7), "I2: message 7 arrived"),
+        (of(credits=(CREDIT._replace(dst_rx_base_pa=1),)), "a credit for ring 0x1 arrived at"),
+        (late(credit=CREDIT._replace(dst_rx_base_pa=2**64 - 1)), "arrived at"),
+        (late(pe=99), "PE 99, which has no queues"),
     ],
 )
 def test_invalid_places_and_sizes_raise(changes: dict[str, object], why: str) -> None:
@@ -101,7 +117,7 @@ def test_an_invalid_body_raises(body: bytes) -> None:
 
 @pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
 @pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * 65, b"", [[1]], {}])
-def test_an_invalid_field_raises(packet: Freight | CreditPacket, value: object) -> None:
+def test_an_invalid_field_raises(packet: Frame | CreditPacket, value: object) -> None:
     fields = msgpack.unpackb(encode(packet))
     allowed = {int: (2**64 - 1,), bytes: (b"",)}
     for at, field in enumerate(fields):
@@ -132,13 +148,14 @@ credits_ = st.builds(IpcqCreditMetadata, size, address, near, near, near, word)
 shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_size=2).map(tuple)
 data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
 tokens = st.builds(IpcqDmaToken, address, near, near, near, near, word, data, word, shape, size, riders)
-freights = st.builds(Freight, near, near, near, size, size, tokens | credits_)
+loads = st.builds(PeMessage, near, near, tokens) | st.builds(PeCredit, near, near, credits_)
+frames = st.builds(Frame, near, size, size, loads)
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=300)
-@given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), freights | st.builds(CreditPacket, near, near, credits_))
+@given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), frames | st.builds(CreditPacket, near, near, credits_))
 @example(IN, MESSAGE._replace(dst_sip=2))
-@example(IN, MESSAGE._replace(nbytes=0, load=TOKEN._replace(data=b"")))
-def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Freight | CreditPacket) -> None:
+@example(IN, MESSAGE._replace(nbytes=0, **of(data=b"")))
+def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Frame | CreditPacket) -> None:
     with contextlib.suppress(SimulationError):
         received(channel, encode(packet))

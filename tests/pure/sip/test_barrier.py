@@ -7,8 +7,8 @@ from hardware import config
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
-from sipsim.io.barrier import Barrier
-from sipsim.io.packets import BarrierPacket, decode
+from sipsim.io.barrier import Barrier, BarrierPacket
+from sipsim.links.frames import decode
 from sipsim.plan.plan import Plan
 
 PLAN = Plan(config({"system.sips.count": 5, "sip.cube_mesh": {"w": 2, "h": 1}}))

@@ -1,0 +1,108 @@
+"""How credits travel to the peer: on a wire of their own, or over the fabric as messages."""
+
+from collections.abc import Callable, Mapping
+
+from sipsim.engine import Engine
+from sipsim.io.deliveries import BadPacket, Ipcqs
+from sipsim.io.router import Router, Way
+from sipsim.ipcq.messages import IpcqCreditMetadata
+from sipsim.ipcq.payloads import CreditPacket, PeCredit
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.links.frames import Frame, encode
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node, Route
+
+Ps = int
+Emit = Callable[[int, Ps, bytes], None]
+
+
+class CreditSender:
+    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire.
+
+    ``nbytes``: a credit as a message; ``vc``: its virtual channel; ``overhead_ps``: PE_IPCQ's.
+    """
+
+    def __init__(
+        self,
+        sip: int,
+        engine: Engine,
+        fabric: Fabric,
+        router: Router,
+        ipcqs: Ipcqs,
+        emit: Emit,
+        channels: Mapping[int, int],
+        nbytes: int,
+        chunk_bytes: int,
+        vc: int,
+        overhead_ps: Ps,
+    ) -> None:
+        self._sip = sip
+        self._engine = engine
+        self._fabric = fabric
+        self._router = router
+        self._ipcqs = ipcqs
+        self._emit = emit
+        self._channels = channels
+        self._nbytes = nbytes
+        self._chunk_bytes = chunk_bytes
+        self._vc = vc
+        self._overhead_ps = overhead_ps
+        self._halves: dict[int, tuple[Route, Route, Route]] = {}
+
+    def carry_credit(
+        self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
+    ) -> None:
+        """Bring a credit to the peer at ``arrival_ps``, on its own wire; call ``emitted`` then."""
+        peer = queue.peer
+        if peer.sip == self._sip:
+            ipcq = self._ipcqs[peer.cube, peer.pe]
+
+            def arrive() -> None:
+                ipcq.credit(credit)
+                emitted()
+
+            self._engine.at(arrival_ps, arrive)
+            return
+        self._emit(self._channels[peer.sip], arrival_ps, encode(CreditPacket(peer.cube, peer.pe, credit)))
+        self._engine.at(arrival_ps, emitted)
+
+    def receive(self, _channel: int, packet: CreditPacket) -> None:
+        """A credit on its own wire arrives from another SIP.
+
+        Raises:
+            BadPacket: when there is no such PE.
+        """
+        ipcq = self._ipcqs.get((packet.cube, packet.pe))
+        if ipcq is None:
+            raise BadPacket(f"is for cube {packet.cube} PE {packet.pe}, which has no queues")
+        ipcq.credit(packet.credit)
+
+    def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
+        """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
+        src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
+        nbytes, delay_ps = self._nbytes, self._overhead_ps
+        frame = Frame(peer.sip, nbytes, 0, PeCredit(peer.cube, peer.pe, credit))
+        way = self._router.way(src, peer.sip, frame.payload, queue.direction)
+        number = way.announce(nbytes, delay_ps)
+        if injected is None:
+            self._router.depart(way, frame, number, delay_ps)
+            return
+        first, onward = self._in_two(way.route)
+        onward_ps = first.head_ps() - first.start_ps
+
+        def last_chunk_leaves(head_ps: Ps, tail_ps: Ps) -> None:
+            train = frame._replace(span_ps=tail_ps - head_ps)
+            self._router.depart(Way(way.port, onward), train, number, tail_ps - self._engine.now_ps)
+            self._engine.at(tail_ps - onward_ps, injected)
+
+        lead_ps = onward_ps + first.drain_ps(min(nbytes, self._chunk_bytes))
+        self._fabric.start(first, nbytes, last_chunk_leaves, self._vc, lead_ps, delay_ps)
+
+    def _in_two(self, route: Route) -> tuple[Route, Route]:
+        """A route's first edge, if it has one, and what follows it. They are kept with the route, found by its id."""
+        known = self._halves.get(id(route))
+        if known is None:
+            first = route.edges[:1]
+            known = route, route._replace(edges=first), Route(route.start, 0, route.edges[1:])
+            self._halves[id(route)] = known
+        return known[1], known[2]

@@ -1,0 +1,112 @@
+"""How each type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
+
+A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.payloads import PeCredit, PeMessage
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.links.frames import Frame
+from sipsim.noc.arbitration import COMM
+from sipsim.noc.cube_mesh import CubeMeshGraph
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node, Route
+
+Ps = int
+Ipcqs = dict[tuple[int, int], PeIpcq]
+"""PE_IPCQ of each PE in use, by cube and PE."""
+
+
+class BadPacket(Exception):
+    """A packet that no SIP of the system can have sent. The message says why, after "a packet that came"."""
+
+
+class Delivery(ABC):
+    """The last part of the way of one type of payload. ``vc``: the virtual channel of its transfers."""
+
+    vc: int
+
+    @abstractmethod
+    def wire_bytes(self, payload: Any) -> int:
+        """Bytes of its frame on the wires of a SIP."""
+
+    @abstractmethod
+    def landing(self, payload: Any) -> Node:
+        """The node where its transfer ends."""
+
+    @abstractmethod
+    def check(self, payload: Any) -> None:
+        """Check that this SIP has what takes it.
+
+        Raises:
+            BadPacket: when it has not.
+        """
+
+    @abstractmethod
+    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
+        """Carry a frame over the rest of its route, which ends at :meth:`landing`, and hand its payload over."""
+
+
+class MessageDelivery(Delivery):
+    """A message ends in the memory that the rings are in; its slot's write latency is paid, then PE_IPCQ takes it."""
+
+    vc = COMM
+
+    def __init__(
+        self, fabric: Fabric, graph: CubeMeshGraph, ipcqs: Ipcqs, wire_format: WireFormat, ring_kind: str, write_ps: Ps
+    ) -> None:
+        self._fabric = fabric
+        self._graph = graph
+        self._ipcqs = ipcqs
+        self._message_bytes = wire_format.message_bytes
+        self._ring_kind = ring_kind
+        self._write_ps = write_ps
+
+    def wire_bytes(self, payload: PeMessage) -> int:
+        return self._message_bytes(len(payload.token.data))
+
+    def landing(self, payload: PeMessage) -> Node:
+        return self._graph.memory_node(payload.cube, payload.pe, self._ring_kind)
+
+    def check(self, payload: PeMessage) -> None:
+        _check_pe(self._ipcqs, payload.cube, payload.pe)
+
+    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
+        cube, pe, token = frame.payload
+        arrive = self._ipcqs[cube, pe].arrive
+        self._fabric.start(
+            route, frame.nbytes, lambda _head, _tail: arrive(token), COMM, -self._write_ps, delay_ps, frame.span_ps
+        )
+
+
+class CreditDelivery(Delivery):
+    """A credit sent as a message ends at the PE itself."""
+
+    def __init__(self, fabric: Fabric, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int) -> None:
+        self.vc = vc
+        self._fabric = fabric
+        self._graph = graph
+        self._ipcqs = ipcqs
+        self._credit_bytes = credit_bytes
+
+    def wire_bytes(self, payload: PeCredit) -> int:
+        return self._credit_bytes
+
+    def landing(self, payload: PeCredit) -> Node:
+        return self._graph.memory_node(payload.cube, payload.pe, "tcm")
+
+    def check(self, payload: PeCredit) -> None:
+        _check_pe(self._ipcqs, payload.cube, payload.pe)
+
+    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
+        cube, pe, credit = frame.payload
+        take = self._ipcqs[cube, pe].credit
+        self._fabric.start(route, frame.nbytes, lambda _head, _tail: take(credit), self.vc, 0, delay_ps, frame.span_ps)
+
+
+def _check_pe(ipcqs: Ipcqs, cube: int, pe: int) -> None:
+    if (cube, pe) not in ipcqs:
+        raise BadPacket(f"is for cube {cube} PE {pe}, which has no queues")

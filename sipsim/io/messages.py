@@ -1,0 +1,82 @@
+"""The data plane of PE_IPCQ: writes each message into its peer's slot, on this SIP or behind links."""
+
+from functools import partial
+from typing import NamedTuple
+
+from sipsim.engine import Engine
+from sipsim.io.departures import Departures
+from sipsim.io.fetch import Fetch
+from sipsim.io.router import Router, Way
+from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.messages import IpcqDmaToken
+from sipsim.ipcq.payloads import PeMessage
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.links.frames import Frame
+from sipsim.noc.graph import Graph, Node
+from sipsim.topology.address import PhysAddr
+
+Ps = int
+
+
+class _Path(NamedTuple):
+    """Of one queue pair's messages. ``behind_pe`` is the way of what has passed the PE's DMA already."""
+
+    src: Node
+    way: Way
+    behind_pe: Way
+    departures: Departures
+
+
+class MessageSender:
+    """Sends the messages of one SIP's PEs. ``overhead_ps`` is PE_IPCQ's."""
+
+    def __init__(
+        self, engine: Engine, router: Router, graph: Graph, fetch: Fetch, wire_format: WireFormat, overhead_ps: Ps
+    ) -> None:
+        self._engine = engine
+        self._router = router
+        self._graph = graph
+        self._fetch = fetch
+        self._message_bytes = wire_format.message_bytes
+        self._overhead_ps = overhead_ps
+        self._departures: dict[Node, Departures] = {}
+        self._paths: dict[int, _Path] = {}
+
+    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+        """Write a message into the peer's slot; it leaves now and nobody waits for it here.
+
+        With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
+        """
+        peer, nbytes, overhead_ps = queue.peer, self._message_bytes(len(token.data)), self._overhead_ps
+        frame = Frame(peer.sip, nbytes, 0, PeMessage(peer.cube, peer.pe, token))
+        src, way, behind_pe, departures = self._paths.get(id(queue)) or self._path_of(queue, frame)
+        source = None if read_pa is None else PhysAddr.decode(read_pa)
+        if source is not None and self._graph.node_of(source) == src:
+            source = None
+        fetch_ps = 0 if source is None or way.port is None else self._fetch.least_ps(src, source)
+        number = way.announce(nbytes, overhead_ps + fetch_ps)
+        if source is None and departures.is_clear:
+            self._router.depart(way, frame, number, overhead_ps)
+            return
+
+        def go(head_ps: Ps, tail_ps: Ps) -> None:
+            train = frame._replace(span_ps=tail_ps - head_ps)
+            self._router.depart(behind_pe, train, number, tail_ps - self._engine.now_ps)
+
+        departure = departures.add(go)
+        if source is not None:
+            here = partial(departures.here, departure)
+            self._fetch.start(src, source, len(token.data), overhead_ps, here)
+            return
+        here_ps = self._engine.now_ps + overhead_ps + way.route.start_ps
+        departures.here(departure, here_ps, here_ps)
+
+    def _path_of(self, queue: QueuePair, frame: Frame) -> _Path:
+        """How the messages of a queue pair leave. Queue pairs live as long as their SIP."""
+        token = frame.payload.token
+        src = Node("pe", token.src_cube, token.src_pe)
+        way = self._router.way(src, frame.dst_sip, frame.payload, queue.direction)
+        behind_pe = way._replace(route=way.route._replace(start_ps=0))
+        departures = self._departures.setdefault(src, Departures(self._engine))
+        path = self._paths[id(queue)] = _Path(src, way, behind_pe, departures)
+        return path

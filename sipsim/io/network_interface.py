@@ -1,0 +1,76 @@
+"""The network interface of a SIP: its ports, and the parts that send to and receive from other SIPs.
+
+A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the next
+SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can continue exactly
+where a single fabric would (DESIGN section 5).
+"""
+
+from sipsim.io.barrier import Barrier, BarrierPacket
+from sipsim.io.credits import CreditSender
+from sipsim.io.deliveries import CreditDelivery, Ipcqs, MessageDelivery
+from sipsim.io.endpoint import Endpoint, TakeControl
+from sipsim.io.fetch import Fetch
+from sipsim.io.messages import MessageSender
+from sipsim.io.ports import Ports
+from sipsim.io.router import Deliveries, Router
+from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.links.frames import Frame
+from sipsim.noc.arbitration import COMM, CREDIT
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node
+from sipsim.pe.dma import MemoryTiming
+from sipsim.plan.plan import Plan
+from sipsim.sync.session import Session
+
+Ps = int
+
+
+class NetworkInterface:
+    """The parts of SIP ``sip`` that its PEs and its session use: ``messages``, ``credits``, ``barrier``, ``ports``."""
+
+    def __init__(
+        self,
+        sip: int,
+        plan: Plan,
+        session: Session,
+        fabric: Fabric,
+        timing: MemoryTiming,
+        wire_format: WireFormat,
+        ipcqs: Ipcqs,
+    ) -> None:
+        system, engine, knobs = plan.system, session.engine, plan.ipcq
+        graph, overhead_ps, credit_bytes = system.graph, plan.ipcq_overhead_ps, knobs.ipcq_credit_size_bytes
+        credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
+        ring_write_ps = timing.write_ps[knobs.buffer_kind]
+        deliveries: Deliveries = {
+            PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, ring_write_ps),
+            PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
+        }
+        self.ports = Ports(
+            sip, system, plan.channels, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame
+        )
+        self._router = Router(sip, system, self.ports.by_letter, deliveries)
+        self.barrier = Barrier(sip, plan, session)
+        fetch = Fetch(fabric, graph, timing, wire_format, system.chunk_bytes)
+        self.messages = MessageSender(engine, self._router, graph, fetch, wire_format, overhead_ps)
+        to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
+        self.credits = CreditSender(
+            sip,
+            engine,
+            fabric,
+            self._router,
+            ipcqs,
+            session.emit,
+            to_sips,
+            credit_bytes,
+            system.chunk_bytes,
+            credit_vc,
+            overhead_ps,
+        )
+        controls: dict[type, TakeControl] = {CreditPacket: self.credits.receive, BarrierPacket: self.barrier.receive}
+        endpoint = Endpoint(sip, engine, plan.channels, self.ports.by_arrival, self._router, controls)
+        self.receive = endpoint.receive
+
+    def _on_frame(self, node: Node, frame: Frame) -> None:
+        self._router.from_port(node, frame)

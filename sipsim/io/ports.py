@@ -1,0 +1,60 @@
+"""The ports of a SIP: one for each link that leaves it."""
+
+from collections.abc import Callable
+
+from broker.ids import Channel
+from sipsim.engine import Engine
+from sipsim.links.frames import Frame
+from sipsim.links.port import Port, PortContext
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Node
+from sipsim.system.system import System
+
+Ps = int
+
+
+class Ports:
+    """``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``PortContext``."""
+
+    def __init__(
+        self,
+        sip: int,
+        system: System,
+        channels: list[Channel],
+        egress_ps: Ps,
+        engine: Engine,
+        fabric: Fabric,
+        emit: Callable[[int, Ps, bytes], None],
+        on_frame: Callable[[Node, Frame], None],
+    ) -> None:
+        self._egress_ps = egress_ps
+        self.by_letter: dict[str, Port] = {}
+        self.by_arrival: dict[int, Port] = {}
+        for number, link in enumerate(system.links):
+            if link.src == sip:
+                context = PortContext(
+                    Node("io", -1, link.src_port),
+                    number,
+                    channels[number],
+                    engine,
+                    fabric,
+                    emit,
+                    on_frame,
+                    system.chunk_bytes,
+                    system.least_transit_ps,
+                    egress_ps,
+                )
+                self.by_letter[link.src_port] = system.link_kinds[number].open(context)
+        for number, link in enumerate(system.links):
+            if link.dst == sip:
+                self.by_arrival[number] = self.by_letter[link.dst_port]
+
+    @property
+    def bytes_sent(self) -> int:
+        """Data bytes that left over links, through traffic included."""
+        return sum(port.bytes_sent for port in self.by_letter.values())
+
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
+        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``)."""
+        bounds = (port.earliest_send_ps(next_ps) for port in self.by_letter.values())
+        return min(bounds, default=next_ps + self._egress_ps)
