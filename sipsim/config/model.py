@@ -134,20 +134,28 @@ class Node(Section, frozen=True):
     bandwidth_GBps: Positive
 
 
-class MemoryCost(Section, frozen=True):
-    """A memory behind a port: a node with access times."""
+class MemoryCost(Section, frozen=True, omit_defaults=True):
+    """A memory behind a port: a node with access times.
+
+    ``kind`` is a memory kind, ``null`` for fixed latencies; ``params`` is checked by that kind's own struct. Not given,
+    they are in no digest.
+    """
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
+    kind: str | None = None
+    params: dict[str, Any] = {}
 
 
-class TcmCost(Section, frozen=True):
-    """The PE's own memory: access times only, since its PE reaches it without the fabric."""
+class TcmCost(Section, frozen=True, omit_defaults=True):
+    """The PE's own memory: access times only, since its PE reaches it without the fabric. See ``MemoryCost``."""
 
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
+    kind: str | None = None
+    params: dict[str, Any] = {}
 
 
 class TcmLayout(Section, frozen=True):

@@ -4,12 +4,14 @@ A type of payload that a chip's frames may carry has one delivery. The network i
 """
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.payloads import PeCredit, PeMessage
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.links.frames import Frame
+from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.fabric import Fabric
@@ -51,19 +53,25 @@ class Delivery(ABC):
 
 
 class MessageDelivery(Delivery):
-    """A message ends in the memory that the rings are in; its slot's write latency is paid, then PE_IPCQ takes it."""
+    """A message ends in the memory that the rings are in. Its slot's write is timed there, then PE_IPCQ takes it."""
 
     vc = COMM
 
     def __init__(
-        self, fabric: Fabric, graph: CubeMeshGraph, ipcqs: Ipcqs, wire_format: WireFormat, ring_kind: str, write_ps: Ps
+        self,
+        fabric: Fabric,
+        graph: CubeMeshGraph,
+        ipcqs: Ipcqs,
+        wire_format: WireFormat,
+        ring_kind: str,
+        memory_ports: MemoryPorts,
     ) -> None:
         self._fabric = fabric
         self._graph = graph
         self._ipcqs = ipcqs
         self._message_bytes = wire_format.message_bytes
         self._ring_kind = ring_kind
-        self._write_ps = write_ps
+        self._memory_ports = memory_ports
 
     def wire_bytes(self, payload: PeMessage) -> int:
         return self._message_bytes(len(payload.token.data))
@@ -76,10 +84,13 @@ class MessageDelivery(Delivery):
 
     def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
         cube, pe, token = frame.payload
-        arrive = self._ipcqs[cube, pe].arrive
-        self._fabric.start(
-            route, frame.nbytes, lambda _head, _tail: arrive(token), COMM, -self._write_ps, delay_ps, frame.span_ps
-        )
+        arrive = partial(self._ipcqs[cube, pe].arrive, token)
+        time_write = self._memory_ports.at(self._ring_kind, self.landing(frame.payload)).time_write
+
+        def at_memory(_head_ps: Ps, _tail_ps: Ps) -> None:
+            time_write(token.dst_addr, len(token.data), arrive)
+
+        self._fabric.start(route, frame.nbytes, at_memory, COMM, 0, delay_ps, frame.span_ps)
 
 
 class CreditDelivery(Delivery):

@@ -64,9 +64,9 @@ class MessageSender:
             self._router.depart(behind_pe, train, number, tail_ps - self._engine.now_ps)
 
         departure = departures.add(go)
-        if source is not None:
+        if source is not None and read_pa is not None:
             here = partial(departures.here, departure)
-            self._fetch.start(src, source, len(token.data), overhead_ps, here)
+            self._fetch.start(src, read_pa, len(token.data), overhead_ps, here)
             return
         here_ps = self._engine.now_ps + overhead_ps + way.route.start_ps
         departures.here(departure, here_ps, here_ps)

@@ -16,10 +16,10 @@ from sipsim.io.router import Deliveries, Router
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
 from sipsim.links.frames import Frame
+from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
-from sipsim.pe.dma import MemoryTiming
 from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
 
@@ -35,16 +35,15 @@ class NetworkInterface:
         plan: Plan,
         session: Session,
         fabric: Fabric,
-        timing: MemoryTiming,
+        memory_ports: MemoryPorts,
         wire_format: WireFormat,
         ipcqs: Ipcqs,
     ) -> None:
         system, engine, knobs = plan.system, session.engine, plan.ipcq
         graph, overhead_ps, credit_bytes = system.graph, plan.ipcq_overhead_ps, knobs.ipcq_credit_size_bytes
         credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
-        ring_write_ps = timing.write_ps[knobs.buffer_kind]
         deliveries: Deliveries = {
-            PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, ring_write_ps),
+            PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
             PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
         }
         self.ports = Ports(
@@ -52,7 +51,8 @@ class NetworkInterface:
         )
         self._router = Router(sip, system, self.ports.by_letter, deliveries)
         self.barrier = Barrier(sip, plan, session)
-        fetch = Fetch(fabric, graph, timing, wire_format, system.chunk_bytes)
+        command_bytes = plan.resolved.components.pe_dma.command_bytes
+        fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
         self.messages = MessageSender(engine, self._router, graph, fetch, wire_format, overhead_ps)
         to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
         self.credits = CreditSender(

@@ -70,17 +70,17 @@ class Fabric(Edges):
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
 
         Raises:
-            ValueError: no byte, a channel without weight, or a lead of more than the last chunk's time on the last
-                edge and its wire: an end is not fixed before that chunk starts.
+            ValueError: no byte, a channel without weight, a negative lead, or one of more than the last chunk's time on
+                the last edge and its wire: an end is not fixed before that chunk starts.
         """
         if self._is_one_queue:
             vc = 0
         elif not 0 <= vc < len(self._arbitration.weights):
             raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
         _, legs, chunk_ps, most_lead_ps = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
-        if lead_ps > most_lead_ps:
+        if not 0 <= lead_ps <= most_lead_ps:
             most = f"{most_lead_ps} ps, the last chunk's time on the last edge and its wire"
-            raise ValueError(f"lead_ps is {lead_ps}; give at most {most}")
+            raise ValueError(f"lead_ps is {lead_ps}; give 0 to {most}")
         now = self._engine.now_ps
         self._started = seq = self._started + 1
         tail = now + delay_ps + route.start_ps

@@ -23,7 +23,7 @@ class Transfer:
     again, when it would have left at full bandwidth. ``past``: until when it divided such an edge, and how. ``tails``:
     when the tail is through, as far as that is known.
 
-    ``lead_ps``: its end is told that much before its tail is through (negative: after). ``is_fixed``: its end is known,
+    ``lead_ps``: its end is told that much before its tail is through. ``is_fixed``: its end is known,
     and nothing that comes from now on changes it.
     """
 

@@ -9,16 +9,15 @@ and the fabric arbitrates on shared edges.
 from collections.abc import Callable
 from typing import Protocol
 
-from sipsim.config.model import ComponentsFile, MemoryCost, TcmCost
+from sipsim.config.model import PeDma as PeDmaCost
 from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat
-from sipsim.memory.store import MemoryStore
+from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.noc.arbitration import COMM, COMPUTE
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Graph, Node
 from sipsim.topology.address import PhysAddr
-from sipsim.units import ns_to_ps
 
 
 class DmaContext(Protocol):
@@ -27,49 +26,36 @@ class DmaContext(Protocol):
     sip: int
     engine: Engine
     fabric: Fabric
-    memory: MemoryStore
-    timing: "MemoryTiming"
+    memory_ports: MemoryPorts
     wire_format: WireFormat
 
     @property
     def graph(self) -> Graph: ...
 
 
-class MemoryTiming:
-    """Access latencies by space, and the sizes of DMA control messages, as integers."""
-
-    def __init__(self, parts: ComponentsFile) -> None:
-        costs: dict[str, MemoryCost | TcmCost] = {"tcm": parts.tcm, "hbm": parts.hbm, "sram": parts.sram}
-        self.read_ps = {space: ns_to_ps(cost.read_latency_ns) for space, cost in costs.items()}
-        self.write_ps = {space: ns_to_ps(cost.write_latency_ns) for space, cost in costs.items()}
-        self.command_bytes = parts.pe_dma.command_bytes
-        self.ack_bytes = parts.pe_dma.ack_bytes
-
-
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP."""
 
-    def __init__(self, context: DmaContext, node: Node) -> None:
+    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
         self._context = context
         self._node = node
+        self._command_bytes = cost.command_bytes
+        self._ack_bytes = cost.ack_bytes
 
     def read(self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE) -> None:
         """Fetch ``nbytes``; ``done(data)`` when the last byte has arrived. The memory is read at its read's end."""
-        context = self._context
-        place = self._local(address)
-        memory_node = context.graph.node_of(place)
-        read_ps = context.timing.read_ps[place.space]
+        memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-            context.engine.at(context.engine.now_ps + read_ps, lambda: done(context.memory.read(address, nbytes)))
+            port.read(address, nbytes, done)
             return
+        context = self._context
         back = context.graph.route(memory_node, self._node)
 
-        def at_memory(_head: int, _tail: int) -> None:
-            data = context.memory.read(address, nbytes)
+        def send_back(data: bytes) -> None:
             context.fabric.start(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
 
         forth = context.graph.route(self._node, memory_node)
-        context.fabric.start(forth, context.timing.command_bytes, at_memory, vc, lead_ps=-read_ps)
+        context.fabric.start(forth, self._command_bytes, lambda _h, _t: port.read(address, nbytes, send_back), vc)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
@@ -77,27 +63,23 @@ class PeDma:
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE) -> None:
         """Write ``data``; ``done()`` when the acknowledgement has arrived."""
-        context = self._context
-        place = self._local(address)
-        memory_node = context.graph.node_of(place)
-        write_ps = context.timing.write_ps[place.space]
-
+        memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-
-            def written() -> None:
-                context.memory.write(address, data)
-                done()
-
-            context.engine.at(context.engine.now_ps + write_ps, written)
+            port.write(address, data, done)
             return
+        context = self._context
         back = context.graph.route(memory_node, self._node)
 
-        def at_memory(_head: int, _tail: int) -> None:
-            context.memory.write(address, data)
-            context.fabric.start(back, context.timing.ack_bytes, lambda _h, _t: done(), vc)
+        def acknowledge() -> None:
+            context.fabric.start(back, self._ack_bytes, lambda _h, _t: done(), vc)
 
-        forth = context.graph.route(self._node, memory_node)
-        context.fabric.start(forth, context.wire_format.data_bytes(len(data)), at_memory, vc, lead_ps=-write_ps)
+        forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
+        context.fabric.start(forth, wire_bytes, lambda _h, _t: port.write(address, data, acknowledge), vc)
+
+    def _memory_at(self, address: int) -> tuple[Node, MemoryPort]:
+        place = self._local(address)
+        node = self._context.graph.node_of(place)
+        return node, self._context.memory_ports.at(place.space, node)
 
     def _local(self, address: int) -> PhysAddr:
         try:

@@ -9,6 +9,7 @@ from sipsim.config.document import Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.links import rules as link_rules
+from sipsim.memory import rules as memory_rules
 from sipsim.noc import rules as noc_rules
 from sipsim.topology import rules as topology_rules
 
@@ -18,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     *topology_rules.RULES,
     link_rules.own_presets_fit_links,
     *noc_rules.RULES,
+    *memory_rules.RULES,
     *ccl_rules.RULES,
 )
 """In this order: the first problem is the one that is reported, and a rule relies on those before it."""

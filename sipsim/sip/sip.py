@@ -15,11 +15,12 @@ from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
 from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
+from sipsim.memory.port import MemoryPorts
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
 from sipsim.noc.witness import FabricWitness
-from sipsim.pe.dma import MemoryTiming, PeDma
+from sipsim.pe.dma import PeDma
 from sipsim.pe.math import PeMath
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import OpLog
@@ -35,7 +36,7 @@ class Pe:
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
         self.pe = pe
-        self.dma = PeDma(sip, Node("pe", cube, pe))
+        self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
         self.math = PeMath(sip.plan.resolved.components.pe_math)
         self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.ipcq = self._make_ipcq(sip)
@@ -82,12 +83,14 @@ class Sip:
         if check_invariants:
             self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
         self.memory = MemoryStore(sip, plan.system.capacities)
-        self.timing = MemoryTiming(plan.resolved.components)
+        self.memory_ports = MemoryPorts(plan.resolved.components, self.engine, self.memory)
         self.oplog = OpLog(keep_oplog)
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
-        self.network = NetworkInterface(sip, plan, self.session, self.fabric, self.timing, self.wire_format, self.ipcqs)
+        self.network = NetworkInterface(
+            sip, plan, self.session, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
+        )
         self.tracer: Callable[[TraceLine], None] | None = None
         self.loop = greenlet.getcurrent()
         self.make_task: Callable[..., Task] = Task

@@ -191,6 +191,8 @@ ONE_SET = [
     ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),
     ("cube.pes=9", "cube.pes = 9: must be at most 8, one PE a router (cube.noc.routers is 4x2)"),
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
+    ("sram.kind=banked", "sram.kind: unknown memory kind 'banked'; allowed: fixed_latency"),
+    ("hbm.params={banks: 4}", "unknown key 'banks' in hbm.params; allowed: none"),
     ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}"),
     (
         f"algorithms.{ALLREDUCE}.topology=ring_2d",

@@ -49,6 +49,13 @@ amounts = st.integers(1, 10**5)
 """Ways and sizes of any kind, for one transfer alone."""
 
 
+def lead_of(way: Route, nbytes: int, arbitration: Arbitration, percent: int) -> int:
+    """A part of the longest lead that a transfer alone may have."""
+    last = way.edges[-1]
+    most_ps = last.wire_ps + last.overhead_ps + last.drain_ps(min(nbytes, arbitration.chunk_bytes))
+    return most_ps * percent // 100
+
+
 class Journey(NamedTuple):
     """A transfer to be: when it starts, its way, and the arguments of ``Fabric.start``."""
 
@@ -287,7 +294,7 @@ def random_mixed_journeys(seed: int) -> tuple[list[Journey], Arbitration]:
         way = route(*(made[i] for i in ways), start_ps=rng.choice((0, 0, 3)))
         nbytes, last = rng.choice((1, 2, 3, 8, 20, 40)), way.edges[-1]
         chunk = last.drain_ps(min(nbytes, arbitration.chunk_bytes))
-        lead = rng.choice((0, -rng.randrange(30), last.wire_ps + last.overhead_ps + rng.randint(1, chunk)))
+        lead = rng.choice((0, 0, last.wire_ps + last.overhead_ps + rng.randint(1, chunk)))
         vc = rng.randrange(len(arbitration.weights))
         journeys.append(Journey(start, way, nbytes, rng.choice((0, 0, 5, 30)), 0, lead, vc))
     return journeys, arbitration

@@ -11,6 +11,7 @@ from plain_fabric import (
     amounts,
     edge,
     ends_of,
+    lead_of,
     random_mixed_journeys,
     reference,
     route,
@@ -20,6 +21,7 @@ from plain_fabric import (
 
 import sipsim.noc.edges
 import sipsim.noc.fabric
+from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.lane import Lane, Leg
@@ -33,10 +35,10 @@ times = st.integers(0, 10**9)
 
 
 @settings(deadline=None)
-@given(routes, amounts, times, st.integers(0, 10**4), st.integers(-(10**5), 0))
-def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, lead: int) -> None:
+@given(routes, amounts, times, st.integers(0, 10**4), st.integers(0, 100))
+def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, percent: int) -> None:
     """Every wire and every node once, the bottleneck's drain once, in one event whatever the number of hops."""
-    journey = Journey(start, way, nbytes, delay, lead_ps=lead)
+    journey = Journey(start, way, nbytes, delay, lead_ps=lead_of(way, nbytes, ONE_QUEUE, percent))
     (end,), _, engine = travel([journey])
     assert end == alone(journey)
     assert engine.events == 2, "its start, which is the test's, and its end"

@@ -131,7 +131,11 @@ REFUSED: dict[str, tuple[Callable[[Fabric, Transfer], object], str]] = {
     "no such channel": (lambda fabric, _: fabric.start(route(SHARED), 1, print, 2), "channel 2 has no weight"),
     "a lead": (
         lambda fabric, _: fabric.start(route(SHARED), 9, print, lead_ps=17),
-        "lead_ps is 17; give at most 16 ps",
+        "lead_ps is 17; give 0 to 16 ps",
+    ),
+    "a lead after its end": (
+        lambda fabric, _: fabric.start(route(SHARED), 9, print, lead_ps=-1),
+        "lead_ps is -1; give 0 to 16 ps",
     ),
     "an edge elsewhere": (lambda fabric, one: fabric.limit(one, edge(1, 0, 0, 1), 1), "1 does not pass edge"),
     "less than nothing": (lambda fabric, one: fabric.limit(one, SHARED, -1), "a bandwidth of 0 or more, not -1"),

@@ -15,6 +15,7 @@ from plain_fabric import (
     amounts,
     chunked_reference,
     edge,
+    lead_of,
     random_mixed_journeys,
     reference,
     route,
@@ -47,10 +48,10 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 
 
 @settings(deadline=None)
-@given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(-(10**5), 0))
-def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, lead: int) -> None:
+@given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(0, 100))
+def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, percent: int) -> None:
     """Whatever the chunks, and in one event."""
-    journey = Journey(start, way, nbytes, delay, lead_ps=lead)
+    journey = Journey(start, way, nbytes, delay, lead_ps=lead_of(way, nbytes, EQUAL, percent))
     (end,), _, engine = travel([journey], arbitration=EQUAL)
     assert end == alone(journey)
     assert engine.events == 2, "its start, which is the test's, and its end"

@@ -1,0 +1,137 @@
+"""A memory's accesses take what its port's kind says: a kind of this file, banked, with times summed by hand."""
+
+from collections.abc import Callable
+
+import pytest
+from hardware import Bench, WiredPlan, config
+
+from sipsim.config.model import MemoryCost, Section, TcmCost
+from sipsim.engine import Engine
+from sipsim.memory.port import MEMORY_KINDS, MemoryPort
+from sipsim.memory.store import MemoryStore
+from sipsim.topology.address import PePlace, PhysAddr
+from sipsim.units import ns_to_ps
+
+BANK_BYTES = 64
+
+
+class Banks(Section, frozen=True):
+    """``busy_ns``: how long an access occupies its bank."""
+
+    busy_ns: float
+
+
+class Banked(MemoryPort):
+    """Two banks, by address; an access takes its bank's time, and waits while an earlier one has the bank."""
+
+    Params = Banks
+
+    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
+        super().__init__(cost, engine, store)
+        self.least_read_ps = self.least_write_ps = ns_to_ps(self.params.busy_ns)
+        self._free_ps = [0, 0]
+
+    def time_read(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
+        self._occupy(address // BANK_BYTES % 2, done)
+
+    def time_write(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
+        self._occupy(address // BANK_BYTES % 2, done)
+
+    def _occupy(self, bank: int, done: Callable[[], None]) -> None:
+        self._free_ps[bank] = max(self.engine.now_ps, self._free_ps[bank]) + self.least_read_ps
+        self.engine.at(self._free_ps[bank], done)
+
+
+@pytest.fixture(autouse=True)
+def _with_banked(monkeypatch: pytest.MonkeyPatch) -> None:
+    MEMORY_KINDS.names()
+    monkeypatch.setattr(MEMORY_KINDS, "_things", dict(MEMORY_KINDS._things))
+    MEMORY_KINDS.register("banked")(Banked)
+
+
+SETTINGS = {
+    "system.sips.count": 1,
+    "sip.cube_mesh": {"w": 2, "h": 1},
+    "wire.ns_per_mm": 0,
+    "pe_dma.overhead_ns": 3,
+    "router.overhead_ns": 5,
+    "sram.overhead_ns": 17,
+    "pe_ipcq.overhead_ns": 1,
+    "defaults.buffer_kind": "sram",
+    "defaults.slot_size": 64,
+    "sram.kind": "banked",
+    "sram.params": {"busy_ns": 20},
+}
+"""Every edge has 64 GB/s: 64 B take 1 ns, a command or an acknowledgement of 16 B 0.25 ns."""
+
+
+def bench(settings: dict[str, object] | None = None) -> Bench:
+    places = [PePlace(0, 0, 0), PePlace(0, 0, 1)]
+    return Bench(WiredPlan(config({**SETTINGS, **(settings or {})}), places, {0: {"E": 1}, 1: {"W": 0}}))
+
+
+def sram(offset: int, cube: int = 0) -> int:
+    return PhysAddr(0, cube, 0, "sram", offset).encode()
+
+
+def writes(made: Bench, pe: int, address: int, cube: int = 0) -> list[int]:
+    """Where the end of a write of 64 B, started now, will be noted."""
+    ends: list[int] = []
+    made.sip.pe(cube, pe).dma.write(address, bytes([pe + 1]) * 64, lambda: ends.append(made.engine.now_ps))
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("settings", "offset", "ends_ps"),
+    [
+        # Of one bank: PE 1's 64 B come at 3 + 2 * 5 + 17 + 1 = 31 ns, when PE 0 has it from 26 to 46.
+        ({}, 128, (46_000 + 25_250, 66_000 + 30_250)),
+        ({}, 64, (46_000 + 25_250, 51_000 + 30_250)),
+        # Fixed latencies know no banks.
+        ({"sram.kind": None, "sram.params": {}}, 128, (31_000 + 25_250, 36_000 + 30_250)),
+    ],
+    ids=["same bank", "other bank", "fixed latency"],
+)
+def test_writes_of_two_pes(settings: dict[str, object], offset: int, ends_ps: tuple[int, int]) -> None:
+    """PE 0's 64 B come to the SRAM at 3 + 5 + 17 + 1 = 26 ns; acknowledgements take 17 + 5 + 3 + 0.25 ns back, and a
+    router more to PE 1.
+    """
+    made = bench(settings)
+    one, other = writes(made, 0, sram(0)), writes(made, 1, sram(offset))
+    made.run()
+    assert (*one, *other) == ends_ps
+    assert made.sip.memory.read(sram(offset), 64) == bytes([2]) * 64
+
+
+def test_a_read_waits_for_a_write() -> None:
+    """PE 1's command comes at 3 + 2 * 5 + 17 + 0.25 = 30.25 ns; it reads from 46 to 66, and finds what PE 0 wrote. Its
+    64 B take 17 + 2 * 5 + 3 + 1 ns.
+    """
+    made = bench()
+    writes(made, 0, sram(0))
+    found: list[tuple[int, bytes]] = []
+    made.sip.pe(0, 1).dma.read(sram(0), 64, lambda data: found.append((made.engine.now_ps, data)))
+    made.run()
+    assert found == [(66_000 + 31_000, bytes([1]) * 64)]
+
+
+def test_another_cube_has_another_port() -> None:
+    """The banks of one cube are not those of the other."""
+    made = bench()
+    one, other = writes(made, 0, sram(0)), writes(made, 0, sram(0, cube=1), cube=1)
+    made.run()
+    assert one == other == [46_000 + 25_250]
+
+
+@pytest.mark.parametrize(("slot", "end_ps"), [(0, 67_000 + 35_250), (1, 56_000 + 35_250)], ids=["same", "other"])
+def test_a_message_occupies_the_bank_of_its_slot(slot: int, end_ps: int) -> None:
+    """A message of 64 B from PE 0 comes to its slot at 1 + 26 = 27 ns. PE 2 writes to that bank: its 64 B come at
+    3 + 3 * 5 + 17 + 1 = 36 ns, wait until 47 and take 20; the acknowledgement takes 17 + 3 * 5 + 3 + 0.25 ns.
+    """
+    made = bench()
+    made.kernel(0, 0, lambda tl: tl.send("E", src_addr=0, shape=16, dtype="f32"))
+    made.kernel(0, 1, lambda tl: tl.recv("W", 16, "f32"))
+    ring_pa = made.queue(0, 1, "W").my_rx_base_pa
+    ends = writes(made, 2, ring_pa + 64 * (slot + 4))
+    made.run()
+    assert ends == [end_ps]
