@@ -15,7 +15,7 @@ from sipsim.errors import ConfigError
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.system.system import System
-from sipsim.topology.address import PePlace, PhysAddr
+from sipsim.topology.address import LEAD_PE, PePlace, PhysAddr
 
 
 class Ring(NamedTuple):
@@ -33,9 +33,9 @@ MAX_DIRECTIONS = 8
 
 
 def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[PePlace]:
-    """The PEs of ranks 0, 1, ...: the first of all PEs, of PE 0 of all cubes, or of cube 0 and PE 0 of all SIPs."""
+    """The PEs of ranks 0, 1, ...: the first of all PEs, of the lead PEs of all cubes, or of all SIPs' cubes 0."""
     cubes = range(1 if rank_per == "sip" else system.n_cubes)
-    pes = range(system.n_pes if rank_per == "pe" else 1)
+    pes = range(system.n_pes) if rank_per == "pe" else (LEAD_PE,)
     every = (PePlace(*place) for place in product(range(system.n_sips), cubes, pes))
     return list(islice(every, world_size))
 

@@ -18,7 +18,7 @@ from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.calls import HostCalls
 from sipsim.host.storage import Allocation, Segment, Storage, Watch
 from sipsim.memory.store import MemoryStore
-from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
+from sipsim.topology.address import LEAD_PE, VIRTUAL_BIT, PhysAddr
 
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
@@ -61,7 +61,7 @@ class FreeBlocks:
 
 
 class AddressSpace:
-    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of PE 0 of each cube, in ``memory``."""
+    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of the lead PE of each cube, in ``memory``."""
 
     def __init__(self, memory: MemoryStore, sip: int, room_bytes: int) -> None:
         self.calls = HostCalls()
@@ -96,7 +96,7 @@ class AddressSpace:
         segments = []
         for cube, index in enumerate(found):
             offset, block_bytes = self._free[cube].take(index, nbytes)
-            pa = PhysAddr(self._sip, cube, 0, "hbm", offset).encode()
+            pa = PhysAddr(self._sip, cube, LEAD_PE, "hbm", offset).encode()
             self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
             segments.append(Segment(self._next_va, nbytes, pa, block_bytes))
             self._next_va += nbytes

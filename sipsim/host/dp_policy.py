@@ -10,7 +10,7 @@ PE_LAYOUTS = ("replicate",)
 class DPPolicy:
     """``cube="row_wise"``: the rows are split over ``num_cubes`` cubes in equal blocks, in order (ADR-0032 D2).
 
-    ``pe="replicate"`` with ``num_pes=1``: each block lies in the HBM of PE 0 of its cube.
+    ``pe="replicate"`` with ``num_pes=1``: each block lies in the HBM of the lead PE of its cube.
 
     Raises:
         ValueError: for a layout that does not exist.

@@ -1,7 +1,7 @@
 """Device tensors: the placement of their shards in simulated memory, and copies between host and device.
 
 Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each cube's
-shard is contiguous in it and lies in the HBM of that cube's PE 0.
+shard is contiguous in it and lies in the HBM of that cube's lead PE.
 """
 
 from typing import Any

@@ -15,7 +15,7 @@ from sipsim.links.base import LinkKind, link_of_preset, links_in_use
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, Route
 from sipsim.noc.grid import PORTS
-from sipsim.topology.address import TcmMap, tcm_map
+from sipsim.topology.address import LEAD_PE, TcmMap, tcm_map
 from sipsim.topology.base import SipLink
 from sipsim.topology.build import build_links, link_presets, resolve_shape
 
@@ -169,7 +169,7 @@ class System:
         A message of one chunk starts then as a whole, and takes its time on the link.
         """
         paths = (
-            self.graph.route(Node("pe", self.graph.port_cube(port), 0), Node("io", -1, port)).edges
+            self.graph.route(Node("pe", self.graph.port_cube(port), LEAD_PE), Node("io", -1, port)).edges
             for port in {link.src_port for link in self.links}
         )
         ends = ((edges[0], edges[-1]) for edges in paths)

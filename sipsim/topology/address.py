@@ -13,6 +13,8 @@ SPACES = ("tcm", "hbm", "sram")
 OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
 VIRTUAL_BIT = 1 << 63
 MIB = 2**20
+LEAD_PE = 0
+"""The lead PE of a cube: tensors lie in its HBM, and it is the cube's rank where a rank is a cube or a SIP."""
 
 _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS

@@ -1,4 +1,4 @@
-"""All-reduce in five phases over cube mesh and SIPs, PE 0 of every cube (ADR-0032 D1).
+"""All-reduce in five phases over cube mesh and SIPs, on the lead PE of every cube (ADR-0032 D1).
 
 1. Rows reduce W to E. 2. The last column reduces N to S into the root cube, in the south-east corner.
 3. Root cubes exchange between SIPs: a ring, a ring along rows and then columns, or on a mesh without wrap a
@@ -48,7 +48,7 @@ def root_cube(system: "System") -> int:
 
 
 def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
-    """PE 0 of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
+    """The lead PE of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
 
     Raises:
         ValueError: when the ranks are not all cubes of all SIPs.
@@ -60,7 +60,7 @@ def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "S
 
 
 def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
-    """ADR-0032 D3: PE 0 of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
+    """ADR-0032 D3: the lead PE of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
 
     Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
     """
