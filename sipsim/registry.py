@@ -56,6 +56,14 @@ class Registry(Generic[Thing]):
             return self._things[name]
         raise UnknownName(unknown_name(self._what, name, self.names(), refusal))
 
+    def loaded(self, name: str) -> Thing | None:
+        """The definition called ``name`` unless it is in a module that nothing has imported: none is imported here.
+
+        For names in messages, which must not choose what code runs.
+        """
+        self._load()
+        return self._things.get(name)
+
     def _import_module(self, name: str) -> str:
         """Import the module ``name``; the reason to give if its definition is then still missing."""
         try:

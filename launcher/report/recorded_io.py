@@ -2,19 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from launcher.report.outcome import Outcome, RunError
+from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.seeded import Mismatch, compare
 from sipsim.errors import CollectiveMismatch
-from sipsim.host.seeded import Mismatch, compare
 from sipsim.plan.job import RankOutcome, RunRecord
 from sipsim.plan.plan import Plan
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-Reference = Callable[..., Any]
 
 
 class BadRecording(ValueError):
@@ -26,35 +26,41 @@ class BadRecording(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
-    """Fill in ``wrong`` of every run that all ranks completed, if the algorithm has a ``reference``.
+    """Fill in ``wrong`` of every run that all ranks completed and whose results are known here.
 
+    What a collective with operators leaves is known to the algorithm's ``reference``; other collectives know their own.
     When ranks disagree on their collectives nothing is compared.
     """
-    reference = plan.algorithm.reference
     disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
-    if reference is None or not outcome.complete or disagree:
+    if not outcome.complete or disagree:
         return
-    ranks = range(plan.system.n_sips)
-    recorded = ((rank, index) for rank in ranks for index in range(len(outcome.ranks[rank].runs)))
-    missing = [rank for rank, index in recorded if not _is_complete(folder, index, rank)]
+    recorded = ((rank, index, run) for rank in _ranks(plan) for index, run in enumerate(outcome.ranks[rank].runs))
+    missing = [
+        rank
+        for rank, index, run in recorded
+        if _results_of(run, plan) is not None and not _is_complete(folder, index, rank)
+    ]
     if missing:
         what = f"the recorded data of rank {missing[0]} have not arrived from its host"
         outcome.fail(RunError("agent_failed", missing[0], f"{what}; run again, or with --no-verify-data"))
         return
     try:
-        _compare_all(outcome, plan, reference, folder)
+        _compare_all(outcome, plan, folder)
     except BadRecording as error:
         outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
 
 
-def _compare_all(outcome: Outcome, plan: Plan, reference: Reference, folder: str) -> None:
-    ranks = range(plan.system.n_sips)
+def _compare_all(outcome: Outcome, plan: Plan, folder: str) -> None:
+    ranks = _ranks(plan)
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
+        results = _results_of(outcome.ranks[0].runs[index], plan)
+        if results is None:
+            continue
         inputs = [load(folder, index, rank, "in") for rank in ranks]
         try:
-            expected = reference(inputs, plan.system)
+            expected = results.compute(inputs)
         except Exception as error:
-            message = f"algorithm {plan.algorithm.name}: its reference() raised {type(error).__name__}: {error}"
+            message = f"{results.whose}() raised {type(error).__name__}: {error}"
             outcome.fail(RunError("exception", None, message))
             return
         for rank in ranks:
@@ -65,6 +71,32 @@ def _compare_all(outcome: Outcome, plan: Plan, reference: Reference, folder: str
             except (ValueError, TypeError) as error:
                 raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
+
+
+def _ranks(plan: Plan) -> range:
+    """The ranks of the process group."""
+    return range(plan.system.n_sips)
+
+
+class _Results(NamedTuple):
+    """``compute(inputs)``: every rank's result from every rank's source. ``whose``: the function, for messages."""
+
+    whose: str
+    compute: Callable[[list[Array]], Any]
+
+
+def _results_of(run: RunRecord, plan: Plan) -> _Results | None:
+    """None when they are not known here: no ``reference``, or a module's collective that is not loaded here."""
+    collective = COLLECTIVES.loaded(run.collective)
+    if collective is None:
+        return None
+    if not collective.ops:
+        whose = f"collective {run.collective}: its results"
+        return _Results(whose, lambda inputs: collective.results(inputs, run.values))
+    reference = plan.algorithm.reference
+    if reference is None:
+        return None
+    return _Results(f"algorithm {plan.algorithm.name}: its reference", lambda inputs: reference(inputs, plan.system))
 
 
 def _is_complete(folder: str, index: int, rank: int) -> bool:

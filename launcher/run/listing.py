@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import Resolved
 from sipsim.topology.base import TOPOLOGIES
@@ -16,7 +17,7 @@ def _links(resolved: Resolved) -> list[str]:
 
 
 def _collectives(_: Resolved) -> list[str]:
-    return [f"{name:<20} {what}" for name, what in sorted(COLLECTIVES.items())]
+    return [f"{name:<20} {COLLECTIVES.get(name).about}" for name in COLLECTIVES.names()]
 
 
 def _tables(_: Resolved) -> list[str]:
@@ -32,8 +33,6 @@ def _engines(_: Resolved) -> list[str]:
 
     return [f"{name:<20} {(ENGINES.get(name).__doc__ or '').splitlines()[0]}" for name in ENGINES.names()]
 
-
-COLLECTIVES = {"all_reduce": "every rank ends with the sum of all ranks' rows"}
 
 LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "topologies": _topologies,

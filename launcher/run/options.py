@@ -16,6 +16,7 @@ from launcher.run import arguments
 from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
+from sipsim.ccl.collectives.base import operators
 from sipsim.dtypes import DTYPES
 
 DEFAULT_BYTES = 64 * 1024
@@ -48,7 +49,7 @@ class Options(RunSettings):
     config: Path | None
     ccl: Path | None
     settings: tuple[str, ...]
-    collective: str
+    collective: str | None
     algorithm: str | None
     sizes: tuple[int, ...]
     size_source: str = field(compare=False)
@@ -211,7 +212,7 @@ def _add_system(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--collective", default="all_reduce", metavar="NAME", help="what to run without a script")
+    group.add_argument("--collective", metavar="NAME", help="what to run without a script")
     group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
     group.add_argument(
         "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
@@ -223,7 +224,7 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
     group.add_argument("-f", type=arguments.IntRange(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
     group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
-    group.add_argument("--op", choices=["sum"], default="sum", help="reduction (sum)")
+    group.add_argument("--op", choices=operators(), default="sum", help="reduction (sum)")
     group.add_argument("-n", "--iters", type=arguments.IntRange(1), default=1, metavar="N", help="timed iterations (1)")
     group.add_argument("-w", "--warmup", type=arguments.IntRange(0), default=0, metavar="N", help="untimed ones (0)")
     group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")

@@ -5,8 +5,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.run.listing import COLLECTIVES
 from launcher.run.options import DEFAULT_SIZE, Options
+from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Collective, default_collective
+from sipsim.ccl.seeded import check_contributions
 from sipsim.ccl.settings import effective_rank_per
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
@@ -14,11 +15,10 @@ from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
 from sipsim.host.script import check_script, find_script
-from sipsim.host.seeded import check_contributions
 from sipsim.plan.job import Job
 from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
-from sipsim.registry import unknown_name
+from sipsim.registry import UnknownName
 from sipsim.units import format_size
 
 
@@ -59,9 +59,8 @@ def prepare(options: Options) -> Prepared:
     plan = Plan(resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
-    elif options.collective not in COLLECTIVES:
-        raise ConfigError(f"--collective: {unknown_name('collective', options.collective, COLLECTIVES)}")
-    return Prepared(plan, _job(options, plan), options.engine)
+        return Prepared(plan, _script_job(options), options.engine)
+    return Prepared(plan, _collective_job(options, plan), options.engine)
 
 
 def describe_algorithm(plan: Plan) -> str:
@@ -82,27 +81,32 @@ def describe(prepared: Prepared) -> str:
     )
 
 
-def _job(options: Options, plan: Plan) -> Job:
-    if options.script is not None:
-        return Job(
-            script=options.script,
-            check_invariants=options.check_invariants,
-            as_module=options.as_module,
-            script_args=options.script_args,
-            verify=options.verify_data,
-            seed=options.seed,
-        )
-    if options.verify_data:
-        check_contributions(DTYPES[options.dtype], plan.system.n_sips * plan.system.n_cubes)
-    n_elems = options.n_elems or tuple(_elements(size, options, plan) for size in options.sizes)
-    _check_room(n_elems, options.dtype, plan)
-    for n_elem in n_elems:
-        plan.algorithm.check_takes(plan.algorithm.kernel_args(plan.system, plan.world_size, 0, n_elem))
+def _script_job(options: Options) -> Job:
     return Job(
-        collective=options.collective,
+        script=options.script,
+        check_invariants=options.check_invariants,
+        as_module=options.as_module,
+        script_args=options.script_args,
+        verify=options.verify_data,
+        seed=options.seed,
+    )
+
+
+def _collective_job(options: Options, plan: Plan) -> Job:
+    collective, system = _collective(options), plan.system
+    if options.verify_data:
+        check_contributions(DTYPES[options.dtype], collective.contributions(system.n_sips, system.n_cubes))
+    sizes = collective.elements(1, system.n_sips)
+    n_elems = options.n_elems or tuple(_elements(size, max(sizes), options, plan) for size in options.sizes)
+    _check_room(n_elems, sizes[:1] if collective.in_place else sizes, options.dtype, plan)
+    for n_elem in n_elems:
+        args = plan.algorithm.kernel_args(system, plan.world_size, 0, n_elem)
+        plan.algorithm.check_takes(args, collective.kernel_takes)
+    return Job(
+        collective=collective.name,
         n_elems=n_elems,
         dtype=options.dtype,
-        op=options.op,
+        op=options.op if collective.ops else NO_OP,
         iters=options.iters,
         warmup=options.warmup,
         seed=options.seed,
@@ -111,9 +115,21 @@ def _job(options: Options, plan: Plan) -> Job:
     )
 
 
-def _elements(size: int, options: Options, plan: Plan) -> int:
-    """Elements a cube of a tensor of ``size`` bytes."""
-    row = plan.system.n_cubes * DTYPES[options.dtype].itemsize
+def _collective(options: Options) -> Collective:
+    try:
+        collective = COLLECTIVES.get(options.collective or default_collective())
+    except UnknownName as error:
+        raise ConfigError(f"--collective: {error}") from None
+    if collective.ops and options.op not in collective.ops:
+        raise ConfigError(
+            f"--op {options.op}: {collective.name} does not take it; allowed: {', '.join(collective.ops)}"
+        )
+    return collective
+
+
+def _elements(size: int, multiple: int, options: Options, plan: Plan) -> int:
+    """Elements a cube when a tensor of ``multiple`` times as many has ``size`` bytes."""
+    row = plan.system.n_cubes * DTYPES[options.dtype].itemsize * multiple
     if size % row:
         near = max(size // row, 1) * row
         hint = "give --bytes with a multiple" if options.size_source == DEFAULT_SIZE else "use a multiple"
@@ -124,9 +140,10 @@ def _elements(size: int, options: Options, plan: Plan) -> int:
     return size // row
 
 
-def _check_room(n_elems: tuple[int, ...], dtype: str, plan: Plan) -> None:
-    """The tensor of one size is freed before the next size."""
-    needed = max((aligned(n_elem * DTYPES[dtype].itemsize) for n_elem in n_elems), default=0)
+def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str, plan: Plan) -> None:
+    """``multiples``: how large each tensor is. The tensors of one size are freed before the next size."""
+    itemsize = DTYPES[dtype].itemsize
+    needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
     if needed > plan.hbm_room_bytes:
         raise ConfigError(
             f"the largest tensor takes {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "

@@ -90,10 +90,10 @@ def runs_of(outcome: Outcome, size: int) -> list[Document]:
     if not outcome.complete:
         return []
     by_rank = [outcome.ranks[rank].runs for rank in range(size)]
-    return [_run(list(together), size) for together in zip(*by_rank, strict=False)]
+    return [_run(list(together)) for together in zip(*by_rank, strict=False)]
 
 
-def _run(together: list[RunRecord], size: int) -> Document:
+def _run(together: list[RunRecord]) -> Document:
     """``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations."""
     first = together[0]
     iterations = list(zip(*(r.spans_ps for r in together), strict=False))
@@ -110,7 +110,7 @@ def _run(together: list[RunRecord], size: int) -> Document:
         "bytes": first.nbytes,
         "time_ns": time_ps / 1000,
         "algbw_GBps": algbw,
-        "busbw_GBps": algbw * 2 * (size - 1) / size,
+        "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
         "checked": checked,
     }

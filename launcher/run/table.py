@@ -3,6 +3,7 @@
 from typing import Any
 
 from launcher.run.prepare import Prepared, describe_algorithm
+from sipsim.ccl.collectives.base import NO_OP
 from sipsim.dtypes import DTYPES
 
 _HEAD = f"{'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'time':>12} {'algbw':>9} {'busbw':>9} {'#wrong':>7}"
@@ -40,8 +41,8 @@ def _rank(rank: dict[str, Any]) -> str:
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     notes = [f"# {describe_algorithm(prepared.plan)}"]
-    floating = any(DTYPES[run["dtype"]].exact_int is not None for run in document["runs"])
-    if floating and prepared.plan.system.n_sips >= 3:
+    added = [DTYPES[run["dtype"]] for run in document["runs"] if run["op"] != NO_OP]
+    if any(dtype.exact_int is not None for dtype in added) and prepared.plan.system.n_sips >= 3:
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")
     if document["digest"] is not None:
         notes.append(f"# digest {document['digest']}")

@@ -103,18 +103,18 @@ class Algorithm:
         )
         return args if kind is None else (*args, sip, kind, *system.shape)
 
-    def check_takes(self, args: tuple[Any, ...]) -> None:
-        """Check that the kernel can be called with what :meth:`kernel_args` returned.
+    def check_takes(self, args: tuple[Any, ...], first: tuple[str, ...] = ("the tensor's address",)) -> None:
+        """Check that the kernel can be called with what :meth:`kernel_args` returned. ``first``: what it gets before.
 
         Raises:
             ConfigError: with the kernel's signature and the values that it gets.
         """
-        refusal = why_not_called(self.kernel, len(args) + 2)
+        refusal = why_not_called(self.kernel, len(first) + len(args) + 1)
         if refusal:
             own, grid = f"{len(args)} of kernel_args", ""
             if self._topologies is not None:
                 own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
-            raise ConfigError(f"{self._where}: {refusal}: the tensor's address, {own}{grid}, and tl")
+            raise ConfigError(f"{self._where}: {refusal}: {', '.join(first)}, {own}{grid}, and tl")
 
     def _call(self, name: str, hook: Callable[[], Any]) -> Any:
         try:

@@ -4,12 +4,13 @@ All ranks start every iteration at one simulated time, so that none contains the
 It is a host program like a user's script, and uses the same ``torch``.
 """
 
+from sipsim.ccl.collectives.base import COLLECTIVES, Call
+from sipsim.ccl.seeded import NONE_WRONG, Mismatch, Seeded, compare
 from sipsim.dtypes import DTYPES
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.seeded import NONE_WRONG, Mismatch, compare, expected_row, seeded_tensor
 from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
-from sipsim.plan.job import Job, RunRecord
+from sipsim.plan.job import Job
 
 
 class CollectiveJob:
@@ -22,6 +23,7 @@ class CollectiveJob:
         self._world_size = world_size
         self._n_cubes = n_cubes
         self._dtype = DTYPES[job.dtype]
+        self._collective = COLLECTIVES.get(job.collective)
         self._is_first = True
 
     def run(self) -> None:
@@ -31,40 +33,34 @@ class CollectiveJob:
             self._run_size(n_elem)
 
     def _run_size(self, n_elem: int) -> None:
-        job, dist = self._job, self._torch.distributed
-        shape = (self._n_cubes, n_elem)
-        contributions = self._world_size * self._n_cubes
-        data = HostTensor(seeded_tensor(self._rank, shape, self._dtype, job.seed, contributions))
-        dp = DPPolicy(num_cubes=self._n_cubes)
-        tensor = self._torch.zeros(shape, dtype=self._dtype, dp=dp)
-        expected = expected_row(self._world_size, shape, self._dtype, job.seed) if job.verify else None
+        job, dist, collective = self._job, self._torch.distributed, self._collective
+        source_elem, result_elem = collective.elements(n_elem, self._world_size)
+        contributions = collective.contributions(self._world_size, self._n_cubes)
+        seeded = Seeded(self._world_size, (self._n_cubes, source_elem), self._dtype, job.seed, contributions)
+        data = HostTensor(seeded.tensor(self._rank))
+        source = self._zeros(source_elem)
+        result = source if collective.in_place else self._zeros(result_elem)
+        call = Call(source, result, job.op, collective.default_values)
+        expected = collective.expected(seeded, self._rank, call.values) if job.verify else None
         spans_ps, wrong = [], NONE_WRONG
         for iteration in range(job.warmup + job.iters):
-            tensor.copy_(data)
+            if not collective.in_place:
+                # What the iteration before left must not count as this one's result.
+                result.fill_(0)
+            source.copy_(data)
             if not self._is_first:
                 dist.start_together()
             self._is_first = False
-            work = dist.start_all_reduce(tensor, job.op)
+            work = dist.start_collective(collective, call)
             work.wait()
             if iteration >= job.warmup:
                 spans_ps.append((work.start_ps, work.end_ps or 0))
             if expected is not None:
-                wrong = _sum(wrong, compare(tensor.numpy(), expected))
-        dist.record(self._record(tensor, tuple(spans_ps), wrong))
+                wrong = _sum(wrong, compare(result.numpy(), expected))
+        dist.record(collective, call, tuple(spans_ps), wrong if job.verify else None)
 
-    def _record(self, tensor: Tensor, spans_ps: tuple[tuple[int, int], ...], wrong: Mismatch) -> RunRecord:
-        job = self._job
-        return RunRecord(
-            collective=job.collective,
-            algorithm=self._torch.distributed.algorithm_name(),
-            dtype=job.dtype,
-            op=job.op,
-            count=tensor.numel(),
-            nbytes=tensor.nbytes,
-            spans_ps=spans_ps,
-            wrong=wrong.elements if job.verify else None,
-            first_wrong=wrong.first,
-        )
+    def _zeros(self, n_elem: int) -> Tensor:
+        return self._torch.zeros((self._n_cubes, n_elem), dtype=self._dtype, dp=DPPolicy(num_cubes=self._n_cubes))
 
 
 def _sum(a: Mismatch, b: Mismatch) -> Mismatch:

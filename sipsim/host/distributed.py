@@ -1,5 +1,7 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
+Each registered collective is a method here, under its name (:mod:`sipsim.ccl.collectives`).
+
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
 Ranks are SIPs. A collective launches its kernel on the wired PEs of this SIP (``Plan.pe_of_rank``), and the host
 script waits, in simulated time, until all of them have ended.
@@ -8,11 +10,14 @@ script waits, in simulated time, until all of them have ended.
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
 from sipsim.ccl.diagnostics import pointer_dump
+from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.tensor import Tensor, pointer_to
@@ -148,6 +153,8 @@ class Distributed:
         self.runs: list[RunRecord] = []
         self.calls: list[str] = []
         self.memory = PeakMemory()
+        for name in COLLECTIVES.names():
+            setattr(self, name, self.collective(name))
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
         """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
@@ -185,44 +192,49 @@ class Distributed:
         """The number of SIPs."""
         return self._plan.system.n_sips
 
-    def all_reduce(self, tensor: Tensor, op: str = ReduceOp.SUM, async_op: bool = False) -> Work | None:
-        """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032).
+    def collective(self, name: str) -> Callable[..., Work | None]:
+        """The method of a collective; a dotted name is a module that registers a collective under that name.
+
+        Raises:
+            UnknownName: when there is none.
+        """
+        return MethodType(COLLECTIVES.get(name).method, self)
+
+    def run_collective(self, name: str, call: Call, async_op: bool) -> Work | None:
+        """Launch the configured algorithm's kernel, and record the run; blocks unless ``async_op``.
 
         Raises:
             RuntimeError: before ``init_process_group``.
-            ValueError: another ``op``, or a tensor that does not lie on every cube.
+            ValueError: a call that the collective refuses.
         """
+        collective = COLLECTIVES.get(name)
         work = Work(self._queue)
         if self._recorded_io_dir:
             # At the start, not at the launch: an earlier collective may still write to the tensor.
-            work.on_start = lambda: self._record_io("in", tensor)
-        work.on_end = lambda: self._note_run(work, tensor, op)
-        self._launch(work, tensor, op)
+            work.on_start = lambda: self._record_io("in", call.source)
+        work.on_end = lambda: self._note_run(work, collective, call)
+        self._launch(work, collective, call)
         if async_op:
             return work
         work.wait()
         return None
 
-    def start_all_reduce(self, tensor: Tensor, op: str = ReduceOp.SUM) -> Work:
+    def start_collective(self, collective: Collective, call: Call) -> Work:
         """Launch the configured algorithm's kernel; nothing is recorded."""
         work = Work(self._queue)
-        self._launch(work, tensor, op)
+        self._launch(work, collective, call)
         return work
 
-    def _launch(self, work: Work, tensor: Tensor, op: str) -> None:
+    def _launch(self, work: Work, collective: Collective, call: Call) -> None:
         if not self._initialized:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
-        if op != ReduceOp.SUM:
-            raise ValueError(f"op {op!r} is not available; allowed: {ReduceOp.SUM!r}")
         system = self._plan.system
-        if tensor.dp.num_cubes != system.n_cubes:
-            raise ValueError(
-                f"all_reduce needs a row a cube: the tensor lies on {tensor.dp.num_cubes} of {system.n_cubes} cubes"
-            )
-        more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, tensor.elements_per_cube())
-        self._algorithm.check_takes(more)
-        self._queue.launch(work, self._algorithm.kernel, (tensor, *more))
-        self.calls.append(f"all_reduce of {tensor.numel()} {tensor.dtype} ({op})")
+        collective.check(call, system.n_sips, system.n_cubes)
+        more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, call.n_elem())
+        self._algorithm.check_takes(more, collective.kernel_takes)
+        self._queue.launch(work, self._algorithm.kernel, (*call.tensors(), *call.values, *more))
+        sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
+        self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
 
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
@@ -230,30 +242,39 @@ class Distributed:
         self._sip.network.barrier.enter(host.resume)
         host.wait("the common start of an iteration")
 
-    def record(self, run: RunRecord) -> None:
+    def record(
+        self,
+        collective: Collective,
+        call: Call,
+        spans_ps: tuple[tuple[int, int], ...],
+        wrong: Mismatch | None = None,
+    ) -> None:
         """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
         self.memory.sample()
-        self.runs.append(run)
-
-    def _note_run(self, work: Work, tensor: Tensor, op: str) -> None:
-        if self._recorded_io_dir:
-            self._record_io("out", tensor)
-        assert work.end_ps is not None
-        self.record(
+        sized, busbw = call.sized(), collective.busbw_factor(self._plan.system.n_sips)
+        self.runs.append(
             RunRecord(
-                collective="all_reduce",
-                algorithm=self.algorithm_name(),
-                dtype=tensor.dtype.name,
-                op=op,
-                count=tensor.numel(),
-                nbytes=tensor.nbytes,
-                spans_ps=((work.start_ps, work.end_ps),),
-                wrong=None,
-                first_wrong="",
+                collective=collective.name,
+                algorithm=self._algorithm.name,
+                dtype=sized.dtype.name,
+                op=call.op,
+                count=sized.numel(),
+                nbytes=sized.nbytes,
+                busbw=(busbw.numerator, busbw.denominator),
+                spans_ps=spans_ps,
+                wrong=wrong.elements if wrong is not None else None,
+                first_wrong=wrong.first if wrong is not None else "",
+                values=call.values,
             )
         )
 
-    def _record_io(self, when: str, tensor: Tensor) -> None:
+    def _note_run(self, work: Work, collective: Collective, call: Call) -> None:
+        if self._recorded_io_dir:
+            self._record_io("out", call.result)
+        assert work.end_ps is not None
+        self.record(collective, call, ((work.start_ps, work.end_ps),))
+
+    def _record_io(self, when: str, tensor: DeviceTensor) -> None:
         path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
         rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1)
         try:

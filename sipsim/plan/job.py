@@ -1,6 +1,6 @@
 """The job of a run, the built-in collective on seeded data or a host script, and what a rank reports. Plain data."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     record for the launcher's check; empty when nothing is checked. ``trace_dir``: folder for traces; empty for none.
     """
 
-    collective: str = "all_reduce"
+    collective: str = ""
     n_elems: tuple[int, ...] = ()
     dtype: str = "f16"
     op: str = "sum"
@@ -34,7 +34,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
 
-    ``wrong`` is None where this rank did not check.
+    ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
+    :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check.
     """
 
     collective: str
@@ -43,9 +44,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     count: int
     nbytes: int
+    busbw: tuple[int, Annotated[int, msgspec.Meta(ge=1)]]
     spans_ps: tuple[tuple[int, int], ...]
     wrong: int | None
     first_wrong: str
+    values: tuple[int, ...] = ()
 
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
 
+from sipsim.ccl.seeded import compare, seeded_rows
 from sipsim.dtypes import DTYPES
-from sipsim.host.seeded import compare, seeded_rows
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 N_ELEM = 6

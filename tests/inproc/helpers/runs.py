@@ -20,9 +20,9 @@ from launcher.report.trace import write_trace
 from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
 from launcher.supervise.request import Request
+from sipsim.ccl.seeded import seeded_rows
 from sipsim.dtypes import DTYPES
 from sipsim.host.allocator import AddressSpace
-from sipsim.host.seeded import seeded_rows
 from sipsim.host.storage import Allocation
 from sipsim.node.sip_node import SipNode
 

@@ -272,7 +272,7 @@ TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128
 PACKETS = [CreditPacket(1, 2, CREDIT), Frame(1, 16, 10, PeCredit(2, 3, CREDIT)), BarrierPacket(True, 9)]
 PACKETS += [Frame(1, 4096, MOST, PeMessage(2, 3, TOKEN)), Frame(0, 0, 0, PeMessage(0, 0, TOKEN._replace(credits=())))]
 RECORD = RunRecord(
-    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, spans_ps=((0, 5),),
+    collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, busbw=(3, 2), spans_ps=((0, 5),),
     wrong=None, first_wrong="",
 )  # fmt: skip
 OUTCOME = RankOutcome(

@@ -15,6 +15,7 @@ def record(**changes: Any) -> RunRecord:
         op="sum",
         count=64,
         nbytes=128,
+        busbw=(1, 1),
         spans_ps=((1000, 1900), (2100, 3000)),
         wrong=0,
         first_wrong="",

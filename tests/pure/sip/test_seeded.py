@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sipsim.ccl.collectives.all_reduce import expected_row
+from sipsim.ccl.seeded import check_contributions, compare, seeded_rows
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import ConfigError
-from sipsim.host.seeded import check_contributions, compare, expected_row, seeded_rows
 
 SIPS, CUBES, N = 16, 16, 64
 LARGEST = SIPS * CUBES

@@ -29,6 +29,24 @@ class Mismatch(NamedTuple):
 NONE_WRONG = Mismatch(0, "")
 
 
+class Seeded(NamedTuple):
+    """The sources of all ranks: ``shape`` is (cubes, elements a cube) of one rank."""
+
+    ranks: int
+    shape: tuple[int, int]
+    dtype: DType
+    seed: int
+    contributions: int
+
+    def rows(self, rank: int) -> Array:
+        """The data of one rank as int64."""
+        return seeded_rows(rank, self.shape, self.dtype, self.seed, self.contributions)
+
+    def tensor(self, rank: int) -> Array:
+        """The same in ``dtype``."""
+        return seeded_tensor(rank, self.shape, self.dtype, self.seed, self.contributions)
+
+
 def check_contributions(dtype: DType, contributions: int) -> None:
     """Check that sums of that many contributions can be exact.
 
@@ -44,7 +62,7 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
     """The data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
     count = shape[0] * shape[1]
-    return _values(rank * count, count, dtype, seed, contributions).reshape(shape)
+    return seeded_values(rank * count, count, dtype, seed, contributions).reshape(shape)
 
 
 def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
@@ -53,22 +71,11 @@ def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, co
     flat = np.empty(count, dtype.numpy)
     for start in range(0, count, PIECE):
         piece = flat[start : start + PIECE]
-        piece[:] = _values(rank * count + start, len(piece), dtype, seed, contributions)
+        piece[:] = seeded_values(rank * count + start, len(piece), dtype, seed, contributions)
     return flat.reshape(shape)
 
 
-def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """Each row after an all-reduce: the sum of all rows of all ranks, in ``dtype``; shape (elements,)."""
-    cubes, n_elem = shape
-    total = np.zeros(n_elem, dtype=np.int64)
-    for start in range(0, n_elem, PIECE):
-        piece = total[start : start + PIECE]
-        for row in range(ranks * cubes):
-            piece += _values(row * n_elem + start, len(piece), dtype, seed, ranks * cubes)
-    return total.astype(dtype.numpy)
-
-
-def _values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
+def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
     """``count`` elements as int64, from ``first`` on in the concatenated data of all ranks."""
     state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
     counters = np.arange(count, dtype=np.uint64)

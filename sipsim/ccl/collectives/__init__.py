@@ -1,0 +1,1 @@
+"""Collectives: what is exchanged. How, an algorithm decides."""

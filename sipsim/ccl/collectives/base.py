@@ -1,0 +1,158 @@
+"""The interface of a collective, and the registry of all of them.
+
+A collective says what its tensors are, what they hold afterwards, and how its bandwidth is counted; an algorithm says
+how the bytes move. A definition is one module of this package, or a module of a user: a class with a ``name``, which
+:func:`collective` registers. Its ``method`` becomes a method of ``torch.distributed``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from sipsim.ccl.seeded import Seeded
+from sipsim.dtypes import DType
+from sipsim.registry import Registry
+
+Array = np.ndarray[Any, Any]
+
+NO_OP = "none"
+"""The operator of a collective that moves data and combines none."""
+
+
+class Layout(Protocol):
+    """Over how many cubes of its SIP a tensor is spread."""
+
+    @property
+    def num_cubes(self) -> int: ...
+
+
+class DeviceTensor(Protocol):
+    """What a collective asks of a tensor on the device."""
+
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def dp(self) -> Layout: ...
+    @property
+    def nbytes(self) -> int: ...
+    def numel(self) -> int: ...
+    def elements_per_cube(self) -> int: ...
+    def numpy(self) -> Array: ...
+
+
+class Call(NamedTuple):
+    """One rank's call. ``source`` is read, ``result`` is written, and they may be one tensor.
+
+    A kernel gets the address of the source, that of the result if it is another tensor, then ``values`` (such as the
+    rank of a root), then what the algorithm's ``kernel_args`` returns.
+    """
+
+    source: DeviceTensor
+    result: DeviceTensor
+    op: str = NO_OP
+    values: tuple[int, ...] = ()
+
+    def tensors(self) -> tuple[DeviceTensor, ...]:
+        """The source, and the result if it is another tensor."""
+        return (self.source,) if self.result is self.source else (self.source, self.result)
+
+    def n_elem(self) -> int:
+        """Elements a cube of the smaller tensor: what ``kernel_args`` is told."""
+        return min(tensor.elements_per_cube() for tensor in self.tensors())
+
+    def sized(self) -> DeviceTensor:
+        """The larger tensor: its bytes are the size that bandwidths refer to, as in nccl-tests."""
+        return max(self.tensors(), key=lambda tensor: tensor.nbytes)
+
+
+class Group(Protocol):
+    """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
+
+    def run_collective(self, name: str, call: Call, async_op: bool) -> Any:
+        """Run it; the ``Work`` with ``async_op``, else None."""
+
+
+class Collective(ABC):
+    """A definition. It has no state: all ranks of a process share it.
+
+    ``about``: one line for ``--list``. ``ops``: the operators that it takes; none if it only moves data. ``in_place``:
+    its source is its result. ``kernel_takes``: names of the kernel's first arguments, for messages.
+    ``default_values``: the ``values`` of the built-in job's calls. ``is_default``: it runs where none is named.
+    """
+
+    name: str
+    about: str
+    ops: tuple[str, ...] = ()
+    in_place: bool = False
+    kernel_takes: tuple[str, ...] = ("the tensor's address",)
+    default_values: tuple[int, ...] = ()
+    is_default: bool = False
+    method: Callable[..., Any]
+    """Called as ``method(group, ...)``; makes a :class:`Call` and hands it to ``group.run_collective``."""
+
+    @abstractmethod
+    def busbw_factor(self, size: int) -> Fraction:
+        """Bus bandwidth by algorithm bandwidth in a group of ``size`` ranks, as in nccl-tests."""
+
+    def elements(self, n_elem: int, size: int) -> tuple[int, int]:
+        """Elements a cube of source and result when the smaller one has ``n_elem``; proportional to it."""
+        return n_elem, n_elem
+
+    def contributions(self, size: int, n_cubes: int) -> int:
+        """How many elements are combined into one."""
+        return 1
+
+    def check(self, call: Call, size: int, n_cubes: int) -> None:
+        """Check a call on SIPs of ``n_cubes`` in a group of ``size``.
+
+        Raises:
+            ValueError: an operator that it does not take, or tensors that do not fit.
+        """
+        ops = self.ops or (NO_OP,)
+        if call.op not in ops:
+            raise ValueError(f"op {call.op!r} is not available; allowed: {', '.join(map(repr, ops))}")
+        for tensor in call.tensors():
+            if tensor.dp.num_cubes != n_cubes:
+                lies = f"the tensor lies on {tensor.dp.num_cubes} of {n_cubes} cubes"
+                raise ValueError(f"{self.name} needs a row a cube: {lies}")
+        source, result = call.source, call.result
+        if source.dtype != result.dtype:
+            raise ValueError(f"{self.name} converts no types: source {source.dtype}, result {result.dtype}")
+        have, wanted = (source.elements_per_cube(), result.elements_per_cube()), self.elements(call.n_elem(), size)
+        if have != wanted:
+            what = f"source and result have {have[0]} and {have[1]} elements a cube"
+            raise ValueError(f"{self.name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
+
+    def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> list[Array]:
+        """Every rank's result from every rank's source, arrays of shape (cubes, elements a cube).
+
+        Of a collective that only moves data. What one with operators leaves in floating types depends on the order of
+        its additions, which the algorithm's ``reference`` knows.
+        """
+        raise NotImplementedError(f"{self.name} has operators, and no results of its own")
+
+    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array:
+        """The result of ``rank`` on seeded sources, exactly; an array that can be broadcast to its shape."""
+        return self.results([data.rows(each) for each in range(data.ranks)], values)[rank].astype(data.dtype.numpy)
+
+
+COLLECTIVES: Registry[Collective] = Registry("collective", "sipsim.ccl.collectives")
+
+
+def collective(definition: type[Collective]) -> type[Collective]:
+    """Class decorator that registers a definition under its ``name``."""
+    COLLECTIVES.register(definition.name)(definition())
+    return definition
+
+
+def default_collective() -> str:
+    """The name of the collective that runs where none is named."""
+    return next(name for name in COLLECTIVES.names() if COLLECTIVES.get(name).is_default)
+
+
+def operators() -> list[str]:
+    """Every operator that some collective takes."""
+    return sorted({op for name in COLLECTIVES.names() for op in COLLECTIVES.get(name).ops})
