@@ -15,7 +15,8 @@ import numpy as np
 
 from sipsim.dtypes import DType
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
-from sipsim.host.calls import HostCalls
+from sipsim.host.bridge.base import Bridge
+from sipsim.host.bridge.greenlet_bridge import GreenletBridge
 from sipsim.host.storage import Allocation, Segment, Storage, Watch
 from sipsim.memory.store import MemoryStore
 from sipsim.topology.address import LEAD_PE, VIRTUAL_BIT, PhysAddr
@@ -61,10 +62,13 @@ class FreeBlocks:
 
 
 class AddressSpace:
-    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of the lead PE of each cube, in ``memory``."""
+    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of the lead PE of each cube, in ``memory``.
 
-    def __init__(self, memory: MemoryStore, sip: int, room_bytes: int) -> None:
-        self.calls = HostCalls()
+    ``bridge``: by which host code calls them.
+    """
+
+    def __init__(self, memory: MemoryStore, sip: int, room_bytes: int, bridge: Bridge | None = None) -> None:
+        self.bridge = bridge or GreenletBridge()
         self._memory = memory
         self._sip = sip
         self._room = room_bytes

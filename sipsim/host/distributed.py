@@ -20,6 +20,7 @@ from sipsim.ccl.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
 from sipsim.host.allocator import AddressSpace
+from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
@@ -42,6 +43,7 @@ class Work:
 
     def __init__(self, launcher: "KernelQueue", what: str = "a collective") -> None:
         self._queue = launcher
+        self.bridge = launcher.bridge
         self._what = what
         self.left = 0
         self.start_ps = 0
@@ -54,6 +56,7 @@ class Work:
         """Whether all its kernels have ended."""
         return self.end_ps is not None
 
+    @host_call
     def wait(self) -> bool:
         """Block the host script until all its kernels have ended; always True, as in PyTorch."""
         if not self.is_completed():
@@ -69,6 +72,7 @@ class KernelQueue:
     def __init__(self, sip: Sip, space: AddressSpace) -> None:
         self._sip = sip
         self._space = space
+        self.bridge = space.bridge
         self._places = [place for place in sip.plan.pe_of_rank if place.sip == sip.sip]
         self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
         self._running: Work | None = None
@@ -147,6 +151,7 @@ class Distributed:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
+        self.bridge = queue.bridge
         self._recorded_io_dir = recorded_io_dir
         self._algorithm = sip.plan.algorithm.fresh_instance(sip.sip)
         self._initialized = False
@@ -180,6 +185,7 @@ class Distributed:
         """This SIP's number."""
         return self._sip.sip
 
+    @host_call
     def pointer_dump(self) -> str:
         """This SIP's queue pairs as text: the four pointers of each, and its receive addresses."""
         return pointer_dump(self._sip)
@@ -200,6 +206,7 @@ class Distributed:
         """
         return MethodType(COLLECTIVES.get(name).method, self)
 
+    @host_call
     def run_collective(self, name: str, call: Call, async_op: bool) -> Work | None:
         """Launch the configured algorithm's kernel, and record the run; blocks unless ``async_op``.
 
@@ -219,6 +226,7 @@ class Distributed:
         work.wait()
         return None
 
+    @host_call
     def start_collective(self, collective: Collective, call: Call) -> Work:
         """Launch the configured algorithm's kernel; nothing is recorded."""
         work = Work(self._queue)
@@ -236,6 +244,7 @@ class Distributed:
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
 
+    @host_call
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
         host = self._queue.host_task()

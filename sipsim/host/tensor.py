@@ -10,7 +10,7 @@ import numpy as np
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.host.allocator import AddressSpace
-from sipsim.host.calls import host_call
+from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.storage import Segment
 from sipsim.memory.store import MemoryStore
@@ -48,7 +48,7 @@ class Tensor:
                 f"use a multiple of {dp.num_cubes} rows, or another DPPolicy(num_cubes=...)"
             )
         self._memory = memory
-        self.calls = space.calls
+        self.bridge = space.bridge
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
@@ -97,6 +97,7 @@ class Tensor:
         """Set every element."""
         return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
 
+    @host_call
     def tobytes(self) -> bytes:
         """All elements in order, little endian."""
         return b"".join(self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)

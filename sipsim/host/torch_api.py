@@ -8,7 +8,7 @@ import numpy as np
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.dtypes import DTYPES
 from sipsim.host.allocator import AddressSpace
-from sipsim.host.calls import host_call
+from sipsim.host.bridge.base import Bridge, host_call
 from sipsim.host.distributed import Distributed, KernelQueue, Work
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.tensor import HostTensor, Tensor, dtype_of
@@ -16,16 +16,19 @@ from sipsim.sip.sip import Sip
 
 
 class Torch:
-    """One rank's view of its SIP. Its factories make device tensors; ``from_numpy`` makes host tensors."""
+    """One rank's view of its SIP. Its factories make device tensors; ``from_numpy`` makes host tensors.
+
+    ``bridge``: how the host program runs; as a greenlet unless given.
+    """
 
     float16 = DTYPES["f16"]
     float32 = DTYPES["f32"]
     int32 = DTYPES["i32"]
 
-    def __init__(self, sip: Sip, recorded_io_dir: str = "") -> None:
+    def __init__(self, sip: Sip, recorded_io_dir: str = "", bridge: Bridge | None = None) -> None:
         self._sip = sip
-        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes)
-        self.calls = self.space.calls
+        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge)
+        self.bridge = self.space.bridge
         self.kernels = KernelQueue(sip, self.space)
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
 

@@ -16,6 +16,7 @@ from sipsim import VERSION
 from sipsim.ccl.diagnostics import dump
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
+from sipsim.host.bridge.base import Bridge
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.host.torch_api import Torch
@@ -32,7 +33,9 @@ from sipsim.task import Task
 
 
 class SipNode(SyncClient):
-    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; the other arguments are those of ``SyncClient``."""
+    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; ``bridge`` runs its host program, as a greenlet
+    unless given; the other arguments are those of ``SyncClient``.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class SipNode(SyncClient):
         interrupted: Callable[[], bool] = lambda: False,
         colocate: Callable[[bool], None] = lambda _together: None,
         keep_oplog: bool = False,
+        bridge: Bridge | None = None,
     ) -> None:
         rank = spec.rank
         super().__init__(rank, mail, interrupted, colocate)
@@ -57,8 +61,8 @@ class SipNode(SyncClient):
         if self._trace is not None:
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
-        self.torch = Torch(self.sip, job.recorded_io_dir)
-        self.torch.calls.on_end = self.note_progress
+        self.torch = Torch(self.sip, job.recorded_io_dir, bridge)
+        self.torch.bridge.on_call_end = self.note_progress
         self._namespace = _script_namespace(job, rank)
         self._shares_process = spec.broker == "inproc"
         if self._namespace is not None:
@@ -88,7 +92,8 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        name, program, loop, namespace = "host script", self._host_program, self.sip.loop, self._namespace
+        name, loop, namespace = "host script", self.sip.loop, self._namespace
+        program = self.torch.bridge.body(self._host_program)
         task = Task(name, program, loop) if namespace is None else ScriptTask(name, program, loop, namespace=namespace)
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
@@ -119,6 +124,7 @@ class SipNode(SyncClient):
 
     def outcome(self) -> bytes:
         sip = self.sip
+        self.torch.bridge.close()
         if self._trace is not None:
             self._trace.close()
         self.torch.distributed.memory.sample()

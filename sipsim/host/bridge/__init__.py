@@ -1,0 +1,1 @@
+"""Ways to run host code beside the simulation."""
