@@ -100,7 +100,7 @@ def _collective_job(options: Options, plan: Plan) -> Job:
     n_elems = options.n_elems or tuple(_elements(size, max(sizes), options, plan) for size in options.sizes)
     _check_room(n_elems, sizes[:1] if collective.in_place else sizes, options.dtype, plan)
     for n_elem in n_elems:
-        args = plan.algorithm.kernel_args(system, plan.world_size, 0, n_elem)
+        args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, collective.kernel_takes)
     return Job(
         collective=collective.name,

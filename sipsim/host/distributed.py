@@ -3,7 +3,7 @@
 Each registered collective is a method here, under its name (:mod:`sipsim.ccl.collectives`).
 
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
-Ranks are SIPs. A collective launches its kernel on the wired PEs of this SIP (``Plan.pe_of_rank``), and the host
+Ranks are SIPs. A collective launches its kernel on the PEs of its communicator on this SIP, and the host
 script waits, in simulated time, until all of them have ended.
 """
 
@@ -67,14 +67,17 @@ class Work:
 
 
 class KernelQueue:
-    """The launches of one SIP, run one at a time in the order in which the host made them."""
+    """The launches of one SIP, run one at a time in the order in which the host made them.
 
-    def __init__(self, sip: Sip, space: AddressSpace) -> None:
+    ``places``: the PEs that a launch runs on unless it names others.
+    """
+
+    def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
         self._sip = sip
         self._space = space
         self.bridge = space.bridge
-        self._places = [place for place in sip.plan.pe_of_rank if place.sip == sip.sip]
-        self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._places = places
+        self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...], list[PePlace]]] = deque()
         self._running: Work | None = None
         self._arguments: tuple[Any, ...] = ()
         self.host: Task | None = None
@@ -90,14 +93,16 @@ class KernelQueue:
             raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
         return self.host
 
-    def launch(self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Run ``kernel(*args, tl)`` on every wired PE, once the launches before it have ended.
+    def launch(
+        self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...], places: list[PePlace] | None = None
+    ) -> None:
+        """Run ``kernel(*args, tl)`` on ``places``, once the launches before it have ended.
 
-        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. On a SIP without
-        wired PEs it ends at once.
+        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. Without places
+        it ends at once.
         """
         self.host_task()
-        self._queued.append((work, kernel, args))
+        self._queued.append((work, kernel, args, self._places if places is None else places))
         if self._running is None:
             self._start_next()
 
@@ -105,16 +110,16 @@ class KernelQueue:
         self._running = None
         if not self._queued:
             return
-        work, kernel, self._arguments = self._queued.popleft()
+        work, kernel, self._arguments, places = self._queued.popleft()
         self._running = work
         work.start_ps = self._sip.engine.now_ps
         if work.on_start is not None:
             work.on_start()
-        work.left = len(self._places)
+        work.left = len(places)
         args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in self._arguments)
-        for place in self._places:
+        for place in places:
             self._start_on(place, work, kernel, args)
-        if not self._places:
+        if not places:
             self._end(work)
 
     def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -153,7 +158,8 @@ class Distributed:
         self._queue = queue
         self.bridge = queue.bridge
         self._recorded_io_dir = recorded_io_dir
-        self._algorithm = sip.plan.algorithm.fresh_instance(sip.sip)
+        self._world = sip.plan.world.on_sip(sip.sip)
+        self._places = self._world.places_on(sip.sip)
         self._initialized = False
         self.runs: list[RunRecord] = []
         self.calls: list[str] = []
@@ -192,7 +198,7 @@ class Distributed:
 
     def algorithm_name(self) -> str:
         """The algorithm that ``ccl.yaml`` chooses."""
-        return self._algorithm.name
+        return self._world.algorithm.name
 
     def get_world_size(self) -> int:
         """The number of SIPs."""
@@ -236,11 +242,12 @@ class Distributed:
     def _launch(self, work: Work, collective: Collective, call: Call) -> None:
         if not self._initialized:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
-        system = self._plan.system
+        system, group = self._plan.system, self._world
         collective.check(call, system.n_sips, system.n_cubes)
-        more = self._algorithm.kernel_args(system, self._plan.world_size, self._sip.sip, call.n_elem())
-        self._algorithm.check_takes(more, collective.kernel_takes)
-        self._queue.launch(work, self._algorithm.kernel, (*call.tensors(), *call.values, *more))
+        more = group.kernel_args(system, self._sip.sip, call.n_elem())
+        group.algorithm.check_takes(more, collective.kernel_takes)
+        args = (*call.tensors(), *call.values, *more)
+        self._queue.launch(work, group.algorithm.kernel, args, self._places)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
 
@@ -264,7 +271,7 @@ class Distributed:
         self.runs.append(
             RunRecord(
                 collective=collective.name,
-                algorithm=self._algorithm.name,
+                algorithm=self._world.algorithm.name,
                 dtype=sized.dtype.name,
                 op=call.op,
                 count=sized.numel(),

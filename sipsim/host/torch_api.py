@@ -29,7 +29,7 @@ class Torch:
         self._sip = sip
         self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge)
         self.bridge = self.space.bridge
-        self.kernels = KernelQueue(sip, self.space)
+        self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
 
     @host_call

@@ -14,6 +14,7 @@ import msgspec
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.install import (
     InstallPlan,
     check_endpoints,
@@ -43,8 +44,8 @@ from sipsim.units import ns_to_ps
 class Plan:
     """A system with its collective installed.
 
-    ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number.
-    These are not the ranks of the process group, which are SIPs.
+    ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number;
+    ``world`` is the communicator of them all. These are not the ranks of the process group, which are SIPs.
 
     Raises:
         ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
@@ -75,6 +76,7 @@ class Plan:
         )
         check_rings_disjoint(self.entries)
         check_endpoints(self.entries, self.ipcq.buffer_kind)
+        self.world = Communicator(self.algorithm, self.pe_of_rank, self.entries)
 
     def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
         """The queue pairs of one PE; empty for a PE without a rank."""

@@ -1,0 +1,33 @@
+"""A communicator: a group of ranks, the algorithm that they run, and the queue pairs that join them."""
+
+from typing import Any, NamedTuple
+
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.install import InstallPlan
+from sipsim.system.system import System
+from sipsim.topology.address import PePlace
+
+
+class Communicator(NamedTuple):
+    """The group's kernels run on ``pe_of_rank``, the PEs by rank, over the queue pairs ``entries``."""
+
+    algorithm: Algorithm
+    pe_of_rank: list[PePlace]
+    entries: InstallPlan
+
+    @property
+    def world_size(self) -> int:
+        """The number of its ranks."""
+        return len(self.pe_of_rank)
+
+    def on_sip(self, sip: int) -> "Communicator":
+        """The same for one SIP: SIPs in one process share no state of the algorithm's module."""
+        return self._replace(algorithm=self.algorithm.fresh_instance(sip))
+
+    def places_on(self, sip: int) -> list[PePlace]:
+        """Its PEs on one SIP, by rank."""
+        return [place for place in self.pe_of_rank if place.sip == sip]
+
+    def kernel_args(self, system: System, sip: int, n_elem: int) -> tuple[Any, ...]:
+        """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""
+        return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
