@@ -14,6 +14,7 @@ from launcher.supervise.request import Request
 from launcher.supervise.signals import ForcedStop, StopSignals
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
+from sipsim.record.artifacts import rank_folder
 
 
 class InProcess:
@@ -28,8 +29,8 @@ class InProcess:
         self.outcome = Outcome(plan.system.n_sips)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
         self.members = [
-            SipNode(_spec(rank), plan, request.job, mail.end_of(rank), "inproc", self._must_end, keep_oplog=keep_oplog)
-            for rank in range(plan.system.n_sips)
+            SipNode(spec, plan, request.job, mail.end_of(spec.rank), "inproc", self._must_end, keep_oplog=keep_oplog)
+            for spec in (_spec(rank, request.scratch_dir) for rank in range(plan.system.n_sips))
         ]
 
     def run(self) -> Outcome:
@@ -91,8 +92,9 @@ class InProcess:
         return self._signals.reason() is not None
 
 
-def _spec(rank: int) -> SipProcessSpec:
-    return SipProcessSpec(rank=rank, broker="inproc", endpoint="inproc")
+def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
+    artifacts = rank_folder(scratch_dir, rank)
+    return SipProcessSpec(rank=rank, broker="inproc", endpoint="inproc", artifact_dir=artifacts)
 
 
 @ENGINES.register("inproc")

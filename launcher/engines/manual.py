@@ -36,7 +36,7 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
     settings = request.settings
     if settings.mail != "zmq" or settings.max_restarts or settings.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
-    if request.job.recorded_io_dir or request.job.trace_dir:
+    if request.job.record_io or request.job.trace:
         what = "recorded data and traces stay where SIPs run"
         raise ConfigError(f"{WHY}: {what}; give --no-verify-data for a script, and no --trace-ccl")
     folder = Path(path)
@@ -84,7 +84,7 @@ class ManualHosts:
         return ""
 
     def folder(self, host: int) -> str:
-        """Empty: there are no restarts."""
+        """Empty: no restarts, and no artifacts."""
         return ""
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:

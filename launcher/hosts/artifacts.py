@@ -1,14 +1,13 @@
-"""Files that an agent's processes write for the launcher: logs while they run, results and traces at the end."""
+"""Files that an agent's processes write for the launcher: logs while they run, artifact folders at the end."""
 
-import re
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.hosts.wire import PIECE_BYTES, File, Log
-
-WANTED = re.compile(r"\d+-\d+-(in|out)\.npy|trace\.\d+\.csv")
-"""Recorded data of scripts, and traces."""
+from sipsim.record.artifacts import is_artifact
 
 
 class AgentArtifacts:
@@ -28,12 +27,27 @@ class AgentArtifacts:
                     yield Log(path.stem, piece)
 
     def files(self) -> Iterator[File]:
-        """All other wanted files, piece by piece."""
-        for path in sorted(self._folder.iterdir()):
-            if WANTED.fullmatch(path.name):
-                with path.open("rb") as file:
-                    while piece := file.read(PIECE_BYTES):
-                        yield File(path.name, piece)
+        """Every file in the ranks' artifact folders, whatever its name, piece by piece; an empty file is one piece.
+
+        Links are not followed. A file whose name cannot be sent is named on standard error.
+        """
+        for path in sorted(self._folder.glob("rank-*")):
+            for folder, _, names in os.walk(path):
+                for name in sorted(names):
+                    yield from self._pieces(Path(folder, name))
+
+    def _pieces(self, path: Path) -> Iterator[File]:
+        name = path.relative_to(self._folder).as_posix()
+        if path.is_symlink() or not path.is_file():
+            return
+        if not is_artifact(name):
+            print(f"ahbm-agent: {name!r} stays on its host: its name is too long, too deep or no text", file=sys.stderr)
+            return
+        with path.open("rb") as file:
+            piece = file.read(PIECE_BYTES)
+            yield File(name, piece)
+            while piece := file.read(PIECE_BYTES):
+                yield File(name, piece)
 
     def remove(self) -> None:
         """Remove the folder."""

@@ -207,9 +207,7 @@ class AgentHosts:
                 log(f"{host.why}; it was rejected")
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
-        plan, job = self._request.plan, self._request.job
-        folders = {name: hello.folder for name in ("recorded_io_dir", "trace_dir") if getattr(job, name)}
-        ticket = Ticket.of(plan, msgspec.structs.replace(job, **folders))
+        ticket = Ticket.of(self._request.plan, self._request.job)
         self._send_to(host, Order.of(["setup", ticket.text()]))
         return []
 
@@ -244,6 +242,7 @@ class AgentHosts:
             return
         path = self._folder / name
         try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with path.open("ab") as file:
                 file.write(data)
         except OSError as error:

@@ -54,6 +54,7 @@ from launcher.supervise.signals import StopSignals
 from launcher.supervise.supervisor import Supervisor
 from launcher.supervise.watchdog import Watchdog, log
 from sipsim.node.process_spec import SipProcessSpec
+from sipsim.record.artifacts import rank_folder
 
 POLL_S = 0.2
 RETRY_S = 0.001
@@ -228,6 +229,7 @@ class _Loop:
     def _start(self, start: Start) -> None:
         supervisor, settings = self._supervisor, self._settings
         on_host = [rank.number for rank in supervisor.ranks if rank.host.index == start.host]
+        folder = self._pool.folder(start.host)
         rank_info = RankEnvironment(
             rank=start.rank,
             world_size=len(supervisor.ranks),
@@ -245,6 +247,7 @@ class _Loop:
             shared_cpu_seed=self._pool.shared_cpu_seed,
             keys=self._pool.keys.for_sip(start.rank) if self._pool.keys else None,
             packet_log_dir=self._packets_in(start.host),
+            artifact_dir=rank_folder(folder, start.rank) if folder else "",
             faults=settings.faults,
             silence_s=settings.silence_s,
             join_timeout_s=settings.join_timeout_s,

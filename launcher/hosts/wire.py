@@ -13,10 +13,12 @@ from msgspec import Meta
 from broker.wire import BadFrame, Kind, checked
 from launcher.processes.fork_server import News, Ready, SetupFailed, news_from
 from launcher.processes.names import is_sip_name
+from sipsim.record.artifacts import LONGEST_NAME, NAME_PATTERN
 
 PIECE_BYTES = 2**20
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]
-"""The name of a process or a file, never a path."""
+"""The name of a process or a host, never a path."""
+ArtifactName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
 Text = Annotated[str, Meta(max_length=2**20)]
 Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -79,9 +81,9 @@ class Log(_Message, tag="log", frozen=True):
 
 
 class File(_Message, tag="file", frozen=True):
-    """A piece of a file for the launcher; the next one follows."""
+    """A piece of a file in a rank's artifact folder; the next one follows."""
 
-    name: Name
+    name: ArtifactName
     data: Piece
 
 

@@ -13,6 +13,7 @@ from sipsim.ccl.seeded import Mismatch, compare
 from sipsim.errors import CollectiveMismatch
 from sipsim.plan.job import RankOutcome, RunRecord
 from sipsim.plan.plan import Plan
+from sipsim.record.artifacts import RECORDED_IO, rank_folder
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -29,6 +30,8 @@ def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
     """Fill in ``wrong`` of every run that all ranks completed and whose results are known here.
 
     What a collective with operators leaves is known to the algorithm's ``reference``; other collectives know their own.
+    ``folder``: what holds the artifact folders of all ranks.
+
     When ranks disagree on their collectives nothing is compared.
     """
     disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
@@ -100,7 +103,11 @@ def _results_of(run: RunRecord, plan: Plan) -> _Results | None:
 
 
 def _is_complete(folder: str, index: int, rank: int) -> bool:
-    return all((Path(folder) / f"{index}-{rank}-{when}.npy").is_file() for when in ("in", "out"))
+    return all(_path(folder, index, rank, when).is_file() for when in ("in", "out"))
+
+
+def _path(folder: str, index: int, rank: int, when: str) -> Path:
+    return Path(rank_folder(folder, rank), RECORDED_IO, f"{index}-{rank}-{when}.npy")
 
 
 def load(folder: str, index: int, rank: int, when: str) -> Array:
@@ -109,7 +116,7 @@ def load(folder: str, index: int, rank: int, when: str) -> Array:
     Raises:
         BadRecording: when it is no array of numbers, or incomplete.
     """
-    path = Path(folder) / f"{index}-{rank}-{when}.npy"
+    path = _path(folder, index, rank, when)
     try:
         # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
         mapped = np.lib.format.open_memmap(path, mode="r")

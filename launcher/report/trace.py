@@ -5,18 +5,18 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from sipsim.record.trace import TraceLine
+from sipsim.record.trace import TRACE_FILE, TraceLine
 
 T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 
 
 def write_trace(folder: str, target: Path) -> str:
-    """Merge the traces in ``folder``; returns why that failed, or "".
+    """Merge the traces in the ranks' folders below ``folder``; returns why that failed, or "".
 
     Lines that a killed process has left incomplete are skipped.
     """
     rows = []
-    for path in sorted(Path(folder).glob("trace.*.csv")):
+    for path in sorted(Path(folder).glob(f"rank-*/{TRACE_FILE}")):
         whole = path.read_text(errors="replace").rpartition("\n")[0].splitlines()
         rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
     try:

@@ -89,6 +89,8 @@ def _script_job(options: Options) -> Job:
         script_args=options.script_args,
         verify=options.verify_data,
         seed=options.seed,
+        record_io=options.verify_data,
+        trace=options.trace_ccl is not None,
     )
 
 
@@ -112,6 +114,7 @@ def _collective_job(options: Options, plan: Plan) -> Job:
         seed=options.seed,
         verify=options.verify_data,
         check_invariants=options.check_invariants,
+        trace=options.trace_ccl is not None,
     )
 
 

@@ -8,8 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from launcher.engines import ENGINES
 from launcher.processes.fork_server import free_folder
 from launcher.processes.oom import kills_since, oom_kills
@@ -88,8 +86,8 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
         try:
             request = _request(prepared, options, faults, started_s, scratch_dir, progress)
             outcome = ENGINES.get(prepared.engine)(request, signals)
-            if request.job.recorded_io_dir:
-                check_recorded_io(outcome, prepared.plan, request.job.recorded_io_dir)
+            if request.job.record_io:
+                check_recorded_io(outcome, prepared.plan, scratch_dir)
         finally:
             progress.close()
             trouble = write_trace(scratch_dir, options.trace_ccl) if options.trace_ccl else ""
@@ -111,10 +109,7 @@ def _request(
     scratch_dir: str,
     progress: Progress,
 ) -> Request:
-    job = msgspec.structs.replace(prepared.job, trace_dir=scratch_dir if options.trace_ccl else "")
-    if job.script is not None and job.verify:
-        job = msgspec.structs.replace(job, recorded_io_dir=scratch_dir)
-    return Request(prepared.plan, job, scratch_dir, started_s, progress, options.changed(faults=faults))
+    return Request(prepared.plan, prepared.job, scratch_dir, started_s, progress, options.changed(faults=faults))
 
 
 def process_start_s() -> float:

@@ -24,8 +24,9 @@ from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job, RankOutcome, to_bytes
 from sipsim.plan.plan import Plan
+from sipsim.record.artifacts import RECORDED_IO, made
 from sipsim.record.resources import cpu_seconds
-from sipsim.record.trace import TraceFile
+from sipsim.record.trace import TRACE_FILE, TraceFile
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sip.sip import Sip
 from sipsim.sync.client import SyncClient
@@ -57,11 +58,12 @@ class SipNode(SyncClient):
         self._endpoint = endpoint
         self._started_s = time.perf_counter()
         self.sip = Sip(rank, plan, self.send_batch, keep_oplog, job.check_invariants)
-        self._trace = TraceFile(job.trace_dir, rank) if job.trace_dir else None
+        self._trace = TraceFile(made(spec.artifact_dir) / TRACE_FILE) if job.trace else None
         if self._trace is not None:
             self.sip.tracer = self._trace.append
         self.session = self.sip.session
-        self.torch = Torch(self.sip, job.recorded_io_dir, bridge)
+        recorded_io_dir = str(made(spec.artifact_dir, RECORDED_IO)) if job.record_io else ""
+        self.torch = Torch(self.sip, recorded_io_dir, bridge)
         self.torch.bridge.on_call_end = self.note_progress
         self._namespace = _script_namespace(job, rank)
         self._shares_process = spec.broker == "inproc"
@@ -159,7 +161,7 @@ class SipNode(SyncClient):
 
 def run_digest(plan_digest: str, job: Job) -> str:
     """SHA-256 over plan, job and the script's source: they must be equal in all processes of a run."""
-    shared = replace(job, recorded_io_dir="", trace_dir="")
+    shared = replace(job, record_io=False, trace=False)
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
 

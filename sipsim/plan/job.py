@@ -11,8 +11,8 @@ from sipsim.ipcq.messages import Unread
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
 
-    ``n_elems``: elements a cube, one run each. ``recorded_io_dir``: folder for the data that a script's ranks
-    record for the launcher's check; empty when nothing is checked. ``trace_dir``: folder for traces; empty for none.
+    ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
+    script's collectives, for the launcher's check; ``trace``, its sends and receives.
     """
 
     collective: str = ""
@@ -26,9 +26,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     script: str | None = None
     as_module: bool = False
     script_args: tuple[str, ...] = ()
-    recorded_io_dir: str = ""
+    record_io: bool = False
     check_invariants: bool = False
-    trace_dir: str = ""
+    trace: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,16 +19,15 @@ class TraceLine(NamedTuple):
     nbytes: int
 
 
-def trace_path(folder: str, rank: int) -> Path:
-    """The path of a rank's trace during a run."""
-    return Path(folder, f"trace.{rank}.csv")
+TRACE_FILE = "trace.csv"
+"""The name of a rank's trace in its artifact folder."""
 
 
 class TraceFile:
     """A rank's trace, flushed after each line, so that the lines before a crash are in the file."""
 
-    def __init__(self, folder: str, rank: int) -> None:
-        self._file = trace_path(folder, rank).open("w", buffering=1)
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", buffering=1)
         self._is_lost = False
         self._lines = csv.writer(self._file, lineterminator="\n")
 

@@ -10,7 +10,8 @@ from runs import ccl_file, run
 from launcher.report.trace import write_trace
 from launcher.run import options, result
 from sipsim.errors import ConfigError
-from sipsim.record.trace import TraceFile, TraceLine
+from sipsim.record.artifacts import made, rank_folder
+from sipsim.record.trace import TRACE_FILE, TraceFile, TraceLine
 
 PASS_ON = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}
@@ -68,11 +69,11 @@ def test_tracing_does_not_change_the_digest(tmp_path: Path) -> None:
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     """By a process that was killed while it wrote."""
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
-        trace = TraceFile(str(tmp_path), rank)
+        trace = TraceFile(made(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
         for t_ps in times:
             trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4))
         trace.close()
-    with (tmp_path / "trace.1.csv").open("a") as file:
+    with (tmp_path / "rank-1" / TRACE_FILE).open("a") as file:
         file.write("1,0,0,3")
     write_trace(str(tmp_path), tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().splitlines() == [

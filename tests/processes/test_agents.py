@@ -91,6 +91,40 @@ def test_the_trace_of_all_hosts_is_one_file(tmp_path, ssh):
     assert (tmp_path / "far").read_text() == (tmp_path / "near").read_text()
 
 
+UNHEARD = ("unheard of", ".hidden/deep er/unheard", "empty")
+"""Names of files that no code knows."""
+LEAVE_FILES = f"""
+import glob, pathlib, tempfile
+mine, = glob.glob(f"{{tempfile.gettempdir()}}/ahbm-agent-*/rank-{{rank}}")
+for name in {UNHEARD!r}:
+    path = pathlib.Path(mine, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("" if name == "empty" else f"by {{rank}}")
+"""
+READ_THEM = f"""
+import pathlib, tempfile
+from sipsim.ccl.algorithms.intercube_allreduce import *
+from sipsim.ccl.algorithms.intercube_allreduce import reference as usual
+
+def reference(inputs, system):
+    rank_0, = pathlib.Path(tempfile.gettempdir()).glob("ahbm-*/rank-0")
+    for rank in range(system.n_sips):
+        print(*[repr(rank_0.with_name(f"rank-{{rank}}").joinpath(name).read_text()) for name in {UNHEARD!r}])
+    return usual(inputs, system)
+"""
+
+
+def test_files_that_the_launcher_has_never_heard_of_arrive(tmp_path, ssh):
+    """Its ranks leave them in their artifact folders; an algorithm's ``reference`` runs where they have arrived."""
+    path = script(tmp_path, f"{ALL_REDUCE}\n{LEAVE_FILES}")
+    (tmp_path / "looks.py").write_text(READ_THEM)
+    (tmp_path / "ccl.yaml").write_text("algorithms: {looks: {module: looks.py, topology: none, root_cube: null}}\n")
+    flags = ("--ccl", tmp_path / "ccl.yaml", "--algorithm", "looks")
+    done = launched(*SMALL, *HOSTS, *flags, path, **ssh())
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines()[:4] == [f"'by {rank}' 'by {rank}' ''" for rank in range(4)]
+
+
 def test_a_killed_sip_is_named_with_its_host_and_its_last_lines(tmp_path, ssh):
     body = f"{ALL_REDUCE}\nif rank == 3:\n    print('last words', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     path = script(tmp_path, f"{body}\n{ALL_REDUCE}")

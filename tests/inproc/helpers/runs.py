@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import msgspec
 import numpy as np
 
 from broker.mail.inproc import InprocMail
@@ -97,16 +96,14 @@ def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = Fals
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
     with tempfile.TemporaryDirectory() as run_dir:
-        job = msgspec.structs.replace(prepared.job, trace_dir=run_dir if chosen.trace_ccl else "")
-        if job.script is not None and job.verify:
-            job = msgspec.structs.replace(job, recorded_io_dir=run_dir)
+        job = prepared.job
         request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
         engine = InProcess(request, Undisturbed(), office or InprocMail(), keep_oplog)
         freed = FreedTensors()
         with freed.watch():
             outcome = engine.run()
-        if job.recorded_io_dir:
-            check_recorded_io(outcome, prepared.plan, job.recorded_io_dir)
+        if job.record_io:
+            check_recorded_io(outcome, prepared.plan, run_dir)
         if chosen.trace_ccl:
             write_trace(run_dir, chosen.trace_ccl)
         outcome.note_wrong()

@@ -47,6 +47,8 @@ from sipsim.links.frames import decode as decode_packet
 from sipsim.links.frames import encode as encode_packet
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
 from sipsim.plan.load import load
+from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
+from sipsim.record.trace import TRACE_FILE
 from sipsim.recovery.packet_log import PacketLog
 
 MOST = 2**63 - 1
@@ -228,15 +230,15 @@ def _take_environ(data: bytes) -> None:
 
 
 def _take_evidence(data: bytes) -> None:
-    path = _scratch("0-0-in.npy")
-    path.write_bytes(data)
-    assert load_recorded_io(str(path.parent), 0, 0, "in").nbytes <= len(data)
+    folder = str(_scratch().parent)
+    (made(rank_folder(folder, 0), RECORDED_IO) / "0-0-in.npy").write_bytes(data)
+    assert load_recorded_io(folder, 0, 0, "in").nbytes <= len(data)
 
 
 def _take_trace(data: bytes) -> None:
-    path, target = _scratch("trace.0.csv"), _scratch("all")
-    path.write_bytes(data)
-    write_trace(str(path.parent), target)
+    folder, target = str(_scratch().parent), _scratch("all")
+    (made(rank_folder(folder, 0)) / TRACE_FILE).write_bytes(data)
+    write_trace(folder, target)
 
 
 def _take_news(line: bytes) -> None:

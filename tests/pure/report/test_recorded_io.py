@@ -10,6 +10,7 @@ from outcomes import rank_outcome, record
 
 from launcher.report.outcome import Outcome
 from launcher.report.recorded_io import check_recorded_io
+from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
 
 
 def left(folder: Path, **spoilt: Any) -> Outcome:
@@ -17,10 +18,11 @@ def left(folder: Path, **spoilt: Any) -> Outcome:
     outcome = Outcome(2)
     for rank in (0, 1):
         outcome.ranks[rank] = rank_outcome(rank, record(wrong=None))
-        np.save(folder / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, "<f2"))
-        np.save(folder / f"0-{rank}-out.npy", np.full((2, 4), 3, "<f2"))
+        recorded = made(rank_folder(str(folder), rank), RECORDED_IO)
+        np.save(recorded / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, "<f2"))
+        np.save(recorded / f"0-{rank}-out.npy", np.full((2, 4), 3, "<f2"))
     for name, what in spoilt.items():
-        path = folder / f"0-{name[-1]}-{name[:-1]}.npy"
+        path = Path(rank_folder(str(folder), int(name[-1])), RECORDED_IO, f"0-{name[-1]}-{name[:-1]}.npy")
         if what is None:
             path.unlink()
         elif isinstance(what, bytes):

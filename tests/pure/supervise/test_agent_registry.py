@@ -201,7 +201,7 @@ FROM_AGENT = [
     hello(1),
     ServerNews.of(["started", "sip-1", 0, 17]),
     Log("sip-1", b"words\n"),
-    File("0-1-in.npy", b"\0"),
+    File("rank-1/recorded_io/0-1-in.npy", b"\0"),
     ProcessStates({"sip-1": ("sleeping", 1.2)}),
     Heartbeat(),
     Leaving("because"),
@@ -222,7 +222,7 @@ def test_messages_to_agents_round_trip(message: object):
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "x\n", "x" * 200])
 def test_a_name_is_never_a_path(name: str):
     with pytest.raises(BadMessage):
-        decode_from_agent(encode(File(name, b"")))
+        decode_from_agent(encode(Log(name, b"")))
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x90", b"\xc1", b"\x91\xa5hello", encode(Finish(1.0)), b"\xdd" + b"\xff" * 4])
