@@ -6,12 +6,14 @@ write and the update of ``peer_head_cache`` happen in one step; both are in :met
 """
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
-from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge
+from sipsim.errors import AhbmError, InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge
 from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.credit_return import CreditReturn
 from sipsim.ipcq.invariants import InvariantChecker
@@ -19,24 +21,14 @@ from sipsim.ipcq.messages import (
     IpcqCreditMetadata,
     IpcqDmaToken,
     IpcqInitEntry,
-    Message,
     Place,
     Received,
     Unread,
     Waiting,
 )
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.ipcq.receives import Receive
+from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.memory.store import MemoryStore
-from sipsim.task import Task
-
-
-class Source(NamedTuple):
-    """The source of a send: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
-
-    snapshot: Callable[[], bytes]
-    read_pa: int | None
-    message: Message
 
 
 class DataPlane(Protocol):
@@ -88,78 +80,60 @@ class PeIpcq:
         self._rx_bases = [base for base, _ in by_base]
         self._rx_queues = [self.queues[direction] for _, direction in by_base]
         self._by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
-        self._any_receiver: tuple[Task, int] | None = None
+        self._receive_ways = tuple(name for name, queue in self.queues.items() if queue.can_receive)
+        self._any_receivers: deque[ReceiveRequest] = deque()
+        self._any_since_ps = 0
+        self._any_wakes = False
 
-    def send(self, task: Task, direction: str, source: Source) -> tuple[int, int]:
-        """Send a message into the peer's next slot; blocks while the ring is full, then returns at once.
+    def send(self, direction: str, send: SendRequest) -> None:
+        """Send a message into the peer's next slot: now, or when a credit frees one. Sends are served in order.
 
-        The source is read in the step that increments ``my_head``. Returns (slot address, sender_seq).
+        The source is read in the step that increments ``my_head``.
 
         Raises:
             IpcqInvalidDirection: F1.
             IpcqMessageTooLarge: more bytes than a slot.
         """
-        queue, message = self.queue(direction, sending=True), source.message
-        if message.nbytes > queue.peer.slot_size:
+        queue, nbytes = self.queue(direction, sending=True), send.source.message.nbytes
+        if nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
-                f"a send of {message.nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
+                f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
                 f"send it in chunks, or raise slot_size",
                 direction=direction,
             )
-        while queue.is_full:
-            queue.sender, queue.sender_since_ps = task, self._engine.now_ps
-            task.wait(queue.send_wait)
-        slot_pa, seq, now_ps = queue.next_tx_slot_pa(), queue.my_head, self._engine.now_ps
-        piggybacked = self._credit_return.piggybacked(queue.peer.place)
-        token = IpcqDmaToken(
-            slot_pa, seq, *self.place, direction, source.snapshot(), message.dtype, message.shape, now_ps, piggybacked
-        )
-        queue.my_head += 1
-        if self._checker is not None:
-            self._checker.sent(self.place, queue, token)
-        self._data_plane.carry_token(queue, token, source.read_pa)
-        return slot_pa, seq
+        if not queue.sends and not queue.is_full:
+            self._send_now(queue, send)
+            return
+        if not queue.sends:
+            queue.sender_since_ps = self._engine.now_ps
+        queue.sends.append(send)
+        send.waits(queue.send_wait)
 
-    def post(self, direction: str, receive: Receive) -> None:
+    def post(self, direction: str, receive: ReceiveRequest) -> None:
         """Post a receive for the next message of a direction; returns at once.
 
         Raises:
             IpcqInvalidDirection: F1.
         """
         queue = self.queue(direction, sending=False)
+        receive.waits(queue.recv_wait)
         if queue.is_empty or queue.posted or queue.blocked:
             queue.posted.append(receive)
         else:
             self._take(queue, receive)
 
-    def wait(self, task: Task, direction: str, receive: Receive) -> Received:
-        """Block until a posted receive has ended, and return its message."""
-        if not receive.ended:
-            receive.task = task
-            task.wait(self.queues[direction].recv_wait)
-        assert receive.received is not None
-        return receive.received
-
-    def any_direction(self, task: Task) -> str:
-        """A direction with a message, searched from ``last_polled_dir`` on; blocks until there is one (ADR-0023 D4).
+    def post_any(self, receive: ReceiveRequest) -> None:
+        """Post a receive for the next message of any direction, searched from ``last_polled_dir`` on (ADR-0023 D4).
 
         Raises:
             IpcqInvalidDirection: when this PE has no queue pairs.
         """
-        directions = every = tuple(name for name, queue in self.queues.items() if queue.can_receive)
-        if not directions:
+        if not self._receive_ways:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
-        if self.last_polled_dir is not None:
-            first = directions.index(self.last_polled_dir) + 1
-            directions = directions[first:] + directions[:first]
-        while True:
-            for direction in directions:
-                queue = self.queues[direction]
-                if not (queue.is_empty or queue.posted or queue.blocked):
-                    self.last_polled_dir = direction
-                    return direction
-            self._any_receiver = (task, self._engine.now_ps)
-            task.wait(Waiting("recv", every))
+        receive.waits(Waiting("recv", self._receive_ways))
+        self._any_receivers.append(receive)
+        if len(self._any_receivers) == 1:
+            self._serve_any()
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
@@ -180,7 +154,7 @@ class PeIpcq:
         self._deliver(queue)
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
-        """A credit arrives: the peer freed slots, and a blocked sender resumes."""
+        """A credit arrives: the peer freed slots, and a send that waits is served."""
         queue = self._by_peer_rx.get(credit.dst_rx_base_pa)
         if queue is None:
             raise self._violation(
@@ -189,9 +163,9 @@ class PeIpcq:
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
         if self._checker is not None:
             self._checker.credited(self.place, queue)
-        task, queue.sender = queue.sender, None
-        if task is not None:
-            self._resume(task, queue.sender_since_ps)
+        if queue.sends and not queue.sender_wakes:
+            queue.sender_wakes = True
+            self._wake(partial(self._serve_sends, queue), queue.sender_since_ps)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
@@ -213,31 +187,83 @@ class PeIpcq:
                 sender = token.src_sip, token.src_cube, token.src_pe
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
+    def _send_now(self, queue: QueuePair, send: SendRequest) -> None:
+        source, slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
+        message, piggybacked = source.message, self._credit_return.piggybacked(queue.peer.place)
+        token = IpcqDmaToken(
+            slot_pa,
+            seq,
+            *self.place,
+            queue.direction,
+            source.snapshot(),
+            message.dtype,
+            message.shape,
+            self._engine.now_ps,
+            piggybacked,
+        )
+        queue.my_head += 1
+        if self._checker is not None:
+            self._checker.sent(self.place, queue, token)
+        self._data_plane.carry_token(queue, token, source.read_pa)
+        send.sent(slot_pa, seq)
+
+    def _serve_sends(self, queue: QueuePair) -> None:
+        queue.sender_wakes = False
+        while queue.sends and not queue.is_full:
+            send = queue.sends.popleft()
+            try:
+                self._send_now(queue, send)
+            except AhbmError as error:
+                send.fail(error)
+        queue.sender_since_ps = self._engine.now_ps
+
+    def _serve_any(self) -> None:
+        self._any_wakes = False
+        while self._any_receivers:
+            direction = self._next_direction()
+            if direction is None:
+                break
+            self.last_polled_dir = direction
+            self.post(direction, self._any_receivers.popleft())
+        self._any_since_ps = self._engine.now_ps
+
+    def _next_direction(self) -> str | None:
+        """The direction with a message that nothing else waits for, searched from ``last_polled_dir`` on."""
+        directions = self._receive_ways
+        if self.last_polled_dir is not None:
+            first = directions.index(self.last_polled_dir) + 1
+            directions = directions[first:] + directions[:first]
+        for direction in directions:
+            queue = self.queues[direction]
+            if not (queue.is_empty or queue.posted or queue.blocked):
+                return direction
+        return None
+
     def _deliver(self, queue: QueuePair) -> None:
-        """Serve posted receives that have a message, after the poll delay; then wake a recv without a direction."""
+        """Serve posted receives that have a message, after the poll delay; then one without a direction."""
         while queue.posted and not queue.is_empty and not queue.blocked:
-            wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].since_ps, self._engine.now_ps)
+            wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].start_ps, self._engine.now_ps)
             if wakeup_ps > self._engine.now_ps:
                 queue.blocked = True
                 self._engine.at(wakeup_ps, lambda: self._poll(queue))
                 return
             self._take(queue, queue.posted.popleft())
-        if self._any_receiver is not None and not queue.is_empty and not queue.blocked:
-            (task, since_ps), self._any_receiver = self._any_receiver, None
-            self._resume(task, since_ps)
+        if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
+            self._any_wakes = True
+            self._wake(self._serve_any, self._any_since_ps)
 
     def _poll(self, queue: QueuePair) -> None:
         queue.blocked = False
         self._deliver(queue)
 
-    def _take(self, queue: QueuePair, receive: Receive) -> None:
+    def _take(self, queue: QueuePair, receive: ReceiveRequest) -> None:
         """Latch the next message. With ``copy_to_dst`` its slot is freed only after the copy."""
         slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
         nbytes = len(token.data)
         data = self._memory.read(slot_pa, nbytes)
-        receive.received = Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape)
         if self._checker is not None:
             self._checker.taken(self.place, queue, data)
+        receive.take(Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape))
         if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
             self._free_slot(queue, receive)
             return
@@ -250,19 +276,20 @@ class PeIpcq:
 
         self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
 
-    def _free_slot(self, queue: QueuePair, receive: Receive) -> None:
+    def _free_slot(self, queue: QueuePair, receive: ReceiveRequest) -> None:
         queue.my_tail += 1
         if self._checker is not None:
             self._checker.freed(self.place, queue)
         credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
         self._credit_return.return_credit(queue, credit, receive.end)
 
-    def _resume(self, task: Task, since_ps: int) -> None:
+    def _wake(self, serve: Callable[[], None], since_ps: int) -> None:
+        """Serve what has waited since then: now, or at the next poll."""
         wakeup_ps = self._backpressure.wakeup_ps(since_ps, self._engine.now_ps)
         if wakeup_ps > self._engine.now_ps:
-            self._engine.at(wakeup_ps, task.resume)
+            self._engine.at(wakeup_ps, serve)
         else:
-            task.resume()
+            serve()
 
     def _queue_at(self, address: int, nbytes: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1

@@ -1,21 +1,18 @@
 """One direction of one PE: a ring to the peer and a ring from it, with the four pointers of ADR-0023 D2."""
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from sipsim.ipcq.messages import IpcqDmaToken, IpcqInitEntry, Waiting
-from sipsim.task import Task
-
-if TYPE_CHECKING:
-    from sipsim.ipcq.receives import Receive
+from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 
 
 class QueuePair:
     """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots.
 
-    ``sender`` has waited since ``sender_since_ps`` for a free slot. ``posted`` holds the receives without a message, in
-    order; none is served while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots
-    from ``my_tail`` to ``peer_head_cache``, by sequence number.
+    ``sends`` wait for a free slot, in order, the first since ``sender_since_ps``; ``sender_wakes``: a credit has come,
+    and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
+    while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``my_tail`` to
+    ``peer_head_cache``, by sequence number.
     """
 
     __slots__ = (
@@ -36,8 +33,9 @@ class QueuePair:
         "posted",
         "recv_wait",
         "send_wait",
-        "sender",
         "sender_since_ps",
+        "sender_wakes",
+        "sends",
         "slot_size",
     )
 
@@ -51,10 +49,11 @@ class QueuePair:
         self.can_receive = entry.can_receive
         self.credit_ps = entry.credit_ps
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
-        self.sender: Task | None = None
+        self.sends: deque[SendRequest] = deque()
         self.sender_since_ps = 0
+        self.sender_wakes = False
         self.blocked = False
-        self.posted: deque[Receive] = deque()
+        self.posted: deque[ReceiveRequest] = deque()
         self.messages: dict[int, IpcqDmaToken] = {}
         self.peer_name = ".".join(map(str, self.peer.place))
         self.send_wait = Waiting("send", (self.direction,))

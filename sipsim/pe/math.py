@@ -1,7 +1,20 @@
 """PE_MATH: the time of an element-wise operation; NumPy computes its values."""
 
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
 from sipsim.config.model import PeMath as PeMathCost
+from sipsim.pe.commands import Completion, MathOp
+from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import as_text, record_kind
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+
+MATH = record_kind("math", "op", "dtype", "shape")
+OPERATIONS: dict[str, Callable[..., Array]] = {"add": np.add}
+"""By the name that an operation has in the op log. Rounded once, in the operands' type; i32 wraps."""
 
 
 class PeMath:
@@ -14,3 +27,29 @@ class PeMath:
     def latency_ps(self, nbytes: int) -> int:
         """Time of one operation whose result has ``nbytes``."""
         return self._overhead_ps + drain_ps(nbytes, self._bandwidth_bps)
+
+
+@engine_for(MathOp)
+class MathEngine(CommandEngine):
+    """Operands that are still in a slot are fetched first."""
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
+        self._math = PeMath(sip.plan.resolved.components.pe_math)
+
+    def take(self, command: MathOp) -> Completion:
+        completion = Completion(command, self._engine.now_ps)
+        self._fetch(completion, command.operands, self._start)
+        return completion
+
+    def _start(self, completion: Completion) -> None:
+        latency_ps = self._math.latency_ps(completion.command.operands[0].nbytes)
+        self._engine.at(self._engine.now_ps + latency_ps, partial(self._compute, completion))
+
+    def _compute(self, completion: Completion) -> None:
+        op, operands, result = completion.command
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = OPERATIONS[op](*(each.array for each in operands))
+        values.flags.writeable = False
+        result.array = values
+        self._end(completion, MATH, op, result.dtype.name, as_text(result.shape))

@@ -5,6 +5,7 @@ the same for every engine and every timing of the mail; the hash is part of the 
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 FLUSH_EVERY = 512
@@ -21,7 +22,7 @@ class OpLog:
         self.count = 0
 
     def append(self, *record: Any) -> None:
-        """Log one operation: kind, start and end in ps, cube, PE, and the :data:`FIELDS` of its kind."""
+        """Log one operation: kind, start and end in ps, cube, PE, and the fields of its kind."""
         self._pending.append(record)
         if len(self._pending) >= FLUSH_EVERY:
             self._flush()
@@ -45,18 +46,29 @@ class OpLog:
         self._pending.clear()
 
 
-FIELDS: dict[str, tuple[str, ...]] = {
-    "ipcq.send": ("src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq"),
-    "ipcq.recv": ("recv_mode", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "consumer_seq"),
-    "dma_read": ("addr", "nbytes", "dtype", "shape"),
-    "dma_write": ("addr", "nbytes", "dtype", "shape"),
-    "math": ("op", "dtype", "shape"),
-}
+FIELDS: dict[str, tuple[str, ...]] = {}
 """Fields of each kind of record after kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
+_TEMPLATES: dict[str, str] = {}
 
-_TEMPLATES = {kind: "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in names) for kind, names in FIELDS.items()}
+
+def record_kind(kind: str, *fields: str) -> str:
+    """Define a kind of record by its fields; the kind.
+
+    Raises:
+        ValueError: for a kind that is defined already with other fields.
+    """
+    if FIELDS.setdefault(kind, fields) != fields:
+        raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}")
+    _TEMPLATES[kind] = "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields)
+    return kind
 
 
 def line(record: tuple[Any, ...]) -> str:
     """The canonical text of one record."""
     return _TEMPLATES[record[0]] % record + "\n"
+
+
+@lru_cache(maxsize=1024)
+def as_text(shape: tuple[int, ...]) -> str:
+    """A shape as the op log writes it."""
+    return "x".join(map(str, shape))

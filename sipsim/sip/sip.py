@@ -21,7 +21,7 @@ from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
 from sipsim.noc.witness import FabricWitness
 from sipsim.pe.dma import PeDma
-from sipsim.pe.math import PeMath
+from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import OpLog
 from sipsim.record.trace import TraceLine
@@ -37,9 +37,11 @@ class Pe:
         self.cube = cube
         self.pe = pe
         self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
-        self.math = PeMath(sip.plan.resolved.components.pe_math)
         self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.ipcq = self._make_ipcq(sip)
+        scheduler = Scheduler(sip, self)
+        self.submit = scheduler.submit
+        self.name_handle = scheduler.name_handle
         self.task: Task | None = None
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:

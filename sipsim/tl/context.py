@@ -1,17 +1,42 @@
-"""The parts of a SIP that kernel operations use. ``sipsim.sip.sip`` has the classes that fit."""
+"""What kernel operations see of the SIP and the PE that they run on. ``sipsim.sip.sip`` has the classes that fit."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from sipsim.config.model import IpcqKnobs
-from sipsim.engine import Engine
-from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.memory.store import MemoryStore
-from sipsim.pe.dma import PeDma
-from sipsim.pe.math import PeMath
-from sipsim.record.oplog import OpLog
-from sipsim.record.trace import TraceLine
+from sipsim.pe.commands import Completion
 from sipsim.task import Task
+
+
+class KernelRing(Protocol):
+    """A peer's receive ring; ``slot_size`` is in bytes."""
+
+    @property
+    def n_slots(self) -> int: ...
+
+    @property
+    def slot_size(self) -> int: ...
+
+
+class KernelQueue(Protocol):
+    """A queue pair. ``can_send`` is false for a receive-only opposite."""
+
+    can_send: bool
+
+    @property
+    def peer(self) -> KernelRing: ...
+
+
+class KernelQueues(Protocol):
+    """The queue pairs of a PE, by direction; ``place`` is (SIP, cube, PE)."""
+
+    place: tuple[int, int, int]
+    last_polled_dir: str | None
+
+    @property
+    def queues(self) -> Mapping[str, KernelQueue]: ...
+
+    def queue(self, direction: str) -> KernelQueue:
+        """The queue pair of a direction; ``IpcqInvalidDirection`` when it is not installed for sending."""
 
 
 class KernelPe(Protocol):
@@ -20,10 +45,23 @@ class KernelPe(Protocol):
     cube: int
     pe: int
     rank: int | None
-    dma: PeDma
-    math: PeMath
-    ipcq: PeIpcq
     task: Task | None
+
+    @property
+    def ipcq(self) -> KernelQueues: ...
+
+    def submit(self, command: Any) -> Completion:
+        """Start a command."""
+
+    def name_handle(self) -> str:
+        """The name of the next handle."""
+
+
+class KernelMemory(Protocol):
+    """The memories of a SIP."""
+
+    def check(self, address: int, nbytes: int) -> None:
+        """``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
 
 class KernelSystem(Protocol):
@@ -37,9 +75,8 @@ class KernelSystem(Protocol):
 
 
 class KernelPlan(Protocol):
-    """Settings of the queues, and the number of ranks in the wiring."""
+    """The number of ranks in the wiring, and the system."""
 
-    ipcq: IpcqKnobs
     world_size: int
 
     @property
@@ -50,10 +87,9 @@ class KernelSip(Protocol):
     """The SIP that a kernel runs on."""
 
     sip: int
-    engine: Engine
-    memory: MemoryStore
-    oplog: OpLog
-    tracer: Callable[[TraceLine], None] | None
+
+    @property
+    def memory(self) -> KernelMemory: ...
 
     @property
     def plan(self) -> KernelPlan: ...

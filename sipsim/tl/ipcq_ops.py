@@ -1,54 +1,44 @@
-"""The kernel operations that send and receive (ADR-0023 D4), a base of :class:`~sipsim.tl.language.TL`.
-
-In ``return_slot`` mode a received message stays in its slot. A slot in HBM or SRAM is read when the values are first
-used (``+``, ``store``; a ``send`` reads it too); a slot in the PE's own TCM needs no read. The bytes are latched when
-the receive takes the message, so the slot may be written again.
-"""
+"""The kernel operations that send and receive (ADR-0023 D4), a base of :class:`~sipsim.tl.language.TL`."""
 
 import math
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from sipsim.dtypes import DType
-from sipsim.errors import IpcqTypeMismatch, KernelError
-from sipsim.ipcq.messages import Message, Received
-from sipsim.ipcq.pe_ipcq import Source
-from sipsim.ipcq.receives import CopyTo, Receive
-from sipsim.record.trace import TraceLine
+from sipsim.errors import KernelError
+from sipsim.ipcq.messages import Received
+from sipsim.ipcq.requests import CopyTo
+from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
-from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, as_text, pointee
+from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, pointee
 from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
 
-RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
-
-class RecvFuture(Receive):
+class RecvFuture:
     """A receive of ``dims`` elements of ``dtype``: the result of ``tl.recv_async``, the argument of ``tl.wait``."""
 
-    __slots__ = ("_ops", "dims", "direction", "dtype", "handle", "pe")
+    __slots__ = ("completion", "dims", "direction", "dtype", "handle", "pe")
 
     def __init__(
-        self, ops: "IpcqOps", direction: str, dims: Shape, dtype: DType, copy_to: CopyTo | None, since_ps: int
+        self, pe: KernelPe, direction: str, command: IpcqRecv, handle: TensorHandle, completion: Completion
     ) -> None:
-        super().__init__(since_ps, copy_to)
-        self._ops = ops
-        self.pe = ops._pe
+        self.pe = pe
         self.direction = direction
-        self.dims = dims
-        self.dtype = dtype
-        self.handle: TensorHandle | None = None
+        self.dims = command.dims
+        self.dtype = command.dtype
+        self.handle = handle
+        self.completion = completion
+
+    @property
+    def received(self) -> Received | None:
+        """The message, None until it has been taken."""
+        message: Received | None = self.completion.value
+        return message
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
-        return self.ended
-
-    def on_complete(self) -> None:
-        """Write to the op log, and to the trace if there is one."""
-        self._ops._log_received(self)
+        return self.completion.ended
 
 
 class IpcqOps(HandleOps):
@@ -57,11 +47,9 @@ class IpcqOps(HandleOps):
     def __init__(self, sip: KernelSip, pe: KernelPe, translate: Callable[[int, int], int]) -> None:
         self._sip = sip
         self._pe = pe
-        self._engine = sip.engine
+        self._submit = pe.submit
+        self._name_handle = pe.name_handle
         self._translate = translate
-        self._strict = sip.plan.ipcq.strict_validation
-        self._append = sip.oplog.append
-        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
         self._has_ended = False
@@ -96,26 +84,7 @@ class IpcqOps(HandleOps):
             KernelError: an invalid source.
         """
         task = self._task()
-        source = self._source(src, src_addr, nbytes, shape, dtype, space)
-        slot_pa, seq = self._pe.ipcq.send(task, dir, source)
-        message, queue, now_ps = source.message, self._pe.ipcq.queues[dir], self._engine.now_ps
-        self._trace("send", dir, message.nbytes)
-        self._append(
-            "ipcq.send",
-            now_ps,
-            now_ps,
-            self._pe.cube,
-            self._pe.pe,
-            self._here,
-            queue.peer_name,
-            queue.peer.buffer_kind,
-            slot_pa,
-            message.nbytes,
-            dir,
-            message.dtype,
-            as_text(message.shape),
-            seq,
-        )
+        self._submit(self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)).wait(task)
 
     def recv(
         self,
@@ -137,11 +106,10 @@ class IpcqOps(HandleOps):
             KernelError: an invalid shape, type or destination.
         """
         task = self._task()
-        future = self._future("" if dir is None else dir, shape, dtype, dst_addr, dst_space)
-        if dir is None:
-            future.direction = self._pe.ipcq.any_direction(task)
-        self._pe.ipcq.post(future.direction, future)
-        return self.wait(future)
+        direction = Direction.ANY if dir is None else dir
+        command, handle = self._recv_command(direction, shape, dtype, dst_addr, dst_space)
+        self._submit(command).wait(task)
+        return handle
 
     def recv_async(
         self,
@@ -161,8 +129,8 @@ class IpcqOps(HandleOps):
             KernelError: an invalid shape, type or destination.
         """
         self._task()
-        future = self._future(dir, shape, dtype, dst_addr, dst_space)
-        self._pe.ipcq.post(dir, future)
+        command, handle = self._recv_command(dir, shape, dtype, dst_addr, dst_space)
+        future = RecvFuture(self._pe, dir, command, handle, self._submit(command))
         self._futures[future] = None
         return future
 
@@ -179,67 +147,46 @@ class IpcqOps(HandleOps):
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
         task = self._task()
         self._futures.pop(future, None)
-        if future.handle is None:
-            received = self._pe.ipcq.wait(task, future.direction, future)
-            self._check_match(received, future)
-            values = np.frombuffer(received.data, future.dtype.numpy).reshape(future.dims)
-            far = future.copy_to is None and self._rings_are_far
-            future.handle = TensorHandle(self, values, future.dtype, received.slot_pa if far else None)
+        future.completion.wait(task)
         return future.handle
 
     def _end(self) -> None:
         """Raise if a future was not waited for: it would take a message of the next kernel, or its message is lost."""
         self._has_ended = True
         for future in self._futures:
-            if future.received is not None:
-                self._check_match(future.received, future)
+            if future.completion.error is not None:
+                raise future.completion.error
         if self._futures:
             future = next(iter(self._futures))
             state = "has no message" if future.received is None else "would lose its message"
             more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
             raise KernelError(
                 f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
-                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.since_ps)}, "
+                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.completion.start_ps)}, "
                 f"which {state}{more}; wait for every future",
                 direction=future.direction,
             )
 
-    def _log_received(self, future: RecvFuture) -> None:
-        received = future.received
-        assert received is not None
-        direction, nbytes = received.direction, len(received.data)
-        queue = self._pe.ipcq.queues[direction]
-        self._trace("recv", direction, nbytes)
-        self._append(
-            "ipcq.recv",
-            future.since_ps,
-            self._engine.now_ps,
-            self._pe.cube,
-            self._pe.pe,
-            RETURN_SLOT if future.copy_to is None else COPY_TO_DST,
-            queue.peer_name,
-            self._here,
-            queue.peer.buffer_kind,
-            received.slot_pa,
-            nbytes,
-            direction,
-            future.dtype.name,
-            as_text(future.dims),
-            received.consumer_seq,
-        )
-
-    def _future(
-        self, dir: str, shape: int | Shape | None, dtype: object, dst_addr: int | None, dst_space: str | None
-    ) -> RecvFuture:
+    def _recv_command(
+        self,
+        dir: str | Direction,
+        shape: int | Shape | None,
+        dtype: object,
+        dst_addr: int | None,
+        dst_space: str | None,
+    ) -> tuple[IpcqRecv, TensorHandle]:
         if shape is None:
             raise KernelError("tl.recv needs the shape of the message, and its dtype")
-        dims, now_ps = as_shape(shape), self._engine.now_ps
+        dims, copy_to = as_shape(shape), None
         if dst_addr is not None:
             kind = pointee(dst_addr, dtype)
-            return RecvFuture(self, dir, dims, kind, self._destination(dst_addr, dst_space, dims, kind), now_ps)
-        if dst_space is not None:
+            copy_to = self._destination(dst_addr, dst_space, dims, kind)
+        elif dst_space is not None:
             raise KernelError("dst_space without dst_addr; give the address to copy the message to")
-        return RecvFuture(self, dir, dims, as_dtype(dtype), None, now_ps)
+        else:
+            kind = as_dtype(dtype)
+        handle = TensorHandle(self, None, kind)
+        return IpcqRecv(dir, dims, kind, copy_to, handle), handle
 
     def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> CopyTo:
         nbytes = math.prod(dims) * kind.itemsize
@@ -247,21 +194,22 @@ class IpcqOps(HandleOps):
         self._check_place(address, nbytes, dst_space)
         return CopyTo(address, nbytes)
 
-    def _source(
+    def _send_command(
         self,
+        dir: str,
         src: TensorHandle | None,
         src_addr: int | None,
         nbytes: int | None,
         shape: int | Shape | None,
         dtype: object,
         space: str | None,
-    ) -> Source:
+    ) -> IpcqSend:
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
             if not all(given is None for given in (src_addr, nbytes, shape, dtype, space)):
                 raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
-            return Source(src.array.tobytes, src.slot_pa, Message(src.nbytes, src.dtype.name, src.shape))
+            return IpcqSend(dir, src, src.nbytes, src.shape, src.dtype)
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
@@ -275,8 +223,7 @@ class IpcqOps(HandleOps):
             )
         address = self._translate(as_bytes(src_addr), size)
         self._check_place(address, size, space)
-        memory = self._sip.memory
-        return Source(lambda: memory.read(address, size), address, Message(size, kind.name, dims))
+        return IpcqSend(dir, address, size, dims, kind)
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
         """Check that an address is in this SIP's memory and in the space that the kernel names."""
@@ -286,16 +233,6 @@ class IpcqOps(HandleOps):
         place = PhysAddr.decode(address)
         if space not in (None, place.space):
             raise KernelError(f"{place} is not in space {space}")
-
-    def _check_match(self, received: Received, future: RecvFuture) -> None:
-        kind, dims, arrived = future.dtype, future.dims, len(received.data)
-        nbytes = math.prod(dims) * kind.itemsize
-        if arrived != nbytes or (self._strict and (received.dtype, received.shape) != (kind.name, dims)):
-            raise IpcqTypeMismatch(
-                f"recv {received.direction} expects {kind}{list(dims)} ({nbytes} bytes), but the message is "
-                f"{received.dtype}{list(received.shape)} ({arrived} bytes); make send and recv agree",
-                direction=received.direction,
-            )
 
     def _task(self) -> Task:
         """The task of this kernel, which is running.
@@ -310,12 +247,3 @@ class IpcqOps(HandleOps):
                 f"a kernel uses the tl that it was called with"
             )
         return task
-
-    def _trace(self, op: str, direction: str, nbytes: int) -> None:
-        tracer = self._sip.tracer
-        if tracer is not None:
-            where = self._sip.sip, self._pe.cube, self._pe.pe
-            tracer(TraceLine(*where, self._engine.now_ps, op, direction, nbytes))
-
-    def _log(self, kind: str, start_ps: int, *fields: Any) -> None:
-        self._append(kind, start_ps, self._engine.now_ps, self._pe.cube, self._pe.pe, *fields)

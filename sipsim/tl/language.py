@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-
 from sipsim.errors import IpcqInvalidDirection, KernelError
+from sipsim.pe.commands import DmaRead, DmaWrite, MathOp
 from sipsim.tl.ipcq_ops import IpcqOps
-from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, as_text, pointee
+from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, pointee
 
 HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
@@ -70,12 +69,11 @@ class TL(IpcqOps):
         kind = pointee(ptr, dtype)
         dims = as_shape(shape)
         nbytes = math.prod(dims) * kind.itemsize
-        start, task = self._engine.now_ps, self._task()
+        task = self._task()
+        result = TensorHandle(self, None, kind)
         address = self._translate(as_bytes(ptr), nbytes)
-        self._pe.dma.read(address, nbytes, task.resume)
-        data = task.wait(f"load of {nbytes} bytes at {address:#x}")
-        self._log("dma_read", start, address, nbytes, kind.name, as_text(dims))
-        return TensorHandle(self, np.frombuffer(data, kind.numpy).reshape(dims), kind)
+        self._submit(DmaRead(address, nbytes, dims, kind, result)).wait(task)
+        return result
 
     def store(self, ptr: int, value: TensorHandle) -> None:
         """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
@@ -85,12 +83,9 @@ class TL(IpcqOps):
         """
         if not isinstance(value, TensorHandle):
             raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
-        start, task = self._engine.now_ps, self._task()
-        self._fetch(value)
+        task = self._task()
         address = self._translate(as_bytes(ptr), value.nbytes)
-        self._pe.dma.write(address, value.array.tobytes(), task.resume)
-        task.wait(f"store of {value.nbytes} bytes at {address:#x}")
-        self._log("dma_write", start, address, value.nbytes, value.dtype.name, as_text(value.shape))
+        self._submit(DmaWrite(address, value)).wait(task)
 
     def add(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
         """``a + b`` element by element, rounded once in their type; i32 wraps.
@@ -103,25 +98,10 @@ class TL(IpcqOps):
                 raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
-        start, task = self._engine.now_ps, self._task()
-        self._fetch(a)
-        self._fetch(b)
-        self._engine.at(self._engine.now_ps + self._pe.math.latency_ps(a.nbytes), task.resume)
-        task.wait("add")
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.add(a.array, b.array)
-        total.flags.writeable = False
-        self._log("math", start, "add", a.dtype.name, as_text(a.shape))
-        return TensorHandle(self, total, a.dtype)
-
-    def _fetch(self, handle: TensorHandle) -> None:
-        """Bring the values of a slot in HBM or SRAM to the PE before their first use."""
-        if handle.slot_pa is None:
-            return
         task = self._task()
-        self._pe.dma.read(handle.slot_pa, handle.nbytes, task.resume)
-        task.wait(f"the slot at {handle.slot_pa:#x}")
-        handle.slot_pa = None
+        result = TensorHandle(self, None, a.dtype)
+        self._submit(MathOp("add", (a, b), result)).wait(task)
+        return result
 
     if not TYPE_CHECKING:
 

@@ -1,20 +1,21 @@
 """Arguments and results of kernel operations: typed pointers and tensor handles."""
 
 from abc import abstractmethod
-from functools import lru_cache
+from collections.abc import Callable
 from operator import index
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
+from sipsim.pe.handles import Array, Handle
 
 Shape = tuple[int, ...]
 
 
 class HandleOps(Protocol):
-    """The arithmetic of the kernel that holds a handle."""
+    """The kernel operations that handles need. ``_name_handle``: names a new one."""
+
+    _name_handle: Callable[[], str]
 
     @abstractmethod
     def add(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
@@ -40,29 +41,19 @@ class Pointer(int):
         return Pointer(int(self) - as_bytes(offset, "an offset"), self.dtype)
 
 
-class TensorHandle:
+class TensorHandle(Handle):
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    ``slot_pa``: the slot in HBM or SRAM from which the values are still to be fetched, or None.
+    Without an array it is the result of a command, which fills it.
     """
 
-    __slots__ = ("_tl", "array", "dtype", "slot_pa")
+    __slots__ = ("_tl",)
 
-    def __init__(self, tl: HandleOps, array: "np.ndarray[Any, Any]", dtype: DType, slot_pa: int | None = None) -> None:
+    def __init__(self, tl: HandleOps, array: Array | None, dtype: DType) -> None:
+        super().__init__(dtype, tl._name_handle())
         self._tl = tl
-        self.array = array
-        self.dtype = dtype
-        self.slot_pa = slot_pa
-
-    @property
-    def shape(self) -> Shape:
-        """Elements in each dimension."""
-        return tuple(self.array.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return int(self.array.nbytes)
+        if array is not None:
+            self.array = array
 
     def __add__(self, other: "TensorHandle") -> "TensorHandle":
         return self._tl.add(self, other)
@@ -118,9 +109,3 @@ def pointee(ptr: int, dtype: object) -> DType:
     if isinstance(ptr, Pointer):
         return ptr.dtype
     raise KernelError(f"address {address:#x} has no type; give dtype=")
-
-
-@lru_cache(maxsize=1024)
-def as_text(shape: Shape) -> str:
-    """A shape as the op log writes it."""
-    return "x".join(map(str, shape))

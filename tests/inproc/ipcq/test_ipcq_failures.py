@@ -17,7 +17,7 @@ from sipsim.io.messages import MessageSender
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.ipcq.receives import Receive
+from sipsim.ipcq.requests import ReceiveRequest
 from sipsim.memory.store import MemoryStore
 
 HEAD = """
@@ -89,7 +89,7 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A tail that does not move on."""
     real = PeIpcq._free_slot
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: Receive) -> None:
+    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
         queue.my_tail -= 1
         real(ipcq, queue, receive)
 
@@ -100,9 +100,9 @@ def freed_unread(patch: pytest.MonkeyPatch) -> None:
     """A slot that is given back once more after its receive."""
     real = PeIpcq._free_slot
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: Receive) -> None:
+    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
         real(ipcq, queue, receive)
-        real(ipcq, queue, Receive(0))
+        real(ipcq, queue, receive)
 
     patch.setattr(PeIpcq, "_free_slot", free)
 
@@ -183,7 +183,7 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
     """Something writes into a slot between the arrival and the receive."""
     real = PeIpcq._take
 
-    def take(ipcq: PeIpcq, queue: QueuePair, receive: Receive) -> None:
+    def take(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
         ipcq._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
         real(ipcq, queue, receive)
 

@@ -5,7 +5,10 @@ import hashlib
 import pytest
 
 import sipsim.record.oplog
-from sipsim.record.oplog import FIELDS, OpLog, line
+from sipsim.pe.engines import ENGINES
+from sipsim.record.oplog import FIELDS, OpLog, line, record_kind
+
+ENGINES.names()  # loads all engines, which define the kinds of records
 
 LINES = [
     ("ipcq.send", 10, 10, 1, 0, "0.1.0", "0.2.0", "tcm", 4096, 64, "E", "f16", "32", 0),
@@ -79,3 +82,8 @@ def test_order_moves_the_hash() -> None:
 def test_a_wrong_number_of_fields_is_refused(kind: str) -> None:
     with pytest.raises(TypeError, match="not all arguments converted"):
         line((kind, 0, 0, 0, 0, *["x"] * (len(FIELDS[kind]) + 1)))
+
+
+def test_a_kind_of_record_is_defined_once() -> None:
+    with pytest.raises(ValueError, match="records of kind 'math' have the fields"):
+        record_kind("math", "op")

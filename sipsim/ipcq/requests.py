@@ -1,0 +1,57 @@
+"""Requests to PE_IPCQ: sends and receives, which it may serve later than they are made."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from sipsim.ipcq.messages import Message, Received, Waiting
+
+Ps = int
+
+
+class Source(NamedTuple):
+    """The source of a send: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
+
+    snapshot: Callable[[], bytes]
+    read_pa: int | None
+    message: Message
+
+
+class CopyTo(NamedTuple):
+    """The destination of a copied message, and the size that the message must have."""
+
+    address: int
+    nbytes: int
+
+
+class SendRequest(Protocol):
+    """A send, which waits while the peer's ring is full."""
+
+    source: Source
+
+    def waits(self, reason: Waiting) -> None:
+        """The ring is full."""
+
+    def sent(self, slot_pa: int, seq: int) -> None:
+        """The message has left for the slot at ``slot_pa``, numbered ``seq``."""
+
+    def fail(self, error: Exception) -> None:
+        """It could not be sent after it had waited."""
+
+
+class ReceiveRequest(Protocol):
+    """A receive posted at ``start_ps``. ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
+
+    A message of another size is not copied.
+    """
+
+    start_ps: Ps
+    copy_to: CopyTo | None
+
+    def waits(self, reason: Waiting) -> None:
+        """It waits for a message, or for the credit of its message to be emitted."""
+
+    def take(self, received: Received) -> None:
+        """A message was taken from its slot and latched."""
+
+    def end(self) -> None:
+        """The credit for the slot has been emitted."""

@@ -1,0 +1,116 @@
+"""Commands of a PE: what a kernel asks of it, as records; and the completion of a command.
+
+A word of ``tl`` makes one and submits it to :mod:`sipsim.pe.scheduler`; the engine of its type times it, performs it
+on bytes and records it. Addresses are physical. ``dims`` and ``dtype`` are of the elements that are moved.
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sipsim.dtypes import DType
+from sipsim.ipcq.requests import CopyTo
+from sipsim.pe.handles import Handle
+from sipsim.task import Task
+
+Ps = int
+Dims = tuple[int, ...]
+
+
+class Direction(Enum):
+    """A direction that is no name: the next message of ``ANY`` direction."""
+
+    ANY = "any"
+
+
+class DmaRead(NamedTuple):
+    """Read a memory into ``result``."""
+
+    address: int
+    nbytes: int
+    dims: Dims
+    dtype: DType
+    result: Handle
+
+
+class DmaWrite(NamedTuple):
+    """Write the values of ``operand`` to a memory."""
+
+    address: int
+    operand: Handle
+
+
+class MathOp(NamedTuple):
+    """An element-wise operation on operands of one type and shape; ``op`` is a key of ``sipsim.pe.math.OPERATIONS``."""
+
+    op: str
+    operands: tuple[Handle, ...]
+    result: Handle
+
+
+class IpcqSend(NamedTuple):
+    """Send the values of a handle, or the ``nbytes`` at an address, to the peer in a direction."""
+
+    direction: str
+    source: Handle | int
+    nbytes: int
+    dims: Dims
+    dtype: DType
+
+
+class IpcqRecv(NamedTuple):
+    """Receive the next message of a direction into ``result``, and into a memory with ``copy_to``."""
+
+    direction: str | Direction
+    dims: Dims
+    dtype: DType
+    copy_to: CopyTo | None
+    result: Handle
+
+
+class Completion:
+    """The progress of a command that was submitted at ``start_ps``.
+
+    Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
+    that was received, which may be before its end. ``reason`` says what it waits for, and ``waiter`` is the task that
+    waits for its end.
+    """
+
+    __slots__ = ("command", "ended", "error", "reason", "start_ps", "value", "waiter")
+
+    def __init__(self, command: Any, start_ps: Ps) -> None:
+        self.command = command
+        self.start_ps = start_ps
+        self.ended = False
+        self.error: Exception | None = None
+        self.value: Any = None
+        self.reason: object = command
+        self.waiter: Task | None = None
+
+    def end(self) -> None:
+        """The command has ended: its waiter resumes."""
+        self.ended = True
+        if self.waiter is not None:
+            self.waiter.resume()
+
+    def fail(self, error: Exception) -> None:
+        """The command has ended with an error, which its waiter raises."""
+        self.error = error
+        self.end()
+
+    def waits(self, reason: object) -> None:
+        """Note what the command waits for now."""
+        self.reason = reason
+        if self.waiter is not None:
+            self.waiter.waits_for = reason
+
+    def wait(self, task: Task) -> None:
+        """Block a task, which is running, until the command has ended; at once if it has.
+
+        Raises:
+            Exception: the command's error.
+        """
+        if not self.ended:
+            self.waiter = task
+            task.wait(self.reason)
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,45 @@
+"""PE_DMA takes the loads and stores of a kernel."""
+
+from functools import partial
+
+import numpy as np
+
+from sipsim.pe.commands import Completion, DmaRead, DmaWrite
+from sipsim.pe.engines import CommandEngine, engine_for
+from sipsim.record.oplog import as_text, record_kind
+
+READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape")
+WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape")
+
+
+@engine_for(DmaRead)
+class ReadEngine(CommandEngine):
+    """A read ends when its last byte has arrived."""
+
+    def take(self, command: DmaRead) -> Completion:
+        completion = Completion(command, self._engine.now_ps)
+        self._pe.dma.read(command.address, command.nbytes, partial(self._arrived, completion))
+        return completion
+
+    def _arrived(self, completion: Completion, data: bytes) -> None:
+        address, nbytes, dims, dtype, result = completion.command
+        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
+        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims))
+
+
+@engine_for(DmaWrite)
+class WriteEngine(CommandEngine):
+    """A write ends when it has been acknowledged."""
+
+    def take(self, command: DmaWrite) -> Completion:
+        completion = Completion(command, self._engine.now_ps)
+        self._fetch(completion, (command.operand,), self._write)
+        return completion
+
+    def _write(self, completion: Completion) -> None:
+        address, operand = completion.command
+        self._pe.dma.write(address, operand.array.tobytes(), partial(self._written, completion))
+
+    def _written(self, completion: Completion) -> None:
+        address, operand = completion.command
+        self._end(completion, WRITE, address, operand.nbytes, operand.dtype.name, as_text(operand.shape))

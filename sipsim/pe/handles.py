@@ -1,0 +1,36 @@
+"""Values that a PE holds: operands and results of its commands."""
+
+from typing import Any
+
+import numpy as np
+
+from sipsim.dtypes import DType
+
+Array = np.ndarray[Any, Any]
+
+
+class Handle:
+    """Read-only values with a type and a shape. The result of a command is empty until the command fills it.
+
+    ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
+    from which the values are still to be fetched, or None.
+    """
+
+    __slots__ = ("array", "dtype", "name", "slot_pa")
+
+    array: Array
+
+    def __init__(self, dtype: DType, name: str) -> None:
+        self.dtype = dtype
+        self.name = name
+        self.slot_pa: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements in each dimension."""
+        return tuple(self.array.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.array.nbytes)

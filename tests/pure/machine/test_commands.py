@@ -1,0 +1,171 @@
+"""Commands of a PE: an engine of one's own, completions that take no time, and several commands at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hardware import Bench, hbm, pair_bench, tcm
+from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put
+
+from sipsim.dtypes import DTYPES
+from sipsim.pe.commands import Completion, IpcqSend
+from sipsim.pe.engines import CommandEngine, engine_for
+from sipsim.record.oplog import record_kind
+from sipsim.registry import UnknownName
+from sipsim.tl.language import TL
+from sipsim.tl.values import TensorHandle
+
+# --- an operation of one's own: a command, its engine, a word ---------------------------------------------------
+
+FILL = record_kind("fill", "addr", "nbytes", "value")
+
+
+class Fill(NamedTuple):
+    """Write a byte to all of a range."""
+
+    address: int
+    nbytes: int
+    value: int
+
+
+@engine_for(Fill)
+class FillEngine(CommandEngine):
+    """One at a time: 3 ns to start, and a nanosecond for 32 bytes."""
+
+    free_ps = 0
+
+    def take(self, command: Fill) -> Completion:
+        completion = Completion(command, self._engine.now_ps)
+        self.free_ps = max(self.free_ps, self._engine.now_ps) + 3_000 + -(-command.nbytes * 1_000 // 32)
+        self._engine.at(self.free_ps, partial(self.fill, completion))
+        return completion
+
+    def fill(self, completion: Completion) -> None:
+        address, nbytes, value = completion.command
+        self._sip.memory.write(address, bytes([value]) * nbytes)
+        self._end(completion, FILL, address, nbytes, value)
+
+
+class MoreTL(TL):
+    """``tl`` with the word."""
+
+    def fill(self, ptr: int, nbytes: int, value: int) -> None:
+        self._submit(Fill(self._translate(ptr, nbytes), nbytes, value)).wait(self._task())
+
+
+def kernel(bench: Bench, body: Callable[[MoreTL], None], cube: int = 0) -> None:
+    """Start ``body`` on PE 0 of a cube, with the word."""
+    pe = bench.sip.pe(cube, 0)
+    tl = MoreTL(bench.sip, pe, lambda address, _nbytes: address)
+    bench.sip.spawn(pe, lambda: body(tl))
+
+
+def test_an_operation_of_ones_own() -> None:
+    """640 B: 3 ns and 20 ns; then a load sees them, and the next word starts when this one has ended."""
+    bench = pair_bench()
+    got: list[list[int]] = []
+
+    def body(tl: MoreTL) -> None:
+        tl.fill(tcm(0, 0), 640, 7)
+        tl.fill(tcm(0, 4), 8, 9)
+        got.append(tl.load(tcm(0, 0), 4, "i32").array.tolist())
+
+    kernel(bench, body)
+    bench.run()
+    assert got == [[0x07070707, 0x09090909, 0x09090909, 0x07070707]]
+    assert bench.sip.oplog.records[:2] == [
+        ("fill", 0, 23_000, 0, 0, tcm(0, 0), 640, 7),
+        ("fill", 23_000, 26_250, 0, 0, tcm(0, 4), 8, 9),
+    ]
+    assert [each.start_ps for each in bench.records("dma_read")] == [26_250]
+
+
+def test_an_engine_is_of_one_pe_and_keeps_its_state() -> None:
+    """Two commands at once on a PE, one after the other on its engine; another PE has an engine of its own."""
+    bench = pair_bench()
+
+    def two(tl: MoreTL) -> None:
+        first, second = (tl._submit(Fill(hbm(0, 64 * i), 64, i)) for i in (1, 2))
+        assert not first.ended
+        second.wait(tl._task())
+        assert first.ended
+
+    kernel(bench, two)
+    kernel(bench, lambda tl: tl.fill(hbm(1, 0), 32, 3), cube=1)
+    bench.run()
+    assert [(each.end_ps, each.cube) for each in bench.records("fill")] == [(4_000, 1), (5_000, 0), (10_000, 0)]
+
+
+def test_a_command_that_no_engine_takes() -> None:
+    class Filll(NamedTuple):
+        address: int
+
+    bench = pair_bench()
+    kernel(bench, lambda tl: tl._submit(Filll(0)).wait(tl._task()))
+    with pytest.raises(UnknownName, match=r"unknown command 'Filll'; did you mean 'Fill'\? allowed: DmaRead, DmaWrite"):
+        bench.run()
+
+
+# --- completions ------------------------------------------------------------------------------------------------
+
+
+def test_a_send_with_room_has_ended_when_it_is_submitted() -> None:
+    """The kernel goes on without a switch, and the events are its start and the arrival."""
+    bench = pair_bench()
+    switches: list[object] = []
+
+    def sender(tl: TL) -> None:
+        task = bench.sip.pe(0, 0).task
+        assert task is not None
+        task.wait = switches.append  # type: ignore[method-assign]
+        tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.run()
+    assert switches == []
+    assert bench.engine.events == 2
+
+
+def test_sends_that_wait_leave_in_order() -> None:
+    """Commands that nobody waits for yet: of three for a ring of one slot the second leaves with the first's credit,
+    and the third with the second's, of whose values it sees what was written meanwhile."""
+    bench = pair_bench({"defaults.n_slots": 1})
+    put(bench, tcm(0, 0), [1] * 16, "<i4")
+    got: list[int] = []
+
+    def sender(tl: TL) -> None:
+        sends = [tl._submit(IpcqSend("E", tcm(0, 0), 64, (16,), DTYPES["i32"])) for _ in range(3)]
+        assert [each.ended for each in sends] == [True, False, False]
+        put(bench, tcm(0, 0), [2] * 16, "<i4")
+        sends[2].wait(tl._task())
+        assert all(each.ended for each in sends)
+
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, lambda tl: got.extend(int(tl.recv("W", 16, "i32").array[0]) for _ in range(3)))
+    bench.run()
+    assert got == [1, 2, 2]
+    turn_ps = arrival_ps(64) + RETURN_PS
+    assert [each.end_ps for each in bench.records("ipcq.send")] == [0, turn_ps, 2 * turn_ps]
+    assert bench.queue(0, 0, "E").my_head == 3
+
+
+def test_a_failed_command_raises_in_the_kernel_that_waits() -> None:
+    """A store through PE_DMA to another SIP, found only when the value has been fetched from its slot."""
+    bench = pair_bench({"defaults.buffer_kind": "hbm"})
+    seen: list[str] = []
+
+    def receiver(tl: TL) -> None:
+        handle = tl.recv("W", 16, "i32")
+        try:
+            tl.store(tcm(0, 0, sip=1), handle)
+        except Exception as error:
+            seen.append(str(error))
+
+    bench.kernel(0, 0, lambda tl: tl.send("E", TensorHandle(tl, np.ones(16, "<i4"), DTYPES["i32"])))
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert seen
+    assert "is on another SIP; tl.load and tl.store reach their own SIP only" in seen[0]
+    assert bench.engine.now_ps > arrival_ps(64, "hbm") + IPCQ_PS
