@@ -73,14 +73,6 @@ class IpcqDmaToken(NamedTuple):
     credits: tuple[IpcqCreditMetadata, ...] = ()
 
 
-class Message(NamedTuple):
-    """Size, type and shape of a message to send."""
-
-    nbytes: int
-    dtype: str
-    shape: tuple[int, ...]
-
-
 class Received(NamedTuple):
     """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left."""
 

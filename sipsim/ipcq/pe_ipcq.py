@@ -94,7 +94,7 @@ class PeIpcq:
             IpcqInvalidDirection: F1.
             IpcqMessageTooLarge: more bytes than a slot.
         """
-        queue, nbytes = self.queue(direction, sending=True), send.source.message.nbytes
+        queue, nbytes = self.queue(direction, sending=True), send.source.nbytes
         if nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
                 f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
@@ -116,7 +116,7 @@ class PeIpcq:
             IpcqInvalidDirection: F1.
         """
         queue = self.queue(direction, sending=False)
-        receive.waits(queue.recv_wait)
+        receive.reason = queue.recv_wait
         if queue.is_empty or queue.posted or queue.blocked:
             queue.posted.append(receive)
         else:
@@ -130,7 +130,7 @@ class PeIpcq:
         """
         if not self._receive_ways:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
-        receive.waits(Waiting("recv", self._receive_ways))
+        receive.reason = Waiting("recv", self._receive_ways)
         self._any_receivers.append(receive)
         if len(self._any_receivers) == 1:
             self._serve_any()
@@ -188,23 +188,13 @@ class PeIpcq:
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
     def _send_now(self, queue: QueuePair, send: SendRequest) -> None:
-        source, slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
-        message, piggybacked = source.message, self._credit_return.piggybacked(queue.peer.place)
-        token = IpcqDmaToken(
-            slot_pa,
-            seq,
-            *self.place,
-            queue.direction,
-            source.snapshot(),
-            message.dtype,
-            message.shape,
-            self._engine.now_ps,
-            piggybacked,
-        )
+        (snapshot, read_pa, _, dtype, shape), slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
+        piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
+        token = IpcqDmaToken(slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, now_ps, piggybacked)
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
-        self._data_plane.carry_token(queue, token, source.read_pa)
+        self._data_plane.carry_token(queue, token, read_pa)
         send.sent(slot_pa, seq)
 
     def _serve_sends(self, queue: QueuePair) -> None:
@@ -224,7 +214,9 @@ class PeIpcq:
             if direction is None:
                 break
             self.last_polled_dir = direction
-            self.post(direction, self._any_receivers.popleft())
+            receive = self._any_receivers.popleft()
+            receive.waits(self.queues[direction].recv_wait)
+            self.post(direction, receive)
         self._any_since_ps = self._engine.now_ps
 
     def _next_direction(self) -> str | None:

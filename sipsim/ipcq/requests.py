@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from sipsim.ipcq.messages import Message, Received, Waiting
+from sipsim.ipcq.messages import Received, Waiting
 
 Ps = int
 
 
 class Source(NamedTuple):
-    """The source of a send: ``snapshot`` reads the bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
+    """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
 
     snapshot: Callable[[], bytes]
     read_pa: int | None
-    message: Message
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class CopyTo(NamedTuple):
@@ -46,9 +48,10 @@ class ReceiveRequest(Protocol):
 
     start_ps: Ps
     copy_to: CopyTo | None
+    reason: object
 
     def waits(self, reason: Waiting) -> None:
-        """It waits for a message, or for the credit of its message to be emitted."""
+        """It waits for something else now than its ``reason``."""
 
     def take(self, received: Received) -> None:
         """A message was taken from its slot and latched."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sipsim.dtypes import DType
 from sipsim.ipcq.requests import CopyTo
-from sipsim.pe.handles import Handle
+from sipsim.pe.handles import Array, Handle
 from sipsim.task import Task
 
 Ps = int
@@ -20,6 +20,13 @@ class Direction(Enum):
     """A direction that is no name: the next message of ``ANY`` direction."""
 
     ANY = "any"
+
+
+class Const(NamedTuple):
+    """Values that come from no command: the kernel made them itself."""
+
+    values: Array
+    result: Handle
 
 
 class DmaRead(NamedTuple):
@@ -75,16 +82,15 @@ class Completion:
     waits for its end.
     """
 
-    __slots__ = ("command", "ended", "error", "reason", "start_ps", "value", "waiter")
+    ended = False
+    error: Exception | None = None
+    value: Any = None
+    waiter: Task | None = None
 
     def __init__(self, command: Any, start_ps: Ps) -> None:
         self.command = command
         self.start_ps = start_ps
-        self.ended = False
-        self.error: Exception | None = None
-        self.value: Any = None
         self.reason: object = command
-        self.waiter: Task | None = None
 
     def end(self) -> None:
         """The command has ended: its waiter resumes."""

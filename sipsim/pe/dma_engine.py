@@ -8,8 +8,8 @@ from sipsim.pe.commands import Completion, DmaRead, DmaWrite
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import as_text, record_kind
 
-READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape")
-WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape")
+READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
+WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
 
 
 @engine_for(DmaRead)
@@ -24,7 +24,7 @@ class ReadEngine(CommandEngine):
     def _arrived(self, completion: Completion, data: bytes) -> None:
         address, nbytes, dims, dtype, result = completion.command
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
-        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims))
+        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), result.name)
 
 
 @engine_for(DmaWrite)
@@ -42,4 +42,5 @@ class WriteEngine(CommandEngine):
 
     def _written(self, completion: Completion) -> None:
         address, operand = completion.command
-        self._end(completion, WRITE, address, operand.nbytes, operand.dtype.name, as_text(operand.shape))
+        shape = as_text(operand.shape)
+        self._end(completion, WRITE, address, operand.nbytes, operand.dtype.name, shape, operand.name)

@@ -11,17 +11,19 @@ from functools import partial
 import numpy as np
 
 from sipsim.errors import IpcqTypeMismatch
-from sipsim.ipcq.messages import Message, Received
+from sipsim.ipcq.messages import Received
 from sipsim.ipcq.requests import Source
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.record.trace import TraceLine
 
-SEND = record_kind("ipcq.send", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq")
-RECV = record_kind(
-    "ipcq.recv", "recv_mode", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "consumer_seq"
+SEND = record_kind(
+    "ipcq.send", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq", "source"
 )
+RECV_FIELDS = ("recv_mode", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "consumer_seq")
+RECV = record_kind("ipcq.recv", *RECV_FIELDS, "result", "dst_addr")
+NO_ADDRESS = "-"
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
 
@@ -44,10 +46,9 @@ class IpcqEngine(CommandEngine):
 class Sending(Completion):
     """A send, which ends when its message leaves; nobody waits for the arrival."""
 
-    __slots__ = ("_engine", "source")
-
     def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, source: Source) -> None:
-        super().__init__(command, now_ps)
+        self.command = self.reason = command
+        self.start_ps = now_ps
         self._engine = engine
         self.source = source
 
@@ -63,18 +64,17 @@ class SendEngine(IpcqEngine):
 
     def take(self, command: IpcqSend) -> Completion:
         direction, source, nbytes, dims, dtype = command
-        message = Message(nbytes, dtype.name, dims)
         if isinstance(source, int):
-            taken = Source(partial(self._sip.memory.read, source, nbytes), source, message)
+            taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
-            taken = Source(source.array.tobytes, source.slot_pa, message)
+            taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
         sending = Sending(self, command, self._engine.now_ps, taken)
         self._ipcq.send(direction, sending)
         return sending
 
     def record(self, sending: Sending, slot_pa: int, seq: int) -> None:
         """To the trace and the op log."""
-        direction, _source, nbytes, dims, dtype = sending.command
+        direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
         self._trace("send", direction, nbytes)
         self._append(
@@ -92,16 +92,16 @@ class SendEngine(IpcqEngine):
             dtype.name,
             as_text(dims),
             seq,
+            source if isinstance(source, int) else source.name,
         )
 
 
 class Receiving(Completion):
     """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken."""
 
-    __slots__ = ("_engine", "copy_to")
-
     def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int) -> None:
-        super().__init__(command, now_ps)
+        self.command = self.reason = command
+        self.start_ps = now_ps
         self._engine = engine
         self.copy_to = command.copy_to
 
@@ -117,7 +117,7 @@ class Receiving(Completion):
             result.array = np.frombuffer(received.data, command.dtype.numpy).reshape(command.dims)
             if command.copy_to is None and self._engine.rings_are_far:
                 result.slot_pa = received.slot_pa
-        super().end()
+        Completion.end(self)
 
 
 @engine_for(IpcqRecv)
@@ -155,6 +155,8 @@ class ReceiveEngine(IpcqEngine):
             command.dtype.name,
             as_text(command.dims),
             received.consumer_seq,
+            command.result.name,
+            NO_ADDRESS if command.copy_to is None else command.copy_to.address,
         )
 
 

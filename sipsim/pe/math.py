@@ -12,7 +12,7 @@ from sipsim.pe.handles import Array
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
-MATH = record_kind("math", "op", "dtype", "shape")
+MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
 OPERATIONS: dict[str, Callable[..., Array]] = {"add": np.add}
 """By the name that an operation has in the op log. Rounded once, in the operands' type; i32 wraps."""
 
@@ -52,4 +52,5 @@ class MathEngine(CommandEngine):
             values = OPERATIONS[op](*(each.array for each in operands))
         values.flags.writeable = False
         result.array = values
-        self._end(completion, MATH, op, result.dtype.name, as_text(result.shape))
+        names = ",".join([each.name for each in operands])
+        self._end(completion, MATH, op, result.dtype.name, as_text(result.shape), names, result.name)

@@ -7,14 +7,27 @@ from sipsim.pe.commands import Completion
 from sipsim.pe.engines import ENGINES, CommandEngine, PeParts, SipParts
 
 
+class _Takes(dict[type, Callable[[Any], Completion]]):
+    """``take`` of the engines of one PE, by the type of the command; each engine is made at its first command."""
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__()
+        self._parts = sip, pe
+        self._engines: dict[type[CommandEngine], CommandEngine] = {}
+
+    def __missing__(self, command: type) -> Callable[[Any], Completion]:
+        kind = ENGINES.get(command.__name__)
+        if kind not in self._engines:
+            self._engines[kind] = kind(*self._parts)
+        take = self[command] = self._engines[kind].take
+        return take
+
+
 class Scheduler:
     """The commands of one PE over the life of its SIP."""
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
-        self._sip = sip
-        self._pe = pe
-        self._engines: dict[type[CommandEngine], CommandEngine] = {}
-        self._takes: dict[type, Callable[[Any], Completion]] = {}
+        self._takes = _Takes(sip, pe)
         self._handles = 0
 
     def submit(self, command: Any) -> Completion:
@@ -24,17 +37,9 @@ class Scheduler:
             UnknownName: for a command that no engine takes.
             AhbmError: what its engine finds wrong with it.
         """
-        take = self._takes.get(type(command)) or self._engine_of(type(command))
-        return take(command)
+        return self._takes[type(command)](command)
 
     def name_handle(self) -> str:
         """The name of the next handle."""
         self._handles += 1
         return f"h{self._handles - 1}"
-
-    def _engine_of(self, command: type) -> Callable[[Any], Completion]:
-        kind = ENGINES.get(command.__name__)
-        if kind not in self._engines:
-            self._engines[kind] = kind(self._sip, self._pe)
-        take = self._takes[command] = self._engines[kind].take
-        return take

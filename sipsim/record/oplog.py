@@ -2,6 +2,11 @@
 
 One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines are in the order of simulation, which is
 the same for every engine and every timing of the mail; the hash is part of the run's digest.
+
+A record names its operands and results: addresses, or handles (``h<n>``, counted on each PE), so that the operations
+can be carried out again from the bytes in memory at the start. Where a program orders all accesses to an address by
+commands that have ended, the order of a SIP's records is such an order; a message is that of its slot (``addr``) with
+``sender_seq`` = ``consumer_seq`` - 1.
 """
 
 import hashlib

@@ -3,19 +3,21 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Protocol
+from typing import Any, Protocol
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
+from sipsim.pe.commands import Completion, Const
 from sipsim.pe.handles import Array, Handle
 
 Shape = tuple[int, ...]
 
 
 class HandleOps(Protocol):
-    """The kernel operations that handles need. ``_name_handle``: names a new one."""
+    """The kernel operations that handles need: a name for a new one, and commands."""
 
     _name_handle: Callable[[], str]
+    _submit: Callable[[Any], Completion]
 
     @abstractmethod
     def add(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
@@ -44,7 +46,7 @@ class Pointer(int):
 class TensorHandle(Handle):
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    Without an array it is the result of a command, which fills it.
+    Made of an array, it holds a copy of it; without one it is the result of a command, which fills it.
     """
 
     __slots__ = ("_tl",)
@@ -53,7 +55,7 @@ class TensorHandle(Handle):
         super().__init__(dtype, tl._name_handle())
         self._tl = tl
         if array is not None:
-            self.array = array
+            self._tl._submit(Const(array, self))
 
     def __add__(self, other: "TensorHandle") -> "TensorHandle":
         return self._tl.add(self, other)

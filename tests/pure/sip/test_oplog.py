@@ -11,10 +11,10 @@ from sipsim.record.oplog import FIELDS, OpLog, line, record_kind
 ENGINES.names()  # loads all engines, which define the kinds of records
 
 LINES = [
-    ("ipcq.send", 10, 10, 1, 0, "0.1.0", "0.2.0", "tcm", 4096, 64, "E", "f16", "32", 0),
-    ("ipcq.recv", 10, 90, 2, 0, "return_slot", "0.1.0", "0.2.0", "tcm", 4096, 64, "W", "f16", "32", 1),
-    ("math", 90, 95, 2, 0, "add", "f16", "4x8"),
-    ("dma_write", 95, 120, 2, 0, 8192, 64, "f16", "4x8"),
+    ("ipcq.send", 10, 10, 1, 0, "0.1.0", "0.2.0", "tcm", 4096, 64, "E", "f16", "32", 0, "h3"),
+    ("ipcq.recv", 10, 90, 2, 0, "return_slot", "0.1.0", "0.2.0", "tcm", 4096, 64, "W", "f16", "32", 1, "h0", "-"),
+    ("math", 90, 95, 2, 0, "add", "f16", "4x8", "h0,h1", "h2"),
+    ("dma_write", 95, 120, 2, 0, 8192, 64, "f16", "4x8", "h2"),
 ]
 
 
@@ -32,9 +32,9 @@ def text(count: int) -> str:
 def test_a_line_shows_every_field() -> None:
     assert line(LINES[1]) == (
         "ipcq.recv 10 90 2 0 recv_mode=return_slot src=0.1.0 dst=0.2.0 space=tcm addr=4096 nbytes=64 dir=W "
-        "dtype=f16 shape=32 consumer_seq=1\n"
+        "dtype=f16 shape=32 consumer_seq=1 result=h0 dst_addr=-\n"
     )
-    assert line(LINES[2]) == "math 90 95 2 0 op=add dtype=f16 shape=4x8\n"
+    assert line(LINES[2]) == "math 90 95 2 0 op=add dtype=f16 shape=4x8 operands=h0,h1 result=h2\n"
 
 
 @pytest.mark.parametrize("flush_every", [1, 2, 7, 512])
