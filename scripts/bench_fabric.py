@@ -19,13 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from sipsim.chips.load import load
 from sipsim.config.override import Override
 from sipsim.engine import Engine
 from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
-from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import simpy
 
+from sipsim.chips.load import load
 from sipsim.config.override import Override
 from sipsim.dtypes import DTYPES
-from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
 from sipsim.tl.language import TL

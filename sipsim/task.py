@@ -24,7 +24,12 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body``. ``waits_for`` describes what it is blocked on, None while it runs or after its end."""
+    """One run of ``body``. ``waits_for`` describes what it is blocked on, None while it runs or after its end.
+
+    ``is_server``: it serves others as long as the run goes on. It never counts as waiting, and never has to end.
+    """
+
+    is_server = False
 
     def __init__(
         self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = (-1, -1)

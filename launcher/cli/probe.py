@@ -16,9 +16,12 @@ from launcher.run.prepare import resolve
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
+from sipsim.chips.ahbm import Ahbm, AhbmChip
+from sipsim.chips.base import kind_of
 from sipsim.errors import AhbmError, ConfigError, SimulationError
 from sipsim.plan.job import Job
 from sipsim.plan.probe import Probe, ProbePlan, Term
+from sipsim.sip.sip import Sip
 from sipsim.topology.address import PePlace
 
 SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
@@ -54,6 +57,10 @@ def probe(chosen: argparse.Namespace) -> dict[str, Any]:
     if chosen.bytes % ELEMENT_BYTES:
         raise ConfigError(f"--bytes {chosen.bytes}: must be a multiple of {ELEMENT_BYTES}, the size of an element")
     resolved = resolve(chosen)
+    if not isinstance(kind_of(resolved), Ahbm):
+        raise ConfigError(
+            f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"
+        )
     plan = ProbePlan(resolved, PePlace(*chosen.src), PePlace(*chosen.dst))
     costs = Probe(plan, chosen.bytes)
     raw, pair = costs.raw(), costs.pair()
@@ -94,21 +101,27 @@ def _run_pair(ran: InProcess, plan: ProbePlan) -> int:
 
 
 def _end_of(ran: InProcess, place: PePlace, kind: str) -> int:
-    records = ran.members[place.sip].sip.oplog.records
+    records = _sip(ran, place.sip).oplog.records
     return next(int(record[2]) for record in records if record[0] == kind)
+
+
+def _sip(ran: InProcess, number: int) -> Sip:
+    chip = ran.members[number].chip
+    assert isinstance(chip, AhbmChip)
+    return chip.sip
 
 
 def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:
     """Time of a DMA write to the same slot, after the message; None across SIPs, which a DMA does not reach."""
     if plan.src.sip != plan.dst.sip:
         return None
-    sip, ended = ran.members[plan.src.sip].sip, []
+    sip, ended = _sip(ran, plan.src.sip), list[int]()
     ring = sip.pe(plan.dst.cube, plan.dst.pe).ipcq.queues[plan.reverse]
     began_ps = sip.engine.now_ps
     dma = sip.pe(plan.src.cube, plan.src.pe).dma
     dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
     sip.engine.run_before(None, 10**6)
-    return int(ended[0]) - began_ps
+    return ended[0] - began_ps
 
 
 def _sum(terms: list[Term], simulated_ps: int | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sipsim.errors import ConfigError
-from sipsim.plan.plan import Plan
+from sipsim.plan.base import RunPlan
 
 FILES_OF_A_PROCESS = 32
 FILES_OF_A_PEER = 6
@@ -23,7 +23,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
 
 
-def check_limits(engine: str, mail: str, plan: Plan) -> None:
+def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
     """Whether the limits suffice; the soft limit of open files is raised if needed.
 
     Raises:
@@ -39,7 +39,7 @@ def check_limits(engine: str, mail: str, plan: Plan) -> None:
             _check(needed, allowed, f"{n_sips} SIPs", "processes and threads", limit)
 
 
-def check_files(plan: Plan, sips: bool, broker: bool) -> None:
+def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
     """:func:`check_limits` for open files alone. ``sips``, ``broker``: whether they run on this host.
 
     Raises:
@@ -49,7 +49,7 @@ def check_files(plan: Plan, sips: bool, broker: bool) -> None:
     _check(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
 
 
-def files_needed(plan: Plan, sips: bool, broker: bool) -> int:
+def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
     """Open files of the broker, or of the SIP with the most peers, if larger."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:

@@ -18,8 +18,8 @@ from launcher.processes.names import BROKER_NAME
 from launcher.processes.ticket import Ticket
 from sipsim.node.process import run_sip
 from sipsim.node.process_spec import SipProcessSpec
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 
 
 def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def broker_order(
 class SimProcessEntry:
     """The entry of one run. Without a plan ``set_up`` must come first."""
 
-    def __init__(self, plan: Plan | None = None, job: Job | None = None) -> None:
+    def __init__(self, plan: RunPlan | None = None, job: Job | None = None) -> None:
         self._plan = plan
         self._job = job
 
@@ -60,7 +60,7 @@ class SimProcessEntry:
         os.environ.update(order["environ"])
         return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job)
 
-    def _broker(self, plan: Plan, order: dict[str, Any], send: SendText) -> int:
+    def _broker(self, plan: RunPlan, order: dict[str, Any], send: SendText) -> int:
         keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
         return run_broker(
             order["endpoint"],

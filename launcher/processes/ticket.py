@@ -14,12 +14,13 @@ from typing import TypeVar
 import msgspec
 
 from sipsim import VERSION
+from sipsim.chips.base import plan_of
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.host.script import find_script
 from sipsim.node.process_spec import SipProcessSpec
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 
 Kind = TypeVar("Kind")
 
@@ -35,7 +36,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     spec: SipProcessSpec | None = None
 
     @staticmethod
-    def of(plan: Plan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
+    def of(plan: RunPlan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
         """The ticket of a run that is prepared in this process."""
         paths = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
         return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=paths, spec=spec)
@@ -53,7 +54,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """
         return of_this_version(text, Ticket, where, "is no ticket")
 
-    def prepare(self) -> tuple[Plan, Job]:
+    def prepare(self) -> tuple[RunPlan, Job]:
         """Change to its folder and make the plan.
 
         Raises:
@@ -64,7 +65,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         sys.path += [path for path in self.paths if path not in sys.path]
         if self.job.script is not None:
             find_script(self.job.script, self.job.as_module)
-        return Plan(self.config), self.job
+        return plan_of(self.config), self.job
 
 
 class _Version(msgspec.Struct):

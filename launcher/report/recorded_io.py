@@ -11,8 +11,8 @@ from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.seeded import Mismatch, compare
 from sipsim.errors import CollectiveMismatch
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankOutcome, RunRecord
-from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, rank_folder
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -26,7 +26,7 @@ class BadRecording(ValueError):
         self.rank = rank
 
 
-def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
+def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
     """Fill in ``wrong`` of every run that all ranks completed and whose results are known here.
 
     What a collective with operators leaves is known to the algorithm's ``reference``; other collectives know their own.
@@ -53,7 +53,7 @@ def check_recorded_io(outcome: Outcome, plan: Plan, folder: str) -> None:
         outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
 
 
-def _compare_all(outcome: Outcome, plan: Plan, folder: str) -> None:
+def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
     ranks = _ranks(plan)
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
         results = _results_of(outcome.ranks[0].runs[index], plan)
@@ -76,7 +76,7 @@ def _compare_all(outcome: Outcome, plan: Plan, folder: str) -> None:
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
 
 
-def _ranks(plan: Plan) -> range:
+def _ranks(plan: RunPlan) -> range:
     """The ranks of the process group."""
     return range(plan.system.n_sips)
 
@@ -88,7 +88,7 @@ class _Results(NamedTuple):
     compute: Callable[[list[Array]], Any]
 
 
-def _results_of(run: RunRecord, plan: Plan) -> _Results | None:
+def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
     """None when they are not known here: no ``reference``, or a module's collective that is not loaded here."""
     collective = COLLECTIVES.loaded(run.collective)
     if collective is None:
@@ -96,10 +96,10 @@ def _results_of(run: RunRecord, plan: Plan) -> _Results | None:
     if not collective.ops:
         whose = f"collective {run.collective}: its results"
         return _Results(whose, lambda inputs: collective.results(inputs, run.values))
-    reference = plan.algorithm.reference
+    reference = plan.reference
     if reference is None:
         return None
-    return _Results(f"algorithm {plan.algorithm.name}: its reference", lambda inputs: reference(inputs, plan.system))
+    return _Results(f"algorithm {run.algorithm}: its reference", lambda inputs: reference(inputs, plan.system))
 
 
 def _is_complete(folder: str, index: int, rank: int) -> bool:

@@ -4,12 +4,17 @@ from collections.abc import Callable
 
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.tables.base import TABLES
+from sipsim.chips.base import CHIPS
 from sipsim.config.model import Resolved
 from sipsim.topology.base import TOPOLOGIES
 
 
 def _topologies(_: Resolved) -> list[str]:
     return [f"{name:<20} {(TOPOLOGIES.get(name).build.__doc__ or '').splitlines()[0]}" for name in TOPOLOGIES.names()]
+
+
+def _chips(_: Resolved) -> list[str]:
+    return [f"{name:<20} {CHIPS.get(name).about}" for name in CHIPS.names()]
 
 
 def _links(resolved: Resolved) -> list[str]:
@@ -35,6 +40,7 @@ def _engines(_: Resolved) -> list[str]:
 
 
 LISTS: dict[str, Callable[[Resolved], list[str]]] = {
+    "chips": _chips,
     "topologies": _topologies,
     "links": _links,
     "collectives": _collectives,

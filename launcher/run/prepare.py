@@ -8,15 +8,16 @@ from typing import NamedTuple
 from launcher.run.options import DEFAULT_SIZE, Options
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Collective, default_collective
 from sipsim.ccl.seeded import check_contributions
-from sipsim.ccl.settings import effective_rank_per
+from sipsim.chips.base import NEEDS_SCRIPT, plan_of
+from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
 from sipsim.host.script import check_script, find_script
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.registry import UnknownName
 from sipsim.units import format_size
@@ -25,7 +26,7 @@ from sipsim.units import format_size
 class Prepared(NamedTuple):
     """The system (``plan``), the work (``job``), and the name of the engine."""
 
-    plan: Plan
+    plan: RunPlan
     job: Job
     engine: str
 
@@ -56,28 +57,23 @@ def prepare(options: Options) -> Prepared:
         ConfigError: for everything that is known to fail before it starts.
     """
     resolved = resolve(options)
-    plan = Plan(resolved)
+    plan = plan_of(resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
+    if not isinstance(plan, Plan):
+        raise ConfigError(f"system.chip = {resolved.topology.system.chip}: {NEEDS_SCRIPT}")
     return Prepared(plan, _collective_job(options, plan), options.engine)
-
-
-def describe_algorithm(plan: Plan) -> str:
-    """The algorithm, its number of ranks and its neighbour table, as text."""
-    name, table = plan.algorithm.name, plan.algorithm.entry.topology
-    ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
-    per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(plan.resolved, name)]
-    return f"algorithm {name}: {ranks}, a {per} each, neighbour table {table}"
 
 
 def describe(prepared: Prepared) -> str:
     """The text of ``--dry-run``."""
     system, job = prepared.plan.system, prepared.job
+    notes = "".join(f"{note}; " for note in prepared.plan.notes())
     what = job.script or f"{job.collective} of {', '.join(str(n) for n in job.n_elems)} elements a cube, {job.dtype}"
     return (
         f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
-        f"engine {prepared.engine}; {describe_algorithm(prepared.plan)}; plan {prepared.plan.digest[:16]}"
+        f"engine {prepared.engine}; {notes}plan {prepared.plan.digest[:16]}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from launcher.run.prepare import Prepared, describe_algorithm
+from launcher.run.prepare import Prepared
 from sipsim.ccl.collectives.base import NO_OP
 from sipsim.dtypes import DTYPES
 
@@ -40,7 +40,7 @@ def _rank(rank: dict[str, Any]) -> str:
 
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
-    notes = [f"# {describe_algorithm(prepared.plan)}"]
+    notes = [f"# {note}" for note in prepared.plan.notes()]
     added = [DTYPES[run["dtype"]] for run in document["runs"] if run["op"] != NO_OP]
     if any(dtype.exact_int is not None for dtype in added) and prepared.plan.system.n_sips >= 3:
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")

@@ -9,6 +9,7 @@ from launcher.supervise.fault_injector import CUT_PROGRAM
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
 from sipsim.units import format_time_ps
@@ -69,7 +70,7 @@ def check_system(options: Options, n_sips: int) -> None:
         raise ConfigError(f"--hosts {given}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
 
 
-def faults_of(options: Options, plan: Plan, job: Job) -> tuple[str, ...]:
+def faults_of(options: Options, plan: RunPlan, job: Job) -> tuple[str, ...]:
     """All faults of ``--fault``, with random ones drawn.
 
     Raises:
@@ -90,9 +91,9 @@ def faults_of(options: Options, plan: Plan, job: Job) -> tuple[str, ...]:
     return planned.texts()
 
 
-def span_ps(plan: Plan, job: Job) -> int:
+def span_ps(plan: RunPlan, job: Job) -> int:
     """The estimated simulated time of a run; a guess for scripts."""
-    row = plan.system.n_cubes * DTYPES[job.dtype].itemsize
+    row = (plan.system.n_cubes if isinstance(plan, Plan) else 1) * DTYPES[job.dtype].itemsize
     once = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
     ]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S
 from launcher.report.progress import Progress
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 
 Hosts = tuple[tuple[str, int | None], ...]
 """Names of hosts, each with how many SIPs it takes; None: as many as its share is."""
@@ -58,7 +58,7 @@ class Request(NamedTuple):
     ``started_s``: when the command started, monotonic.
     """
 
-    plan: Plan
+    plan: RunPlan
     job: Job
     scratch_dir: str
     started_s: float

@@ -78,7 +78,7 @@ def dump(sip: SipView) -> bytes:
     by_task = {id(pe.task): pe.ipcq.place for pe in sip.pes_in_use() if pe.task is not None}
     tasks = []
     for task in sip.tasks:
-        if not task.ended:
+        if not (task.ended or task.is_server):
             reason = task.waits_for
             place = by_task.get(id(task), (sip.sip, -1, -1))
             if isinstance(reason, Waiting):

@@ -32,6 +32,10 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in a config file whose keys are exactly the fields."""
 
 
+class NoParams(Section, frozen=True):
+    """The parameters of a kind that has none of its own."""
+
+
 # --- topology.yaml: the hardware -------------------------------------------------------------------
 
 
@@ -67,9 +71,13 @@ class Sips(Section, frozen=True):
 
 
 class SystemSection(Section, frozen=True):
-    """``system``: the SIPs."""
+    """``system``: the kind of chip that every SIP is, and the SIPs. ``chip_params``: checked by the kind's own struct;
+    empty for ``ahbm``, which has sections of its own.
+    """
 
+    chip: str
     sips: Sips
+    chip_params: dict[str, Any] = {}
 
 
 class SipPorts(Section, frozen=True):

@@ -7,8 +7,8 @@ from sipsim.engine import Engine
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node
-from sipsim.system.system import System
+from sipsim.noc.graph import Node, port_node
+from sipsim.system.joined import JoinedSips
 
 Ps = int
 
@@ -19,7 +19,7 @@ class Ports:
     def __init__(
         self,
         sip: int,
-        system: System,
+        system: JoinedSips,
         channels: list[Channel],
         egress_ps: Ps,
         engine: Engine,
@@ -33,7 +33,7 @@ class Ports:
         for number, link in enumerate(system.links):
             if link.src == sip:
                 context = PortContext(
-                    Node("io", -1, link.src_port),
+                    port_node(link.src_port),
                     number,
                     channels[number],
                     engine,

@@ -7,7 +7,7 @@ from sipsim.io.deliveries import BadPacket, Delivery
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port
 from sipsim.noc.graph import Node, Route
-from sipsim.system.system import System
+from sipsim.system.joined import JoinedSips
 
 Ps = int
 Deliveries = Mapping[type, Delivery]
@@ -27,7 +27,7 @@ class Way(NamedTuple):
 class Router:
     """The ways of SIP ``sip``. ``ports``: by letter."""
 
-    def __init__(self, sip: int, system: System, ports: Mapping[str, Port], deliveries: Deliveries) -> None:
+    def __init__(self, sip: int, system: JoinedSips, ports: Mapping[str, Port], deliveries: Deliveries) -> None:
         self._sip = sip
         self._system = system
         self._ports = ports

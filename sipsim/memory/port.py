@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from sipsim.config.model import ComponentsFile, MemoryCost, Section, TcmCost
+from sipsim.config.model import ComponentsFile, MemoryCost, NoParams, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node
@@ -20,10 +20,6 @@ from sipsim.registry import Registry
 Ps = int
 FIXED_LATENCY = "fixed_latency"
 """The kind of a memory whose section names none."""
-
-
-class NoParams(Section, frozen=True):
-    """Of a kind for which the section's own numbers are enough."""
 
 
 class MemoryPort(ABC):

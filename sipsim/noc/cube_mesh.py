@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from sipsim.config.model import Resolved
-from sipsim.noc.graph import Edge, Framing, Node, Route
+from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.grid import FACING, neighbour, steps
 from sipsim.noc.parts.base import PARTS, Part
 from sipsim.topology.address import PhysAddr
@@ -64,10 +64,6 @@ class CubeMeshGraph:
             bandwidth_bps = min(self._parts[node.kind].bandwidth_bps for node in key)
             self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps)
         return self._edges[key]
-
-    def link_edge(self, port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
-        """The link out of an IO port; the far port's overhead is the far SIP's to add."""
-        return Edge(Node("io", -1, port), Node("far", -1, port), latency_ps, 0, bandwidth_bps, framing)
 
     def overhead_ps(self, node: Node) -> int:
         """Time that a node adds to every head that starts at it or passes it."""

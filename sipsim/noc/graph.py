@@ -76,11 +76,25 @@ class Route(NamedTuple):
         return Route(self.start, self.start_ps, (*self.edges[:-1], join, *onward.edges))
 
 
-class Graph(Protocol):
-    """The nodes of one SIP as those see them who send over its fabric. All SIPs of a system share one."""
+def port_node(port: str) -> Node:
+    """The node of a SIP's IO port, where a link begins and ends."""
+    return Node("io", -1, port)
 
-    def node_of(self, address: PhysAddr) -> Node:
-        """The end node of a transfer to ``address``."""
+
+def link_edge(port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
+    """The link out of an IO port; the far port's overhead is the far SIP's to add."""
+    return Edge(port_node(port), Node("far", -1, port), latency_ps, 0, bandwidth_bps, framing)
+
+
+class RouteGraph(Protocol):
+    """The nodes of one SIP. All SIPs of a system share one graph."""
 
     def route(self, src: Node, dst: Node) -> Route:
         """The route between two nodes; the same object at every call."""
+
+
+class Graph(RouteGraph, Protocol):
+    """A graph with memories."""
+
+    def node_of(self, address: PhysAddr) -> Node:
+        """The end node of a transfer to ``address``."""

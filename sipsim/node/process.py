@@ -14,8 +14,8 @@ from sipsim.errors import AhbmError
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 from sipsim.sync.client import SyncClient
 
 CUT_OFF = 4
@@ -23,7 +23,7 @@ CUT_OFF = 4
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
 
 
-def run_sip(spec: SipProcessSpec, plan: Plan, job: Job) -> int:
+def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job) -> int:
     """Simulate a SIP to the end of the run; returns the process's exit code."""
     return run_client(
         spec, lambda mail, interrupted, colocate: SipNode(spec, plan, job, mail, mail.endpoint, interrupted, colocate)

@@ -1,4 +1,4 @@
-"""One rank of a run: a SIP's hardware and host program behind a ``SyncClient``, and its outcome."""
+"""One rank of a run: a chip and its host program behind a ``SyncClient``, and its outcome."""
 
 import hashlib
 import os
@@ -13,22 +13,17 @@ from broker.ids import PROTOCOL
 from broker.mail.base import Mail
 from broker.wire import Failed, Join
 from sipsim import VERSION
-from sipsim.ccl.diagnostics import dump
+from sipsim.chips.base import ChipContext, kind_of
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.bridge.base import Bridge
-from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
-from sipsim.host.torch_api import Torch
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
+from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RankOutcome, to_bytes
-from sipsim.plan.plan import Plan
-from sipsim.record.artifacts import RECORDED_IO, made
-from sipsim.record.resources import cpu_seconds
-from sipsim.record.trace import TRACE_FILE, TraceFile
+from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
-from sipsim.sip.sip import Sip
 from sipsim.sync.client import SyncClient
 from sipsim.task import Task
 
@@ -41,7 +36,7 @@ class SipNode(SyncClient):
     def __init__(
         self,
         spec: SipProcessSpec,
-        plan: Plan,
+        plan: RunPlan,
         job: Job,
         mail: Mail,
         endpoint: str = "",
@@ -57,21 +52,20 @@ class SipNode(SyncClient):
         self.job = job
         self._endpoint = endpoint
         self._started_s = time.perf_counter()
-        self.sip = Sip(rank, plan, self.send_batch, keep_oplog, job.check_invariants)
-        self._trace = TraceFile(made(spec.artifact_dir) / TRACE_FILE) if job.trace else None
-        if self._trace is not None:
-            self.sip.tracer = self._trace.append
-        self.session = self.sip.session
-        recorded_io_dir = str(made(spec.artifact_dir, RECORDED_IO)) if job.record_io else ""
-        self.torch = Torch(self.sip, recorded_io_dir, bridge)
-        self.torch.bridge.on_call_end = self.note_progress
+        self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
         self._shares_process = spec.broker == "inproc"
-        if self._namespace is not None:
-            self.sip.make_task = partial(ScriptTask, namespace=self._namespace)
+        self._make_task: Callable[..., Task] = (
+            Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
+        )
+        self.chip = kind_of(plan.resolved).build(
+            ChipContext(rank, plan, job, self.send_batch, self._make_task, spec.artifact_dir, keep_oplog, bridge)
+        )
+        self.chip.bridge.on_call_end = self.note_progress
+        self.session = self.chip.session
         self._digest = run_digest(plan.digest, job)
         faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
-        self._faults = install(self.sip.engine, faults)
+        self._faults = install(self.session.engine, faults)
         if spec.packet_log_dir:
             self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
 
@@ -94,11 +88,9 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        name, loop, namespace = "host script", self.sip.loop, self._namespace
-        program = self.torch.bridge.body(self._host_program)
-        task = Task(name, program, loop) if namespace is None else ScriptTask(name, program, loop, namespace=namespace)
-        self.torch.kernels.host = task
-        self.sip.tasks.append(task)
+        chip = self.chip
+        task = self._make_task("host script", chip.bridge.body(self._host_program), chip.loop)
+        chip.add_host_task(task)
         task.resume()
 
     def handle(self, frame: bytes) -> None:
@@ -110,47 +102,44 @@ class SipNode(SyncClient):
                 self._namespace.leave()
 
     def dump_waiting(self) -> bytes:
-        return dump(self.sip)
+        return self.chip.dump()
 
     def failure(self, error: Exception) -> Failed:
-        now_ps = self.sip.engine.now_ps
+        now_ps = self.session.engine.now_ps
         found = describe(error, self.rank, now_ps)
         return Failed(found.kind, found.message, found.detail, now_ps, found.where)
 
     def _host_program(self) -> None:
-        world_size = self.plan.system.n_sips
         if self._namespace is None:
-            CollectiveJob(self.job, self.torch, self.rank, world_size, self.plan.system.n_cubes).run()
+            self.chip.run_job(self.job)
         else:
-            self._namespace.run_worker(self.rank, world_size, self.torch)
+            self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api)
 
     def outcome(self) -> bytes:
-        sip = self.sip
-        self.torch.bridge.close()
-        if self._trace is not None:
-            self._trace.close()
-        self.torch.distributed.memory.sample()
+        self.chip.bridge.close()
+        self._memory.sample()
+        session, results = self.session, self.chip.results()
         outcome = RankOutcome(
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
-            sim_end_ps=sip.engine.now_ps,
-            events=sip.engine.events,
-            grants=sip.session.grants,
-            packets_sent=sip.session.packets_sent,
-            packets_received=sip.session.packets_taken,
-            bytes_sent=sip.network.ports.bytes_sent,
-            tensor_sha256=self.torch.space.sha256(),
-            oplog_sha256=sip.oplog.sha256(),
+            sim_end_ps=session.engine.now_ps,
+            events=session.engine.events,
+            grants=session.grants,
+            packets_sent=session.packets_sent,
+            packets_received=session.packets_taken,
+            bytes_sent=results.bytes_sent,
+            tensor_sha256=results.memory_sha256,
+            oplog_sha256=results.oplog_sha256,
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
-            peak_pss_mib=self.torch.distributed.memory.mib,
+            peak_pss_mib=max(self._memory.mib, results.peak_mib),
             run_s=self.run_ns / 1e9,
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
-            runs=tuple(self.torch.distributed.runs),
-            calls=tuple(self.torch.distributed.calls),
-            unread=tuple(each for pe in sip.pes_in_use() for each in pe.ipcq.unread()),
+            runs=results.runs,
+            calls=results.calls,
+            unread=results.unread,
         )
         return to_bytes(outcome)
 

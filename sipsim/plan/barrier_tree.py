@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from broker.ids import Channel
-from sipsim.system.system import System
+from sipsim.system.joined import JoinedSips
 
 Ps = int
 ROOT = 0
@@ -15,7 +15,7 @@ class BarrierTree:
     ``egress_ps``: by SIP, the least time from an event to a packet that it causes; ``channels``: those of the plan.
     """
 
-    def __init__(self, system: System, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
+    def __init__(self, system: JoinedSips, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
         self.parent: dict[int, int] = {}
         self.children: dict[int, list[int]] = {sip: [] for sip in range(system.n_sips)}
         self.channels: dict[tuple[int, int], int] = {}

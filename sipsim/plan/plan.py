@@ -1,18 +1,11 @@
-"""What every process derives from the resolved config before simulated time begins.
+"""The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
 
-The system, the algorithm, the queue pairs of every PE, the channels and their lookahead, and one digest over
-all of it that a SIP's ``Join`` carries.
-"""
-
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import gcd
+from typing import Any
 
-import msgspec
-
-from broker.ids import Channel, pair_delays_ps
-from sipsim import VERSION
+from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.install import (
@@ -35,14 +28,14 @@ from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
-from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.plan.base import RunPlan
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
 
 
-class Plan:
-    """A system with its collective installed.
+class Plan(RunPlan):
+    """A system of chip ``ahbm`` with its collective installed.
 
     ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number;
     ``world`` is the communicator of them all. These are not the ranks of the process group, which are SIPs.
@@ -50,6 +43,8 @@ class Plan:
     Raises:
         ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
     """
+
+    system: System
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
@@ -102,70 +97,50 @@ class Plan:
         return room - most * self.ipcq.n_slots * self.ipcq.slot_size
 
     @cached_property
-    def channels(self) -> list[Channel]:
-        """The data channels, one a link, then one for each ordered pair of SIPs with fast-path credits."""
-        return [*self.system.data_channels(), *self._credit_channels()]
-
-    @cached_property
     def credit_channel(self) -> dict[tuple[int, int], int]:
         """Index of the credit channel from one SIP to another."""
         first = len(self.system.links)
         return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
 
     @cached_property
-    def pair_delay_ps(self) -> dict[tuple[int, int], int]:
-        """The least delay of the channels from one SIP to another."""
-        return pair_delays_ps(self.channels)
-
-    @cached_property
     def egress_ps(self) -> list[int]:
-        """By SIP: the least time from any event on it to a packet that the event causes.
+        """As in :class:`RunPlan`.
 
-        A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay. A message passes PE_IPCQ
-        and the path to its port before it is on the link; so does a credit over the fabric. A fast-path credit arrives
-        a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds the pair's least delay.
+        A message passes PE_IPCQ and the path to its port before it is on the link; so does a credit over the fabric. A
+        fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
+        the pair's least delay.
         """
         gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
         for place, entries in self.entries.items():
             gains[place.sip].extend(self._egress_gains(place, entries))
         return [min(of_sip, default=0) for of_sip in gains]
 
-    @cached_property
-    def reactions_ps(self) -> list[int]:
-        """By SIP: the least time from an arrival over a link to a packet that it causes.
+    def canonical_view(self) -> dict[str, Any]:
+        """The system and the algorithm that runs."""
+        return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
 
-        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk.
+    def digest_lines(self) -> list[str]:
+        """The algorithm's source and all queue pairs."""
+        entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
+        return [self.algorithm.source_sha256(), *entries]
+
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        """The algorithm's."""
+        return self.algorithm.reference
+
+    def notes(self) -> list[str]:
+        """The algorithm, its number of ranks and its neighbour table."""
+        name, table = self.algorithm.name, self.algorithm.entry.topology
+        ranks = "1 rank" if self.world_size == 1 else f"{self.world_size} ranks"
+        per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(self.resolved, name)]
+        return [f"algorithm {name}: {ranks}, a {per} each, neighbour table {table}"]
+
+    def own_channels(self) -> list[Channel]:
+        """One for each ordered pair of SIPs with fast-path credits.
+
+        A fast-path credit takes its whole path's latency; the least of a pair of SIPs is the lookahead.
         """
-        if not self._has_transit():
-            return self.egress_ps
-        return [min(egress, self.system.transit_reaction_ps(sip)) for sip, egress in enumerate(self.egress_ps)]
-
-    @cached_property
-    def barrier_tree(self) -> BarrierTree:
-        """The links along which all SIPs agree on a common start."""
-        return BarrierTree(self.system, self.channels, self.egress_ps)
-
-    def canonical_text(self) -> str:
-        """The system and the algorithm that runs, as text for digests."""
-        view = {**self.system.canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
-        return msgspec.json.encode(view, order="sorted").decode()
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over config, queue pairs, channels, algorithm source and program version."""
-        text = "\n".join(
-            [
-                VERSION,
-                self.canonical_text(),
-                self.algorithm.source_sha256(),
-                *(f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items())),
-                *map(str, self.channels),
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _credit_channels(self) -> list[Channel]:
-        """A fast-path credit takes its whole path's latency; the least of a pair of SIPs is the lookahead."""
         least: dict[tuple[int, int], int] = {}
         if self.ipcq.credit_return_mode != "fast_path":
             return []
@@ -190,7 +165,7 @@ class Plan:
                 path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
                 yield overhead + path.head_ps()
 
-    def _has_transit(self) -> bool:
+    def has_transit(self) -> bool:
         """Whether some messages pass through a SIP that is not their destination."""
         joined = {(link.src, link.dst) for link in self.system.links}
         return any(

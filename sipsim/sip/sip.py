@@ -129,9 +129,9 @@ class Sip:
         return self.network.ports.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
-        """The number of tasks that have not ended."""
+        """The number of tasks that have not ended, servers aside."""
         self.tasks = [task for task in self.tasks if not task.ended]
-        return len(self.tasks)
+        return sum(not task.is_server for task in self.tasks)
 
     def _wire_ipcqs(self) -> None:
         """Make the PEs with queue pairs: messages may arrive before they run a kernel."""

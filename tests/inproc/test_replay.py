@@ -44,12 +44,12 @@ class Recorded:
 
         def note_and_start(member: SipNode) -> None:
             start(member)
-            self.before[member.rank] = image(member.sip.memory)
+            self.before[member.rank] = image(member.chip.sip.memory)
 
         engine = run_sips(plan, note_and_start, mail_seed)
         assert engine.outcome.error is None, engine.outcome.error
-        self.after = [image(member.sip.memory) for member in engine.members]
-        self.logs: list[Log] = [member.sip.oplog.records for member in engine.members]
+        self.after = [image(member.chip.sip.memory) for member in engine.members]
+        self.logs: list[Log] = [member.chip.sip.oplog.records for member in engine.members]
         self.engine = engine
 
     def check(self) -> None:
@@ -78,10 +78,10 @@ def all_reduce(settings: dict[str, Any], dtype: str, n_elem: int = 150) -> Recor
         rank = member.rank
         mine = pointer + (PhysAddr(rank, 0, 0, "hbm", 0).encode() - PhysAddr(0, 0, 0, "hbm", 0).encode())
         rows = seeded_rows(rank, (n_cubes, n_elem), kind, 1, system.n_sips * n_cubes)
-        member.sip.memory.write(mine, b"".join(row.tobytes() for row in rows))
+        member.chip.sip.memory.write(mine, b"".join(row.tobytes() for row in rows))
         args = (mine, n_elem, width, height, system.n_sips, rank, topology, w, h)
         for cube in range(n_cubes):
-            spawn(member.sip, cube, 0, lambda tl: intercube_allreduce.kernel(*args, tl))
+            spawn(member.chip.sip, cube, 0, lambda tl: intercube_allreduce.kernel(*args, tl))
 
     return Recorded(plan, start)
 
@@ -138,8 +138,8 @@ def ring_exchange(kind: str, mail_seed: int = 0) -> Recorded:
 
     def start(member: SipNode) -> None:
         values = np.random.default_rng(member.rank).standard_normal(N).astype("<f4")
-        member.sip.memory.write(at(member.rank, "hbm", 0), values.tobytes())
-        spawn(member.sip, 0, 0, lambda tl: exchange(member.rank, tl))
+        member.chip.sip.memory.write(at(member.rank, "hbm", 0), values.tobytes())
+        spawn(member.chip.sip, 0, 0, lambda tl: exchange(member.rank, tl))
 
     return Recorded(WiredPlan(config(settings), places, table), start, mail_seed)
 

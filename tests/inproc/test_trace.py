@@ -55,8 +55,8 @@ def test_one_line_per_send_and_recv(tmp_path: Path) -> None:
     assert times == sorted(times)
     logged = []
     for member in done.members:
-        member.sip.oplog.sha256()
-        logged += [r[2] for r in member.sip.oplog.records if r[0].startswith("ipcq.")]
+        member.chip.sip.oplog.sha256()
+        logged += [r[2] for r in member.chip.sip.oplog.records if r[0].startswith("ipcq.")]
     assert sorted(logged) == times
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from sipsim.chips.load import load
 from sipsim.config.override import Override, parse_set
 from sipsim.errors import ConfigError
-from sipsim.plan.load import load
 
 
 @pytest.fixture

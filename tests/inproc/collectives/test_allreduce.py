@@ -41,7 +41,7 @@ def assert_all_sums(done: Run) -> None:
     )
     assert done.document["status"] == "ok"
     for member in done.members:
-        assert all(pe.ipcq.queues[d].is_empty for pe in member.sip.pes_in_use() for d in pe.ipcq.queues)
+        assert all(pe.ipcq.queues[d].is_empty for pe in member.chip.sip.pes_in_use() for d in pe.ipcq.queues)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_single_element(dtype):
 def test_shards_that_tiles_do_not_divide(system, n_elem):
     done = run(*SYSTEMS[system], *SMALL, "--n-elem", n_elem, "--set", "defaults.slot_size=24", keep_oplog=True)
     assert_all_sums(done)
-    sends = [record[9] for record in done.members[0].sip.oplog.records if record[0] == "ipcq.send"]
+    sends = [record[9] for record in done.members[0].chip.sip.oplog.records if record[0] == "ipcq.send"]
     assert set(sends) == ({24, 2 * n_elem % 24} - {0} if n_elem >= 12 else {2 * n_elem})
 
 
@@ -150,7 +150,8 @@ def test_the_default_slots_with_a_remainder():
 def test_a_mebibyte_goes_more_than_once_round_the_rings():
     done = run(*TORUS, "--bytes", "1M")
     assert_all_sums(done)
-    queues = [queue for member in done.members for pe in member.sip.pes_in_use() for queue in pe.ipcq.queues.values()]
+    pes = [pe for member in done.members for pe in member.chip.sip.pes_in_use()]
+    queues = [queue for pe in pes for queue in pe.ipcq.queues.values()]
     assert max(queue.my_head for queue in queues) == 16
     assert {queue.n_slots for queue in queues} == {8}
 
@@ -207,7 +208,7 @@ def test_packets_that_arrive_at_one_time_are_in_canonical_order(tmp_path):
     flags = (*ccl_file(tmp_path, MEET), "--sips", 3, "--n-elem", 16, "--no-verify-data")
     flags += tuple(f"--set={setting}" for setting in mirrored)
     plain = run(*flags, keep_oplog=True)
-    ends = [record[2] for record in plain.members[1].sip.oplog.records]
+    ends = [record[2] for record in plain.members[1].chip.sip.oplog.records]
     assert ends[0::2] == ends[1::2]
     assert len(set(ends)) == 4
     for seed in SHUFFLES:
@@ -231,8 +232,8 @@ def test_every_message_was_received_and_every_credit_came_back():
     done = run(*TORUS, *SMALL, "--set", "defaults.n_slots=2", "--set", "defaults.slot_size=64", "--n-elem", 500)
     moved = 0
     for member in done.members:
-        assert b'"tasks":[]' in dump(member.sip)
-        for queue in (q for pe in member.sip.pes_in_use() for q in pe.ipcq.queues.values()):
+        assert b'"tasks":[]' in dump(member.chip.sip)
+        for queue in (q for pe in member.chip.sip.pes_in_use() for q in pe.ipcq.queues.values()):
             moved += queue.my_head
             assert queue.my_head == queue.peer_tail_cache
             assert queue.my_tail == queue.peer_head_cache

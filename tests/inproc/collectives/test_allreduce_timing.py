@@ -238,7 +238,7 @@ def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, An
     run = in_process(settings, Job(n_elems=(N_ELEM,)))
     expected = all_reduce(Costs(config(settings), link), SLOT_BYTES)
     for member in run.members:
-        writes = records_of(member.sip, "dma_write")
+        writes = records_of(member.chip.sip, "dma_write")
         partial, total = [record for record in writes if record.cube == 15]
         assert (partial.start_ps, total.end_ps) == (expected.reduced, expected.exchanged)
         others = {(r.cube % 4, r.cube // 4): r.end_ps for r in writes if r.cube != 15}
@@ -301,7 +301,7 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
     seen: list[int] = []
 
     def watch(run: InProcess) -> None:
-        sip = run.members[last_sip].sip
+        sip = run.members[last_sip].chip.sip
         ipcq = sip.ipcqs[LAST, 0]
         arrive = ipcq.arrive
 
@@ -337,7 +337,7 @@ def test_a_message_between_sips_takes_what_one_fabric_would(
     from_hbm = system.graph.route(memory, src).then(there._replace(start_ps=0))
     fetched = ipcq + command_ps + ps(parts.hbm.read_latency_ns)
     assert seen == [fetched + from_hbm.latency_ps(2 * n_elem) + ps(parts.tcm.write_latency_ns)]
-    (received,) = records_of(run.members[last_sip].sip, "ipcq.recv")
+    (received,) = records_of(run.members[last_sip].chip.sip, "ipcq.recv")
     assert received.end_ps == seen[0] + ipcq + back.latency_ps(16)
 
 

@@ -131,7 +131,7 @@ def assert_right(done: Run) -> None:
 
 
 def queues_of(done: Run) -> list:
-    return [q for member in done.members for pe in member.sip.pes_in_use() for q in pe.ipcq.queues.values()]
+    return [q for member in done.members for pe in member.chip.sip.pes_in_use() for q in pe.ipcq.queues.values()]
 
 
 SYSTEMS = {
@@ -224,7 +224,7 @@ def test_a_hook_may_reverse_a_table(tmp_path) -> None:
     words = ccl_file(tmp_path, source, topology="ring_1d", rank_per="sip")
     done = run("--sips", 4, "--set", "sip.cube_mesh={w: 1, h: 1}", *words, "--n-elem", 9)
     assert_right(done)
-    assert {q.direction: q.peer.sip for q in done.members[0].sip.pe(0, 0).ipcq.queues.values()} == {"E": 3, "W": 1}
+    assert {q.direction: q.peer.sip for q in done.members[0].chip.sip.pe(0, 0).ipcq.queues.values()} == {"E": 3, "W": 1}
 
 
 def test_rings_that_do_not_fit_are_refused_before_the_start(tmp_path) -> None:
@@ -387,7 +387,7 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
         *[[[2 * (1 + 2)] * 20] * 2] * 2,
         *[[[rank + 1] * 20] * 2 for rank in (2, 3, 4)],
     ]
-    assert {len(member.sip.pes_in_use()) for member in plain.members[2:]} == {0}
+    assert {len(member.chip.sip.pes_in_use()) for member in plain.members[2:]} == {0}
     for seed in (1, 2, 3):
         assert run(*small(5), *line, *words, script, office=ShuffledInprocMail(seed)).results() == plain.results()
 

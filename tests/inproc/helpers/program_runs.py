@@ -35,7 +35,7 @@ class Kernel:
         self.ops = program.ops[rank]
         self.rank = rank
         self.place = place
-        self.sip = member.sip
+        self.sip = member.chip.sip
         self.at = 0
         self.got: list[tuple[str, int, int]] = []
         self.choices: list[str] = []
@@ -178,7 +178,7 @@ class Ran(NamedTuple):
     blocked: dict[int, Blocked]
 
     def results(self) -> list[tuple[int, str]]:
-        return [(member.sip.engine.now_ps, member.sip.oplog.sha256()) for member in self.engine.members]
+        return [(member.chip.sip.engine.now_ps, member.chip.sip.oplog.sha256()) for member in self.engine.members]
 
 
 def run_program(program: Program, settings: Settings, seed: int, mail_seed: int = 0) -> Ran:

@@ -74,11 +74,11 @@ class Run(NamedTuple):
 
     def tensor(self, rank: int, index: int = -1) -> "np.ndarray[Any, Any]":
         """A rank's tensor at the end; the last one that was made, unless ``index`` is given."""
-        return self.freed.of(self.members[rank].torch.space)[index][1]
+        return self.freed.of(self.members[rank].chip.torch.space)[index][1]
 
     def allocations(self, rank: int) -> list[Allocation]:
         """The placement of all tensors of a rank, in order of creation."""
-        return [allocation for allocation, _ in self.freed.of(self.members[rank].torch.space)]
+        return [allocation for allocation, _ in self.freed.of(self.members[rank].chip.torch.space)]
 
     def results(self) -> list[tuple[str, str, int]]:
         """Results that must not depend on the mail: each rank's tensors, op log and end time."""

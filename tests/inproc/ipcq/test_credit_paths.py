@@ -35,12 +35,12 @@ class Ends:
         plan = WiredPlan(config(settings), places, {0: {"away": 1}, 1: {"home": 0}})
         self.engine = run_sips(plan, self.start)
         assert self.engine.outcome.error is None, self.engine.outcome.error.message
-        self.sips = [member.sip for member in self.engine.members]
+        self.sips = [member.chip.sip for member in self.engine.members]
         self.sent = [record.end_ps for record in records_of(self.sips[0], "ipcq.send")]
         self.received = [record.end_ps for record in records_of(self.sips[-1], "ipcq.recv")]
 
     def start(self, member: SipNode) -> None:
-        sip = member.sip
+        sip = member.chip.sip
         if member.rank == 0:
             ipcq, real = sip.pe(0, 0).ipcq, sip.pe(0, 0).ipcq.credit
 
@@ -54,12 +54,12 @@ class Ends:
             spawn(sip, 0, 0, lambda tl: self.receive(member, tl))
 
     def receive(self, member: SipNode, tl: TL) -> None:
-        pause(member.sip, 0, 0, TAKE_PS)
+        pause(member.chip.sip, 0, 0, TAKE_PS)
         for step in self.then:
             if step == "recv":
                 tl.recv("home", 16, "i32")
             elif step == "pause":
-                pause(member.sip, 0, 0, 10_000)
+                pause(member.chip.sip, 0, 0, 10_000)
             else:
                 tl.send("home", src_addr=tcm(0, 0, sip=member.rank), shape=int(step), dtype="i32")
 

@@ -44,7 +44,7 @@ def deadlock(kernels: list[Callable[[TL], object]], table: NeighbourTable = TRIA
     def start(member: SipNode) -> None:
         for place, kernel in zip((A, B, C), kernels, strict=True):
             if place.sip == member.rank:
-                spawn(member.sip, place.cube, place.pe, kernel)  # type: ignore[arg-type]
+                spawn(member.chip.sip, place.cube, place.pe, kernel)  # type: ignore[arg-type]
 
     error = run_sips(plan, start).outcome.error
     assert error is not None
@@ -148,7 +148,7 @@ def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) ->
 
     def start(member: SipNode) -> None:
         direction = "ca"[member.rank]
-        spawn(member.sip, 0, 0, lambda tl: [send(tl, direction, 3), take(tl, direction)])  # type: ignore[arg-type,return-value]
+        spawn(member.chip.sip, 0, 0, lambda tl: [send(tl, direction, 3), take(tl, direction)])  # type: ignore[arg-type,return-value]
 
     error = run_sips(plan, start).outcome.error
     assert error is not None

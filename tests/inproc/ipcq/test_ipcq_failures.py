@@ -238,7 +238,7 @@ def test_the_checker_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
     done = run_kernels(tmp_path, TEN)
     assert done.outcome.error is None
-    assert all(member.sip.checker is None for member in done.members)
+    assert all(member.chip.sip.checker is None for member in done.members)
 
 
 # --- what kernels do wrong ------------------------------------------------------------------------------------

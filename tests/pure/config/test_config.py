@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from sipsim.ccl.settings import effective_ipcq, effective_world_size
+from sipsim.chips.load import load
 from sipsim.config import strict_yaml
 from sipsim.config.document import SECTION_FILES
 from sipsim.config.load import default_dir
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.config.override import Override, parse_set
-from sipsim.plan.load import load
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]

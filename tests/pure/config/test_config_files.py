@@ -10,11 +10,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sipsim.chips.load import load
 from sipsim.config import strict_yaml
 from sipsim.config.override import Override, parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
-from sipsim.plan.load import load
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]

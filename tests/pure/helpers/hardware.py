@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.ccl.settings import effective_ipcq
+from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS
 from sipsim.sip.sip import Sip

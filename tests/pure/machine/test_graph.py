@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sipsim.links.base import LINK_KINDS
 from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.graph import Node, Route
+from sipsim.noc.graph import Node, Route, link_edge
 from sipsim.noc.grid import PORTS
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace, PhysAddr
@@ -113,7 +113,7 @@ def test_links_add_framing() -> None:
     link = LINK_KINDS.get("ethernet")(
         bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, packet_overhead_bytes=50
     )
-    edge = graph().link_edge("E", link.latency_ps, link.bandwidth_bps, link)
+    edge = link_edge("E", link.latency_ps, link.bandwidth_bps, link)
     assert (edge.wire_ps, edge.overhead_ps, edge.drain_ps(16), edge.wire_bytes(16)) == (500_000, 0, 5_280, 66)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from broker.security.keys import JobKeys
 from launcher.processes.ticket import Ticket, read_private, write_private
+from sipsim.chips.load import load
 from sipsim.errors import ConfigError
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job
-from sipsim.plan.load import load
 from sipsim.plan.plan import Plan
 
 

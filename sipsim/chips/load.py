@@ -1,16 +1,15 @@
-"""The config of a run, checked by the rules of every domain."""
+"""The config of a run, checked by the rules of every domain and of the chosen chip."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
+from sipsim.chips import rules as chip_rules
 from sipsim.config import load as files
 from sipsim.config.document import Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.links import rules as link_rules
-from sipsim.memory import rules as memory_rules
-from sipsim.noc import rules as noc_rules
 from sipsim.topology import rules as topology_rules
 
 RULES: tuple[Rule, ...] = (
@@ -18,9 +17,7 @@ RULES: tuple[Rule, ...] = (
     *link_rules.RULES,
     *topology_rules.RULES,
     link_rules.own_presets_fit_links,
-    *noc_rules.RULES,
-    *memory_rules.RULES,
-    *ccl_rules.RULES,
+    *chip_rules.RULES,
 )
 """In this order: the first problem is the one that is reported, and a rule relies on those before it."""
 

@@ -1,0 +1,74 @@
+"""Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
+
+from sipsim.ccl import rules as ccl_rules
+from sipsim.ccl.diagnostics import dump
+from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.config.model import Resolved
+from sipsim.host.collective_job import CollectiveJob
+from sipsim.host.torch_api import Torch
+from sipsim.memory import rules as memory_rules
+from sipsim.noc import rules as noc_rules
+from sipsim.plan.job import Job
+from sipsim.plan.plan import Plan
+from sipsim.record.artifacts import RECORDED_IO, made
+from sipsim.record.trace import TRACE_FILE, TraceFile
+from sipsim.sip.sip import Sip
+from sipsim.task import Task
+
+
+class AhbmChip(Chip):
+    """``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
+
+    def __init__(self, context: ChipContext) -> None:
+        job: Job = context.job
+        self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants)
+        self.sip.make_task = context.make_task
+        self.session = self.sip.session
+        self.loop = self.sip.loop
+        self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
+        if self._trace is not None:
+            self.sip.tracer = self._trace.append
+        recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
+        self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
+        self.bridge = self.torch.bridge
+
+    def add_host_task(self, task: Task) -> None:
+        self.torch.kernels.host = task
+        self.sip.tasks.append(task)
+
+    def run_job(self, job: Job) -> None:
+        system = self.sip.plan.system
+        CollectiveJob(job, self.torch, self.sip.sip, system.n_sips, system.n_cubes).run()
+
+    def dump(self) -> bytes:
+        return dump(self.sip)
+
+    def results(self) -> ChipResults:
+        if self._trace is not None:
+            self._trace.close()
+        dist = self.torch.distributed
+        return ChipResults(
+            memory_sha256=self.torch.space.sha256(),
+            oplog_sha256=self.sip.oplog.sha256(),
+            bytes_sent=self.sip.network.ports.bytes_sent,
+            runs=tuple(dist.runs),
+            calls=tuple(dist.calls),
+            unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
+            peak_mib=dist.memory.mib,
+        )
+
+
+class Ahbm(ChipKind):
+    """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
+
+    about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
+    rules = (*noc_rules.RULES, *memory_rules.RULES, *ccl_rules.RULES)
+
+    def plan(self, resolved: Resolved) -> Plan:
+        return Plan(resolved)
+
+    def build(self, context: ChipContext) -> AhbmChip:
+        return AhbmChip(context)
+
+
+CHIPS.register("ahbm")(Ahbm())

@@ -1,0 +1,126 @@
+"""The interface of a chip kind, the one place where a SIP is put together: its plan, its parts, its host program.
+
+Session, sync client, engine, broker and launcher see a :class:`~sipsim.plan.base.RunPlan` and a :class:`Chip`, whatever
+the kind. ``system.chip`` chooses it: a name, or a module on the import path that registers its kind under its own name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+from broker.wire import PacketBatch
+from sipsim.config.document import Rule
+from sipsim.config.model import NoParams, Resolved, Section
+from sipsim.errors import ConfigError
+from sipsim.host.bridge.base import Bridge
+from sipsim.ipcq.messages import Unread
+from sipsim.plan.base import RunPlan
+from sipsim.plan.job import Job, RunRecord
+from sipsim.registry import Registry
+from sipsim.sync.session import Session
+from sipsim.task import Task
+
+
+class ChipContext(NamedTuple):
+    """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
+
+    ``make_task`` makes the tasks of user code, with the arguments of ``Task``. ``artifact_dir``: the rank's folder for
+    files that it leaves, which the chip makes if it needs it. ``bridge``: the way of host code, None for the usual one.
+    """
+
+    rank: int
+    plan: Any
+    job: Job
+    send: Callable[[int, PacketBatch], None]
+    make_task: Callable[..., Task] = Task
+    artifact_dir: str = ""
+    keep_oplog: bool = False
+    bridge: Bridge | None = None
+
+
+class ChipResults(NamedTuple):
+    """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
+    ran and called, messages left unread, and its peak memory on the host in MiB, as far as it was sampled.
+    """
+
+    memory_sha256: str
+    oplog_sha256: str
+    bytes_sent: int = 0
+    runs: tuple[RunRecord, ...] = ()
+    calls: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    peak_mib: float = 0.0
+
+
+class Chip(ABC):
+    """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
+
+    ``loop``: the greenlet of the simulation, in which tasks are resumed.
+    """
+
+    session: Session
+    bridge: Bridge
+    api: object
+    loop: Any
+
+    @abstractmethod
+    def add_host_task(self, task: Task) -> None:
+        """The host program's task, which counts as waiting until it has ended."""
+
+    def run_job(self, job: Job) -> None:
+        """The host program of a run without a script.
+
+        Raises:
+            ConfigError: for a kind that has none.
+        """
+        raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
+
+    @abstractmethod
+    def dump(self) -> bytes:
+        """The waiting tasks for a deadlock report, as ``sipsim.ccl.diagnostics.SipDump``."""
+
+    @abstractmethod
+    def results(self) -> ChipResults:
+        """What the SIP leaves, at the end of the run; files are closed."""
+
+
+NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
+
+
+class ChipKind(ABC):
+    """A kind. ``about``: a line for ``--list chips``. ``Params``: what ``system.chip_params`` may hold; ``rules``: what
+    else must hold of a config with it.
+    """
+
+    about: ClassVar[str] = ""
+    Params: ClassVar[type[Section]] = NoParams
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @abstractmethod
+    def plan(self, resolved: Resolved) -> RunPlan:
+        """The plan of a run, the same in every process.
+
+        Raises:
+            ConfigError: for what cannot run.
+        """
+
+    @abstractmethod
+    def build(self, context: ChipContext) -> Chip:
+        """One SIP."""
+
+
+CHIPS: Registry[ChipKind] = Registry("chip", "sipsim.chips")
+
+
+def kind_of(resolved: Resolved) -> ChipKind:
+    """The chip kind of a checked config."""
+    return CHIPS.get(resolved.topology.system.chip)
+
+
+def plan_of(resolved: Resolved) -> RunPlan:
+    """The plan of a checked config.
+
+    Raises:
+        ConfigError: for what cannot run.
+    """
+    return kind_of(resolved).plan(resolved)

@@ -1,0 +1,92 @@
+"""What every process derives before simulated time begins, whatever the chip: SIPs, channels, bounds, one digest."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from broker.ids import Channel, pair_delays_ps
+from sipsim import VERSION
+from sipsim.config.model import Resolved
+from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.system.joined import JoinedSips
+
+Ps = int
+
+
+class RunPlan(ABC):
+    """The plan of a run. A chip kind's own plan adds what its SIPs are told (``sipsim.chips``)."""
+
+    resolved: Resolved
+    system: JoinedSips
+
+    @cached_property
+    def channels(self) -> list[Channel]:
+        """The data channels, one a link, then the chip's own."""
+        return [*self.system.data_channels(), *self.own_channels()]
+
+    def own_channels(self) -> list[Channel]:
+        """Channels besides those of the links, each with its lookahead."""
+        return []
+
+    @cached_property
+    def pair_delay_ps(self) -> dict[tuple[int, int], Ps]:
+        """The least delay of the channels from one SIP to another."""
+        return pair_delays_ps(self.channels)
+
+    @property
+    @abstractmethod
+    def egress_ps(self) -> list[Ps]:
+        """By SIP: the least time from any event on it to a packet that the event causes.
+
+        A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay.
+        """
+
+    def has_transit(self) -> bool:
+        """Whether some frames pass through a SIP that is not their destination."""
+        return True
+
+    @cached_property
+    def reactions_ps(self) -> list[Ps]:
+        """By SIP: the least time from an arrival over a link to a packet that it causes.
+
+        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk.
+        """
+        if not self.has_transit():
+            return self.egress_ps
+        return [min(egress, self.system.transit_reaction_ps(sip)) for sip, egress in enumerate(self.egress_ps)]
+
+    @cached_property
+    def barrier_tree(self) -> BarrierTree:
+        """The links along which all SIPs agree on a common start."""
+        return BarrierTree(self.system, self.channels, self.egress_ps)
+
+    def canonical_view(self) -> dict[str, Any]:
+        """The system, and what runs on it, for digests."""
+        return self.system.canonical_view()
+
+    def canonical_text(self) -> str:
+        """The canonical view as text."""
+        return msgspec.json.encode(self.canonical_view(), order="sorted").decode()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over program version, config, what the chip adds, and channels."""
+        text = "\n".join([VERSION, self.canonical_text(), *self.digest_lines(), *map(str, self.channels)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def digest_lines(self) -> list[str]:
+        """What else must be the same in every process, as text."""
+        return []
+
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
+        return None
+
+    def notes(self) -> list[str]:
+        """Lines about the plan for the user."""
+        return []

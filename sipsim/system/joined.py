@@ -1,0 +1,177 @@
+"""SIPs and how they are joined: links, channels between them, and routes from end to end, whatever the chip.
+
+A description, derived from the resolved config. What is inside a SIP is its chip's matter; here it is a graph with a
+node for each IO port (:func:`port_node`).
+"""
+
+from collections import deque
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker.ids import Channel
+from sipsim.config.model import Resolved
+from sipsim.links.base import LinkKind, link_of_preset, links_in_use
+from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
+from sipsim.noc.grid import PORTS
+from sipsim.topology.base import SipLink
+from sipsim.topology.build import build_links, link_presets, resolve_shape
+
+Ps = int
+
+
+class FarEnd(NamedTuple):
+    """The far end of a port's link: its channel, and the SIP and port that it leads to."""
+
+    channel: int
+    sip: int
+    port: str
+
+
+class JoinedSips:
+    """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
+
+    ``graph``: the inside of every SIP. ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
+    ``link_kinds``: by directed link.
+    """
+
+    def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
+        self.resolved = resolved
+        sips = resolved.topology.system.sips
+        self.n_sips = sips.count
+        self.topology = sips.topology
+        self.shape = resolve_shape(sips)
+        self.links: list[SipLink] = build_links(sips)
+        self.link_kinds: list[LinkKind] = links_in_use(resolved, self.links)
+        self.chunk_bytes = chunk_bytes
+        self.graph = graph
+        self.far_ends = {
+            (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
+            for channel, link in enumerate(self.links)
+        }
+
+    def data_channels(self) -> list[Channel]:
+        """One channel a directed link, in canonical order, with its lookahead.
+
+        The lookahead is ``LinkKind.lookahead_ps``. A packet in transit may leave as late as the path between two ports
+        after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
+        after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
+        """
+        least_path_ps = min(self.least_transit_ps, self.least_egress_ps)
+        return [
+            Channel(link.src, link.dst, kind.lookahead_ps(self.chunk_bytes, least_path_ps), link.name)
+            for link, kind in zip(self.links, self.link_kinds, strict=True)
+        ]
+
+    def transit_reaction_ps(self, sip: int) -> int:
+        """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
+        kinds = [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
+        return min((kind.reaction_ps(self.least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
+
+    def link_of(self, sip: int, port: str) -> LinkKind:
+        """The kind of the link behind a port."""
+        return self.link_kinds[self.far_ends[sip, port].channel]
+
+    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
+        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        if src_sip == dst_sip:
+            return self.graph.route(src, dst)
+        port = first_port or self.next_port(src_sip, dst_sip)
+        far = self.far_ends[src_sip, port]
+        leaving = self.leaving(src_sip, src, port)
+        return leaving.then(self.end_to_end(far.sip, port_node(far.port), dst_sip, dst))
+
+    def leaving(self, sip: int, src: Node, port: str) -> Route:
+        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
+        link = self.link_of(sip, port)
+        key = (src, port, link)
+        if key not in self._leaving:
+            inside = self.graph.route(src, port_node(port))
+            onto = link_edge(port, link.latency_ps, link.bandwidth_bps, link)
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
+        return self._leaving[key]
+
+    def next_port(self, src_sip: int, dst_sip: int) -> str:
+        """The port by which packets for another SIP leave: fewest hops, E and W before N and S."""
+        hops = self._hops_to(dst_sip)
+        return next(
+            port
+            for port in PORTS
+            if (far := self.far_ends.get((src_sip, port))) is not None and hops[far.sip] == hops[src_sip] - 1
+        )
+
+    def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
+        port = direction.removeprefix("global_")
+        far = self.far_ends.get((src_sip, port))
+        return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
+
+    def describe(self) -> str:
+        """The system as one line for messages."""
+        sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
+        grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
+        presets = list(dict.fromkeys(link_presets(self.resolved.topology.system.sips, self.links)))
+        names = ", ".join(presets or [self.resolved.topology.system.sips.link])
+        return (
+            f"{sips}, {self.topology}{grid}, link{'s' if len(presets) > 1 else ''} {names}, {self.describe_sip()} each"
+        )
+
+    def describe_sip(self) -> str:
+        """One SIP in a few words."""
+        return f"chip {self.resolved.topology.system.chip}"
+
+    def canonical_view(self) -> dict[str, Any]:
+        """The system for digests: the same system gives the same values, however its config was written.
+
+        The shape is filled in; of the link presets only those in use count, without names and sources.
+        """
+        topology = msgspec.to_builtins(self.resolved.topology)
+        system = topology["system"]
+        system["sips"].update(shape=self.shape, link=None)
+        del system["sips"]["links"]
+        for edge in system["sips"]["custom_links"]:
+            del edge["link"]
+        default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
+        links = [[type(kind).__name__, kind] for kind in self.link_kinds or [default]]
+        return {"topology": topology, "link": links[0] if len(set(self.link_kinds)) <= 1 else links}
+
+    @cached_property
+    def least_egress_ps(self) -> Ps:
+        """Least time from the start of the last chunk of what a part passes on to its end at a port."""
+        return 2**62
+
+    @cached_property
+    def _leaving(self) -> dict[tuple[Node, str, LinkKind], Route]:
+        return {}
+
+    @cached_property
+    def least_transit_ps(self) -> int:
+        used = sorted({link.src_port for link in self.links})
+        transits = (self.graph.route(port_node(a), port_node(b)).head_ps() for a in used for b in used if a != b)
+        return min(transits, default=2**62)
+
+    def _hops_to(self, dst_sip: int) -> list[int]:
+        hops = self._hops.get(dst_sip)
+        if hops is None:
+            hops = [-1] * self.n_sips
+            hops[dst_sip], queue = 0, deque([dst_sip])
+            while queue:
+                sip = queue.popleft()
+                for source in self._sources_of[sip]:
+                    if hops[source] < 0:
+                        hops[source] = hops[sip] + 1
+                        queue.append(source)
+            self._hops[dst_sip] = hops
+        return hops
+
+    @cached_property
+    def _sources_of(self) -> list[list[int]]:
+        sources: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for link in self.links:
+            sources[link.dst].append(link.src)
+        return sources
+
+    @cached_property
+    def _hops(self) -> dict[int, list[int]]:
+        return {}

@@ -1,0 +1,197 @@
+"""A small chip kind: cores on a one-way ring, one persistent server each SIP; scripts send numbers from core to core."""
+
+import hashlib
+from collections import deque
+from typing import Annotated, NamedTuple
+
+import greenlet
+import msgspec
+from msgspec import Meta
+
+from sipsim.ccl.diagnostics import SipDump, TaskState
+from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.config.model import Resolved, Section
+from sipsim.engine import Engine
+from sipsim.host.bridge.greenlet_bridge import GreenletBridge
+from sipsim.io.deliveries import BadPacket, Delivery
+from sipsim.io.endpoint import Endpoint
+from sipsim.io.ports import Ports
+from sipsim.io.router import Router
+from sipsim.links.frames import Frame, FrameBody, Number, Small, codec
+from sipsim.noc.arbitration import ONE_QUEUE
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Edge, Node, Route, port_node
+from sipsim.noc.grid import PORTS
+from sipsim.plan.base import RunPlan
+from sipsim.sync.session import Session
+from sipsim.system.joined import JoinedSips
+from sipsim.task import Task
+from sipsim.units import ns_to_ps
+
+TOKEN_BYTES, CORE_BPS = 64, 10**10
+
+
+class Params(Section, frozen=True):
+    cores: Annotated[int, Meta(ge=2, le=64)]
+    hop_ns: Annotated[float, Meta(gt=0)]
+    service_ns: Annotated[float, Meta(gt=0)]
+
+
+class Token(NamedTuple):
+    core: int
+    number: int
+    data_bytes = 8
+
+
+@codec(Token)
+class _TokenBody(FrameBody, tag=100):
+    core: Small
+    number: Number
+
+    def payload(self) -> Token:
+        return Token(self.core, self.number)
+
+
+class RingGraph:
+    """Port ``i`` of E, W, N, S is at core ``i``, modulo their number."""
+
+    def __init__(self, params: Params) -> None:
+        self.params, self._routes = params, dict[tuple[Node, Node], Route]()
+
+    def route(self, src: Node, dst: Node) -> Route:
+        if (src, dst) not in self._routes:
+            nodes, at, last = [src], self._core(src), self._core(dst)
+            nodes += [Node("core", 0, at)] if src.kind == "io" else []
+            while at != last:
+                at = (at + 1) % self.params.cores
+                nodes.append(Node("core", 0, at))
+            nodes += [dst] if dst.kind == "io" else []
+            hop_ps = ns_to_ps(self.params.hop_ns)
+            edges = tuple(Edge(a, b, hop_ps, 0, CORE_BPS) for a, b in zip(nodes, nodes[1:], strict=False))
+            self._routes[src, dst] = Route(src, 0, edges)
+        return self._routes[src, dst]
+
+    def _core(self, node: Node) -> int:
+        return PORTS.index(str(node.place)) % self.params.cores if node.kind == "io" else int(node.place)
+
+
+class RingPlan(RunPlan):
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.params = msgspec.convert(resolved.topology.system.chip_params, Params)
+        self.system = JoinedSips(resolved, RingGraph(self.params), 256)
+
+    @property
+    def egress_ps(self) -> list[int]:
+        return [ns_to_ps(self.params.hop_ns)] * self.system.n_sips
+
+
+class TokenDelivery(Delivery):
+    vc = 0
+
+    def __init__(self, chip: "RingChip") -> None:
+        self._chip = chip
+
+    def wire_bytes(self, payload: Token) -> int:
+        return TOKEN_BYTES
+
+    def landing(self, payload: Token) -> Node:
+        return Node("core", 0, payload.core)
+
+    def check(self, payload: Token) -> None:
+        if payload.core >= self._chip.params.cores:
+            raise BadPacket(f"is for core {payload.core}, which does not exist")
+
+    def start(self, route: Route, frame: Frame, delay_ps: int = 0) -> None:
+        serve = self._chip.serve
+        self._chip.fabric.start(route, frame.nbytes, lambda _h, _t: serve(frame.payload), 0, 0, delay_ps, frame.span_ps)
+
+
+class RingChip(Chip):
+    """``api``: :meth:`send` and :meth:`recv`. The server takes ``service_ns`` for each number that arrives."""
+
+    def __init__(self, context: ChipContext) -> None:
+        plan: RingPlan = context.plan
+        self.params, self.engine, self.rank = plan.params, Engine(), context.rank
+        self.fabric = Fabric(self.engine, ONE_QUEUE)
+        self.session = Session(self.rank, self.engine, plan.channels, context.send, plan.reactions_ps[self.rank])
+        self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
+        deliveries = {Token: TokenDelivery(self)}
+        system, egress_ps, emit = plan.system, plan.egress_ps[self.rank], self.session.emit
+        self.ports = Ports(
+            self.rank,
+            system,
+            plan.channels,
+            egress_ps,
+            self.engine,
+            self.fabric,
+            emit,
+            lambda *at: router.from_port(*at),
+        )
+        self.router = router = Router(self.rank, system, self.ports.by_letter, deliveries)
+        self.receive = Endpoint(self.rank, self.engine, plan.channels, self.ports.by_arrival, router, {}).receive
+        self.next_send_bound_ps = self.ports.next_send_bound_ps
+        self.queue, self.inbox, self.log = deque[Token](), deque[int](), list[str]()
+        self.host: Task | None = None
+        self.server = Task("server", self._serve_all, self.loop)
+        self.server.is_server = True
+        self.engine.at(0, self.server.resume)
+
+    def send(self, sip: int, core: int, number: int) -> None:
+        """From core 0 to a core of another SIP."""
+        token = Token(core, number)
+        way = self.router.way(Node("core", 0, 0), sip, token, "")
+        self.router.depart(way, Frame(sip, TOKEN_BYTES, 0, token), way.announce(TOKEN_BYTES, 0))
+
+    def recv(self) -> int:
+        """The next number that the server has handed over."""
+        assert self.host is not None
+        while not self.inbox:
+            self.host.wait("a number")
+        return self.inbox.popleft()
+
+    def serve(self, token: Token) -> None:
+        self.queue.append(token)
+        if len(self.queue) == 1 and self.server.waits_for == "work":
+            self.server.resume()
+
+    def _serve_all(self) -> None:
+        while True:
+            while self.queue:
+                self.engine.at(self.engine.now_ps + ns_to_ps(self.params.service_ns), self.server.resume)
+                self.server.wait("service")
+                token = self.queue.popleft()
+                self.log.append(f"{self.engine.now_ps} {token}")
+                self.inbox.append(token.number)
+                if self.host is not None and self.host.waits_for == "a number":
+                    self.host.waits_for = None
+                    self.engine.at(self.engine.now_ps, self.host.resume)
+            self.server.wait("work")
+
+    def add_host_task(self, task: Task) -> None:
+        self.host = task
+
+    def waiting(self) -> int:
+        return int(self.host is not None and not self.host.ended)
+
+    def dump(self) -> bytes:
+        place, waits = (self.rank, -1, -1), [self.host] if self.waiting() and self.host is not None else []
+        tasks = tuple(TaskState(place, task.name, str(task.waits_for), "", ()) for task in waits)
+        return msgspec.json.encode(SipDump(self.rank, self.engine.now_ps, (), tasks))
+
+    def results(self) -> ChipResults:
+        log = hashlib.sha256("\n".join(self.log).encode()).hexdigest()
+        return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, self.ports.bytes_sent)
+
+
+class RingKind(ChipKind):
+    Params = Params
+
+    def plan(self, resolved: Resolved) -> RingPlan:
+        return RingPlan(resolved)
+
+    def build(self, context: ChipContext) -> RingChip:
+        return RingChip(context)
+
+
+CHIPS.register(__name__)(RingKind())
