@@ -4,7 +4,7 @@ All ranks start every iteration at one simulated time, so that none contains the
 It is a host program like a user's script, and uses the same ``torch``.
 """
 
-from sipsim.ccl.collectives.base import COLLECTIVES, Call
+from sipsim.ccl.collectives.base import COLLECTIVES, Call, default_collective
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, Seeded, compare
 from sipsim.dtypes import DTYPES
 from sipsim.host.dp_policy import DPPolicy
@@ -23,7 +23,7 @@ class CollectiveJob:
         self._world_size = world_size
         self._n_cubes = n_cubes
         self._dtype = DTYPES[job.dtype]
-        self._collective = COLLECTIVES.get(job.collective)
+        self._collective = COLLECTIVES.get(job.collective or default_collective())
         self._is_first = True
 
     def run(self) -> None:

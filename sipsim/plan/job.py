@@ -9,7 +9,8 @@ from sipsim.ipcq.messages import Unread
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective.
+    """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective; empty for
+    the default one.
 
     ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
     script's collectives, for the launcher's check; ``trace``, its sends and receives.
