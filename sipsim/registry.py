@@ -8,14 +8,18 @@ import path, which registers its definition under that name.
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
 
 
 class UnknownName(LookupError):
     """A name that is not registered; the message has the nearest name and all that exist."""
+
+
+_REGISTRIES: "list[Registry[Any]]" = []
 
 
 class Registry(Generic[Thing]):
@@ -26,6 +30,7 @@ class Registry(Generic[Thing]):
         self._package = package
         self._things: dict[str, Thing] = {}
         self._loaded = False
+        _REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[Thing], Thing]:
         """Class or function decorator: ``@KINDS.register("ucie")``."""
@@ -64,6 +69,11 @@ class Registry(Generic[Thing]):
         self._load()
         return self._things.get(name)
 
+    def forget_modules(self) -> None:
+        """Drop the definitions of modules that are not imported any more."""
+        for name in [name for name in self._things if _is_module(name) and name not in sys.modules]:
+            del self._things[name]
+
     def _import_module(self, name: str) -> str:
         """Import the module ``name``; the reason to give if its definition is then still missing."""
         try:
@@ -80,6 +90,12 @@ class Registry(Generic[Thing]):
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self._package}.{module.name}")
+
+
+def forget_modules() -> None:
+    """Drop the definitions of modules that are not imported any more."""
+    for registry in _REGISTRIES:
+        registry.forget_modules()
 
 
 def _is_module(name: str) -> bool:

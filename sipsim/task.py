@@ -57,6 +57,13 @@ class Task:
         self.waits_for = what
         return self._loop.switch()
 
+    def stop(self) -> None:
+        """End a task that waits, when nothing will resume it; from the simulation loop only.
+
+        The collector sees no frame of a greenlet: what such a task holds would never be freed.
+        """
+        self._greenlet.throw()
+
     def _run(self, _value: Any) -> None:
         body, self._body = self._body, _nothing
         try:

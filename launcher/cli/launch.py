@@ -11,13 +11,10 @@ import signal  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 
-from launcher.processes.limits import check_limits  # noqa: E402
-from launcher.report import failure  # noqa: E402
-from launcher.report.outcome import Outcome  # noqa: E402
-from launcher.run import options, prepare, result, run_folder, table, validate  # noqa: E402
+from launcher.run import options, prepare, result, table  # noqa: E402
 from launcher.run.listing import listing  # noqa: E402
 from launcher.run.output import safe_output  # noqa: E402
-from launcher.run.run import run  # noqa: E402
+from launcher.run.run import checked, process_start_s, run_checked  # noqa: E402
 from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
 
 
@@ -65,38 +62,16 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.list:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
-    if chosen.resume is not None:
-        chosen = run_folder.resumed_options(chosen.resume, arguments, chosen)
-    validate.check_flags(chosen)
-    result.check_writable(chosen)
-    prepared = prepare.prepare(chosen)
-    validate.check_system(chosen, prepared.plan.system.n_sips)
-    validate.faults_of(chosen, prepared.plan, prepared.job)
-    if chosen.run_dir is not None:
-        run_folder.check_new(chosen.run_dir)
+    prepared, chosen = checked(chosen, arguments)
     if chosen.dry_run:
         print(prepare.describe(prepared))
         return 0
-    check_limits(chosen.engine, chosen.mail, prepared.plan)
-    return run(prepared, chosen, arguments, lambda outcome: _report(outcome, prepared, chosen, arguments))
 
+    def show(document: result.Document) -> None:
+        if not chosen.quiet:
+            print(table.render(document, prepared, chosen.verbose), end="", flush=True)
 
-def _report(outcome: Outcome, prepared: prepare.Prepared, chosen: options.Options, arguments: list[str]) -> int:
-    """Print and write the results; returns the exit code."""
-    document = result.build(prepared, chosen, arguments, outcome)
-    if not chosen.quiet:
-        print(table.render(document, prepared, chosen.verbose), end="", flush=True)
-    ends_ps = {rank: result.sim_end_ps for rank, result in outcome.ranks.items()} if outcome.status == "ok" else {}
-    for line in [*validate.unfired_faults(chosen, ends_ps), *outcome.notices]:
-        print(f"ahbm-launch: {line}", file=sys.stderr)
-    for line in filter(None, [failure.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
-        print(line, file=sys.stderr)
-    try:
-        result.write(chosen, document)
-    except OSError as error:
-        print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
-        return outcome.exit_code or ERROR_KINDS["internal"]
-    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
+    return run_checked(prepared, chosen, arguments, process_start_s(), show).exit_code
 
 
 if __name__ == "__main__":

@@ -101,4 +101,9 @@ def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
 def run_in_process(request: Request, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
     signals.force_interrupt()
-    return InProcess(request, signals, InprocMail()).run()
+    run = InProcess(request, signals, InprocMail())
+    try:
+        return run.run()
+    finally:
+        for member in run.members:
+            member.stop_tasks()

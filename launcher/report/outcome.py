@@ -39,7 +39,7 @@ class Outcome:
 
     ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
     ``notices``: for the user, without effect on the exit code. ``host``: the launcher's. ``oom_kills``: out-of-memory
-    kills on it during the run.
+    kills on it during the run. ``signal``: the one that stopped it, 0 for none.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,6 +52,7 @@ class Outcome:
         self.notices: list[str] = []
         self.incarnations: dict[int, int] = {}
         self.oom_kills = 0
+        self.signal = 0
         self.host = ""
         self.known_sync: Sync | None = None
         self.sync: Finished | None = None

@@ -105,7 +105,7 @@ def parse(argv: list[str]) -> Options:
         Usage: for ``--help``, ``--version`` and every mistake.
     """
     own, script, as_module, script_args = _split_script(argv)
-    values = _parser().parse_args(own)
+    values = launch_parser().parse_args(own)
     source, sizes, n_elems = _sizes(values)
     fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
     fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
@@ -116,7 +116,7 @@ def parse(argv: list[str]) -> Options:
 def given_options(argv: list[str]) -> dict[str, str]:
     """The options that a valid command line sets, with their flags."""
     own, script, as_module, _ = _split_script(argv)
-    parser = _parser()
+    parser = launch_parser()
     flags = {action.dest: action.option_strings[-1] for action in parser._actions}
     for action in parser._actions:
         action.default = argparse.SUPPRESS
@@ -166,7 +166,7 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
     """The flags, and what follows them: ``[--] script.py args`` or ``-m module args``."""
-    takes_value = {s for a in _parser()._actions for s in a.option_strings if a.nargs is None}
+    takes_value = {s for a in launch_parser()._actions for s in a.option_strings if a.nargs is None}
     index = 0
     while index < len(argv):
         argument = argv[index]
@@ -183,7 +183,8 @@ def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[s
     return argv, None, False, ()
 
 
-def _parser() -> argparse.ArgumentParser:
+def launch_parser() -> argparse.ArgumentParser:
+    """The parser of the flags of ``ahbm-launch``, without a script and what follows it."""
     parser = _Parser(
         prog="ahbm-launch",
         usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",

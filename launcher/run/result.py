@@ -5,6 +5,7 @@ import csv
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,49 @@ RUN_COLUMNS = (
     "checked",
 )
 """The columns of ``--csv`` and the keys of each of the document's ``runs``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """What a run ended with. ``document``: what ``--json`` writes. ``exit_code``: that of ``ahbm-launch``.
+
+    ``signal``: the one that stopped the run, 0 for none. ``output``: from Python, the end of what ``ahbm-launch`` tells
+    besides the table: the output of ranks, warnings, the failure with its traceback or report.
+    """
+
+    document: Document
+    exit_code: int
+    signal: int = 0
+    output: str = ""
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``failed`` or ``interrupted``."""
+        return str(self.document["status"])
+
+    @property
+    def error(self) -> Document | None:
+        """The failure: ``kind``, ``rank``, ``message`` ... (see ``launcher.report.failure``); None without one."""
+        found: Document | None = self.document["error"]
+        return found
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 over what was simulated; None unless every rank ran to its end."""
+        found: str | None = self.document["digest"]
+        return found
+
+    @property
+    def runs(self) -> list[Document]:
+        """The collectives that every rank completed: ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` ..."""
+        found: list[Document] = self.document["runs"]
+        return found
+
+    @property
+    def ranks(self) -> list[Document]:
+        """The results of the ranks: ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` ..."""
+        found: list[Document] = self.document["ranks"]
+        return found
 
 
 def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcome) -> Document:

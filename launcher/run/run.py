@@ -1,4 +1,7 @@
-"""Carries out a prepared run: private folder, engine, check of a script's results, clean-up."""
+"""A run from its options to its outcome: checks, private folder, engine, check of a script's results, clean-up, files.
+
+What ``ahbm-launch`` and ``launcher.api`` share. What happens meanwhile is told on standard error.
+"""
 
 import gc
 import os
@@ -10,19 +13,23 @@ from collections.abc import Callable
 
 from launcher.engines import ENGINES
 from launcher.processes.fork_server import free_folder
+from launcher.processes.limits import check_limits
 from launcher.processes.oom import kills_since, oom_kills
+from launcher.report import failure
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
+from launcher.run import result, run_folder
 from launcher.run.options import Options
-from launcher.run.prepare import Prepared
+from launcher.run.prepare import Prepared, prepare
+from launcher.run.result import Document, RunOutcome
 from launcher.run.run_folder import RunFolder
-from launcher.run.validate import faults_of
+from launcher.run.validate import check_flags, check_system, faults_of, unfired_faults
 from launcher.supervise.logs import prepare_log_dir, write_error_files
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
-from sipsim.errors import ConfigError
+from sipsim.errors import ERROR_KINDS, ConfigError
 from sipsim.faults.plan import FaultPlan
 
 LONGEST_SOCKET_PATH = 107
@@ -31,16 +38,41 @@ OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
 
 
-def run(prepared: Prepared, options: Options, argv: list[str], report: Callable[[Outcome], int]) -> int:
-    """Run it; failures are in the outcome, and only requested files are left behind.
-
-    ``report`` reports the outcome and returns the exit code. A kept run ends only then, so that it can be resumed if
-    the launcher is killed before.
+def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
+    """The run of these options, and its options: with ``--resume``, those of the resumed run. Nothing is started.
 
     Raises:
-        ConfigError: before anything has started, when a requested folder cannot be used.
+        ConfigError: for everything that is known to fail before it starts.
     """
-    started_s = process_start_s()
+    if options.resume is not None:
+        options = run_folder.resumed_options(options.resume, argv, options)
+    check_flags(options)
+    result.check_writable(options)
+    prepared = prepare(options)
+    check_system(options, prepared.plan.system.n_sips)
+    faults_of(options, prepared.plan, prepared.job)
+    if options.run_dir is not None:
+        run_folder.check_new(options.run_dir)
+    return prepared, options
+
+
+def run_checked(
+    prepared: Prepared,
+    options: Options,
+    argv: list[str],
+    started_s: float,
+    show: Callable[[Document], None] = lambda _document: None,
+) -> RunOutcome:
+    """Run what :func:`checked` returned; failures are in the outcome, and only requested files are left behind.
+
+    ``show`` is called with the document before messages are printed and files are written. A kept run ends only after
+    that, so that it can be resumed if the launcher is killed before. ``started_s``: when the command started, on the
+    monotonic clock.
+
+    Raises:
+        ConfigError: before anything has started, when this host has too little room, or a folder cannot be used.
+    """
+    check_limits(options.engine, options.mail, prepared.plan)
     faults = faults_of(options, prepared.plan, prepared.job)
     kept = _kept(prepared, options, argv)
     if kept is not None:
@@ -60,12 +92,33 @@ def run(prepared: Prepared, options: Options, argv: list[str], report: Callable[
         outcome.total_s = time.monotonic() - started_s
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
-        code = report(outcome)
+        document = result.build(prepared, options, argv, outcome)
+        show(document)
+        _print_messages(outcome, options)
+        code = _write(outcome, options, document)
         status = outcome.status
     finally:
         if kept is not None:
             kept.close(status)
-    return code
+    return RunOutcome(document=document, exit_code=code, signal=outcome.signal)
+
+
+def _print_messages(outcome: Outcome, options: Options) -> None:
+    ends_ps = {rank: ended.sim_end_ps for rank, ended in outcome.ranks.items()} if outcome.status == "ok" else {}
+    for line in [*unfired_faults(options, ends_ps), *outcome.notices]:
+        print(f"ahbm-launch: {line}", file=sys.stderr)
+    for line in filter(None, [failure.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
+        print(line, file=sys.stderr)
+
+
+def _write(outcome: Outcome, options: Options, document: Document) -> int:
+    """Write the requested files; the exit code."""
+    try:
+        result.write(options, document)
+    except OSError as error:
+        print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
+        return outcome.exit_code or ERROR_KINDS["internal"]
+    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
 
 
 def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | None:
@@ -98,6 +151,7 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     outcome.note_unread(request.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())
     outcome.host = socket.gethostname()
+    outcome.signal = signals.signum
     return outcome
 
 

@@ -1,12 +1,13 @@
 """Signal and timeout handling: Ctrl-C, SIGTERM and ``--timeout`` stop a run, SIGUSR1 requests its state.
 
 A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C raises
-KeyboardInterrupt.
+KeyboardInterrupt. Outside the main thread, where Python handles no signals, only the timeout stops a run.
 """
 
 import contextlib
 import signal
 import socket
+import threading
 import time
 from types import FrameType, TracebackType
 
@@ -20,12 +21,14 @@ class ForcedStop(BaseException):
 
 
 class StopSignals:
-    """Use as a context manager around a run, in the main thread."""
+    """Use as a context manager around a run. ``signum``: the signal that stops it, 0 for none."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         self._noted: str | None = None
+        self.signum = 0
+        self._handles = threading.current_thread() is threading.main_thread()
         self._previous: dict[int, object] = {}
         self._forces = False
         self._status_requested = False
@@ -34,6 +37,8 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         for end in (self._wakeup, self._wake):
             end.setblocking(False)
+        if not self._handles:
+            return self
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for signum in _REASONS:
             self._previous[signum] = signal.signal(signum, self._handle)
@@ -42,16 +47,22 @@ class StopSignals:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._forces:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, *self._old_timer)
         for signum, handler in self._previous.items():
-            signal.signal(signum, handler)  # type: ignore[arg-type]
-        signal.set_wakeup_fd(self._old_fd)
+            # None: a handler that was not installed from Python.
+            if handler is not None:
+                signal.signal(signum, handler)  # type: ignore[arg-type]
+        if self._handles:
+            signal.set_wakeup_fd(self._old_fd)
         self._wakeup.close()
         self._wake.close()
 
     def force_interrupt(self) -> None:
         """From now on raise :class:`ForcedStop` in code that does not poll: for engines that run user code here."""
+        if not self._handles:
+            return
         self._forces = True
+        self._old_timer = signal.getitimer(signal.ITIMER_REAL)
         self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
         if self._deadline is not None:
             signal.setitimer(signal.ITIMER_REAL, max(self._deadline - time.monotonic(), 0) + FORCE_AFTER_S)
@@ -96,6 +107,7 @@ class StopSignals:
         if self._noted is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self._noted = self._noted or _REASONS[signal.Signals(signum)]
+        self.signum = self.signum or signum
         if self._forces:
             signal.setitimer(signal.ITIMER_REAL, FORCE_AFTER_S)
 

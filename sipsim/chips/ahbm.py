@@ -36,6 +36,9 @@ class AhbmChip(Chip):
         self.torch.kernels.host = task
         self.sip.tasks.append(task)
 
+    def tasks(self) -> list[Task]:
+        return list(self.sip.tasks)
+
     def run_job(self, job: Job) -> None:
         system = self.sip.plan.system
         CollectiveJob(job, self.torch, self.sip.sip, system.n_sips, system.n_cubes).run()

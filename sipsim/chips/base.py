@@ -67,6 +67,10 @@ class Chip(ABC):
     def add_host_task(self, task: Task) -> None:
         """The host program's task, which counts as waiting until it has ended."""
 
+    @abstractmethod
+    def tasks(self) -> list[Task]:
+        """The tasks that may not have ended, servers included."""
+
     def run_job(self, job: Job) -> None:
         """The host program of a run without a script.
 

@@ -72,6 +72,10 @@ class ScriptTask(Task):
         self._namespace.enter()
         super().resume(value)
 
+    def stop(self) -> None:
+        self._namespace.enter()
+        super().stop()
+
 
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
@@ -157,7 +161,14 @@ class ScriptNamespace:
         """Whether it is this rank's: a module beside the script, or another that it loaded, unless installed."""
         if name == self._name:
             return True
-        origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
-        if not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED):
-            return False
-        return is_new or Path(origin).is_relative_to(self._folder)
+        return not is_shared(name, module) and (is_new or Path(_origin(module)).is_relative_to(self._folder))
+
+
+def is_shared(name: str, module: ModuleType) -> bool:
+    """Whether a module is of the interpreter, of this project or of an installed package: not the user's own."""
+    origin = _origin(module)
+    return not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED)
+
+
+def _origin(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")

@@ -1,5 +1,6 @@
 """One rank of a run: a chip and its host program behind a ``SyncClient``, and its outcome."""
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -25,7 +26,7 @@ from sipsim.plan.job import Job, RankOutcome, to_bytes
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.client import SyncClient
-from sipsim.task import Task
+from sipsim.task import Task, TaskFailed
 
 
 class SipNode(SyncClient):
@@ -100,6 +101,16 @@ class SipNode(SyncClient):
             # A process with one SIP never switches: a switch costs more than a small window.
             if self._namespace is not None and self._shares_process:
                 self._namespace.leave()
+
+    def stop_tasks(self) -> None:
+        """End the tasks that still wait, after a run that shares this process with others."""
+        for task in self.chip.tasks():
+            if not task.ended:
+                # What code does on its way out is no part of the run.
+                with contextlib.suppress(TaskFailed):
+                    task.stop()
+        if self._namespace is not None:
+            self._namespace.leave()
 
     def dump_waiting(self) -> bytes:
         return self.chip.dump()

@@ -75,6 +75,16 @@ def test_host_script_runs(tmp_path: Path) -> None:
     assert sorted(ran.stderr.splitlines()) == [f"[rank {rank}] {rank} {total}" for rank in range(4)]
 
 
+def test_runs_from_python_print_what_the_readme_shows(tmp_path: Path) -> None:
+    code = fenced_block_after("## Runs from Python", "python")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=120
+    )
+    assert (ran.returncode, ran.stderr, os.listdir(tmp_path)) == (0, "", [])
+    assert ran.stdout == indented_block_after('outcome.runs[0]["time_ns"])\n```')
+
+
 def test_a_failure_looks_as_the_readme_shows_it() -> None:
     asked, *told = indented_block_after("the report says so.").splitlines()
     ran = command(shlex.split(asked)[2:], ROOT)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sipsim.registry import Registry, UnknownName
+from sipsim.registry import Registry, UnknownName, forget_modules
 
 WIDGET = "from built_in import WIDGETS\n"
 
@@ -40,6 +40,18 @@ def test_a_dotted_name_is_a_module_that_is_imported_when_asked_for(widgets: Regi
     assert "lab.own" not in sys.modules
     assert widgets.get("lab.own") == "one of the lab"
     assert widgets.get("lab.own") == "one of the lab"
+    assert widgets.names() == ["plain"]
+
+
+def test_a_module_that_is_gone_is_forgotten(widgets: Registry[str], tmp_path: Path) -> None:
+    """Two runs of one process may name two modules alike."""
+    assert widgets.get("lab.own") == "one of the lab"
+    forget_modules()
+    assert widgets.get("lab.own") == "one of the lab"
+    (tmp_path / "lab/own.py").write_text(f"{WIDGET}WIDGETS.register('lab.own')('another one, of that name')\n")
+    del sys.modules["lab.own"]
+    forget_modules()
+    assert widgets.get("lab.own") == "another one, of that name"
     assert widgets.names() == ["plain"]
 
 

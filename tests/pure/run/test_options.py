@@ -296,7 +296,7 @@ class TestResultFileOfARefusal:
 def test_every_flag_has_help() -> None:
     with pytest.raises(Usage) as caught:
         parse(["--help"])
-    for action in options._parser()._actions:
+    for action in options.launch_parser()._actions:
         assert action.help
         assert any(name in caught.value.text for name in action.option_strings)
 
@@ -304,7 +304,7 @@ def test_every_flag_has_help() -> None:
 def test_options_hold_every_value_that_is_parsed() -> None:
     """A flag that is parsed and not passed on would have no effect."""
     chosen = parse([])
-    values = vars(options._parser().parse_args([]))
+    values = vars(options.launch_parser().parse_args([]))
     no_options = {"b", "e", "f", "version", "bytes", "n_elem"}
     assert set(values) - no_options <= set(Options.__dataclass_fields__)
     assert chosen == parse(["--bytes", "64K"])

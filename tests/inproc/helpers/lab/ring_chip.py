@@ -1,7 +1,8 @@
-"""A small chip kind: cores on a one-way ring, one persistent server each SIP; scripts send numbers from core to core."""
+"""A small chip kind: cores on a one-way ring and a persistent server; scripts send numbers from core to core."""
 
 import hashlib
 from collections import deque
+from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 import greenlet
@@ -20,7 +21,7 @@ from sipsim.io.router import Router
 from sipsim.links.frames import Frame, FrameBody, Number, Small, codec
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge, Node, Route, port_node
+from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.grid import PORTS
 from sipsim.plan.base import RunPlan
 from sipsim.sync.session import Session
@@ -67,7 +68,7 @@ class RingGraph:
                 nodes.append(Node("core", 0, at))
             nodes += [dst] if dst.kind == "io" else []
             hop_ps = ns_to_ps(self.params.hop_ns)
-            edges = tuple(Edge(a, b, hop_ps, 0, CORE_BPS) for a, b in zip(nodes, nodes[1:], strict=False))
+            edges = tuple(Edge(a, b, hop_ps, 0, CORE_BPS) for a, b in pairwise(nodes))
             self._routes[src, dst] = Route(src, 0, edges)
         return self._routes[src, dst]
 
@@ -170,6 +171,9 @@ class RingChip(Chip):
 
     def add_host_task(self, task: Task) -> None:
         self.host = task
+
+    def tasks(self) -> list[Task]:
+        return [self.server, *([self.host] if self.host else [])]
 
     def waiting(self) -> int:
         return int(self.host is not None and not self.host.ended)

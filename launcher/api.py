@@ -1,0 +1,59 @@
+"""Runs from Python: :func:`run` does what ``ahbm-launch`` does, prints nothing and leaves its process as it was.
+
+Importing it sets BLAS to one thread, as the commands do: ``OPENBLAS_NUM_THREADS`` and its like, where they are not set.
+"""
+
+import os
+
+# As in ``launcher.cli.launch``: before NumPy is imported.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import signal  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from dataclasses import replace  # noqa: E402
+
+from launcher.run.isolation import isolated  # noqa: E402
+from launcher.run.keywords import command_line, parsed  # noqa: E402
+from launcher.run.result import RunOutcome  # noqa: E402
+from launcher.run.run import checked, run_checked  # noqa: E402
+
+__all__ = ["RunOutcome", "run"]
+
+
+def run(
+    script: str | os.PathLike[str] | None = None,
+    *,
+    script_args: Sequence[object] = (),
+    as_module: bool = False,
+    **options: object,
+) -> RunOutcome:
+    """Simulate: the built-in collective, or a host script (with ``as_module``, a module's name).
+
+    ``options``: the flags of ``ahbm-launch --help``, as ``launcher.run.keywords`` writes them, with their defaults:
+    ``run(sips=4, topology="torus_2d", bytes=["64K", "1M"], set=["cube.pes=4"], engine="inproc", json="out.json")``.
+
+    Files are written where options ask for them. Afterwards the process is as it was before, also when the run has
+    failed: import paths, modules, environment, working directory, random states, signal handlers, threads, files.
+
+    One run at a time. In any thread, but only in the main thread do signals stop a run, and does ``timeout`` stop
+    endless user code with ``engine="inproc"``. Other engines fork this process: a lock that another thread holds then
+    stays locked in the SIPs. A signal that stops a run (Ctrl-C, SIGTERM, SIGHUP) is raised again at its end, for the
+    handler that was there before: KeyboardInterrupt for Ctrl-C. The result files say ``interrupted``.
+
+    Returns:
+        The outcome, also of a run that fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
+
+    Raises:
+        ConfigError: one line with the flag or key, the value and what is allowed, before anything has started.
+        RuntimeError: while another run is under way in this process.
+    """
+    started_s = time.monotonic()
+    argv = command_line(script, script_args, as_module, options)
+    with isolated() as output:
+        prepared, chosen = checked(parsed(argv), argv)
+        outcome = replace(run_checked(prepared, chosen, argv, started_s), output=output())
+    if outcome.signal:
+        signal.raise_signal(outcome.signal)
+    return outcome

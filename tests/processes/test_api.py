@@ -1,0 +1,199 @@
+"""Runs from Python: ``launcher.api.run`` gives the results of ``ahbm-launch`` and leaves no trace in its process.
+
+The runs are made in the process of the tests; it is compared before and after each.
+"""
+
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from launch import ALL_REDUCE, launched, script, temporary_folder
+
+from launcher.api import RunOutcome, run
+from sipsim.errors import ConfigError
+
+pytestmark = pytest.mark.processes
+
+ENGINES = ("inproc", "local")
+SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"]}
+FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+
+
+def state(own: Path) -> dict[str, Any]:
+    """All that a run could change in this process. ``own``: the folder of scripts and algorithms."""
+    gc.collect()
+    modules = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    return {
+        "threads": (len(os.listdir("/proc/self/task")), {thread.name for thread in threading.enumerate()}),
+        "files": sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(int(fd))),
+        "children": [child.pid for child in psutil.Process().children(recursive=True)],
+        "temporary files": sorted(os.listdir(tempfile.gettempdir())),
+        "paths": (list(sys.path), list(sys.argv), os.getcwd()),
+        "modules": sorted(
+            name for name, file in modules.items() if file.startswith(str(own)) or name.startswith("_ahbm")
+        ),
+        "environment": dict(os.environ),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "handlers": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "timer": signal.getitimer(signal.ITIMER_REAL),
+        "streams": (id(sys.stdout), id(sys.stderr)),
+        "generators": (random.getstate(), repr(np.random.get_state())),
+    }
+
+
+def _is_open(fd: int) -> bool:
+    """Not the descriptor by which they are listed."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def traceless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RunOutcome]]:
+    """``run``, with the state of this process compared before and after."""
+
+    def compared(*arguments: Any, **options: Any) -> RunOutcome:
+        before = state(tmp_path)
+        try:
+            return run(*arguments, **options)
+        finally:
+            assert state(tmp_path) == before
+
+    with temporary_folder() as temp:
+        monkeypatch.setattr(tempfile, "tempdir", str(temp))
+        # What a first run imports and opens for good, such as the randomness of ZeroMQ, is no trace of it.
+        run(**SMALL)
+        yield compared
+
+
+LITTER = """
+import gc, helper_beside, random, numpy
+os.environ["LEFT"] = "behind"
+os.chdir("/")
+sys.path.append("/left/behind")
+sys.argv.append("left")
+gc.set_threshold(7)
+random.seed(1)
+numpy.random.seed(1)
+dist.all_reduce(torch.ones(4, helper_beside.N))
+"""
+ENDS = {"ok": "pass", "exception": "raise ValueError('no')", "IpcqDeadlock": f"rank or {ALL_REDUCE}"}
+"""Lines that end a run in this way, with a file open."""
+
+
+def littering(folder: Path, end: str) -> Path:
+    """A script that changes all that it can, and ends like this."""
+    (folder / "helper_beside.py").write_text("N = 8\n")
+    return script(folder, f"{LITTER}\nwith open(__file__):\n    {ENDS[end]}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_three_runs_of_a_script_with_failing_ones_between(engine, tmp_path, traceless):
+    expected = launched(*FLAGS, littering(tmp_path, "ok")).digest
+    for end in ("ok", "exception", "ok", "IpcqDeadlock", "ok"):
+        outcome = traceless(littering(tmp_path, end), engine=engine, **SMALL)
+        kind = outcome.error and outcome.error["kind"]
+        assert (kind, outcome.digest) == ((None, expected) if end == "ok" else (end, None)), outcome.output
+
+
+ALGORITHM = """
+import helper_beside, numpy, random
+from sipsim.ccl.algorithms.intercube_allreduce import *
+random.seed(1), numpy.random.seed(1)
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_three_runs_of_an_algorithm_beside_its_config(engine, tmp_path, traceless):
+    (tmp_path / "helper_beside.py").write_text("")
+    (tmp_path / "mine.py").write_text(ALGORITHM)
+    ccl = tmp_path / "ccl.yaml"
+    ccl.write_text("algorithms: {mine: {module: mine.py, topology: none, root_cube: null}}\n")
+    expected = launched(*FLAGS, "--ccl", ccl, "--algorithm", "mine").digest
+    for _ in range(3):
+        outcome = traceless(engine=engine, ccl=ccl, algorithm="mine", **SMALL)
+        assert (outcome.status, outcome.digest, outcome.runs[0]["wrong"]) == ("ok", expected, 0)
+
+
+def test_a_refused_run_leaves_nothing_and_starts_nothing(tmp_path, traceless):
+    with pytest.raises(ConfigError, match="no such file"):
+        traceless(tmp_path / "none.py", ccl=None, **SMALL)
+    with pytest.raises(ConfigError, match="unknown topology 'rign_1d'; did you mean 'ring_1d'"):
+        traceless(topology="rign_1d", json=tmp_path / "out.json", **SMALL)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_outside_the_main_thread(engine, tmp_path, traceless):
+    outcomes: list[RunOutcome] = []
+    expected = traceless(engine=engine, **SMALL)
+    before = state(tmp_path)
+    thread = threading.Thread(target=lambda: outcomes.append(run(engine=engine, timeout=60, **SMALL)))
+    thread.start()
+    thread.join()
+    assert state(tmp_path) == before
+    assert [outcome.digest for outcome in outcomes] == [expected.digest]
+
+
+SIGNALS = {
+    "inproc": "os.kill(os.getpid(), {signum})",
+    "local": "os.kill(int(open(f'/proc/{{os.getppid()}}/stat').read().split()[3]), {signum})",
+}
+"""By the script, to the process that makes the run."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_and_reaches_the_handler_that_was_there(engine, signum, tmp_path, traceless):
+    handled: list[int] = []
+    before = signal.signal(signum, lambda number, _: handled.append(number))
+    path = script(tmp_path, f"rank or {SIGNALS[engine].format(signum=int(signum))}\nwhile True: {ALL_REDUCE}")
+    try:
+        outcome = traceless(path, engine=engine, json=tmp_path / "out.json", **SMALL)
+    finally:
+        signal.signal(signum, before)
+    assert (handled, outcome.status, outcome.exit_code) == ([signum], "interrupted", 128 + signum)
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(outcome.document))
+
+
+def test_nothing_is_printed_and_what_was_told_is_kept(tmp_path, traceless, capfd):
+    path = script(tmp_path, "print('words', rank)\nraise ValueError('no')")
+    for engine, words in (("local", "[rank 1] words 1\n"), ("inproc", "words 0\n")):
+        outcome = traceless(path, engine=engine, **SMALL)
+        assert words in outcome.output
+        assert "ahbm-launch: exception: ValueError: no" in outcome.output
+        assert "Traceback" in outcome.output
+    assert capfd.readouterr() == ("", "")
+
+
+def test_one_run_at_a_time(tmp_path, traceless):
+    path = script(tmp_path, "from launcher.api import run\nrun()")
+    for engine in ENGINES:
+        outcome = traceless(path, engine=engine, **SMALL)
+        assert outcome.error is not None
+        assert "another run is under way in this process" in outcome.error["message"]
+
+
+def test_a_module_of_the_program_stays_its_own(tmp_path, monkeypatch, traceless):
+    """Also where the script imports it too, from beside itself."""
+    path = littering(tmp_path, "ok")
+    monkeypatch.syspath_prepend(tmp_path)
+    import helper_beside  # type: ignore[import-not-found]
+
+    for engine in ENGINES:
+        assert traceless(path, engine=engine, **SMALL).status == "ok"
+        assert sys.modules["helper_beside"] is helper_beside
+    del sys.modules["helper_beside"]
