@@ -24,14 +24,27 @@ from sipsim.noc.transfer import Done, Transfer
 _WAYS_KEPT = 4096
 
 
-class _Way(NamedTuple):
+class _Way:
     """A route for a number of bytes; it is found by the route's id, so it keeps the route. ``chunk_ps``: a chunk's time
-    on the last edge. ``most_lead_ps``: that and the last wire."""
+    on the last edge. ``most_lead_ps``: that and the last wire. ``transfers``: how many have started."""
 
-    route: Route
-    legs: list[Leg]
-    chunk_ps: Ps
-    most_lead_ps: Ps
+    __slots__ = ("chunk_ps", "legs", "most_lead_ps", "nbytes", "route", "transfers")
+
+    def __init__(self, route: Route, nbytes: int, legs: list[Leg], chunk_ps: Ps) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.legs = legs
+        self.chunk_ps = chunk_ps
+        self.most_lead_ps = legs[-1].onward_ps + chunk_ps if legs else 0
+        self.transfers = 0
+
+
+class EdgeUse(NamedTuple):
+    """What the transfers that have started move over an edge: bytes with framing, and the time that these need."""
+
+    transfers: int
+    nbytes: int
+    busy_ps: Ps
 
 
 class Fabric(Edges):
@@ -45,6 +58,7 @@ class Fabric(Edges):
         self._is_one_queue = len(arbitration.weights) == 1
         self._lanes: dict[Edge, Lane] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
+        self._past_use: dict[Edge, EdgeUse] = {}
         self._started = 0
         self._stopped: dict[int, Transfer] = {}
         self._put_off_ps: dict[tuple[Lane | None, int], Ps] = {}
@@ -77,15 +91,16 @@ class Fabric(Edges):
             vc = 0
         elif not 0 <= vc < len(self._arbitration.weights):
             raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
-        _, legs, chunk_ps, most_lead_ps = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
-        if not 0 <= lead_ps <= most_lead_ps:
-            most = f"{most_lead_ps} ps, the last chunk's time on the last edge and its wire"
+        way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
+        if not 0 <= lead_ps <= way.most_lead_ps:
+            most = f"{way.most_lead_ps} ps, the last chunk's time on the last edge and its wire"
             raise ValueError(f"lead_ps is {lead_ps}; give 0 to {most}")
-        now = self._engine.now_ps
+        way.transfers += 1
+        legs, now = way.legs, self._engine.now_ps
         self._started = seq = self._started + 1
         tail = now + delay_ps + route.start_ps
         head = tail - span_ps
-        transfer = Transfer(seq, legs, vc, lead_ps, chunk_ps, done, head, tail)
+        transfer = Transfer(seq, legs, vc, lead_ps, way.chunk_ps, done, head, tail)
         self._push(head if head > now else now, seq, self._walk, transfer)
         end = tail
         if legs:
@@ -95,6 +110,17 @@ class Fabric(Edges):
                 end += first.lane.expect(tail, first.drain_ps, vc)
         self._schedule(transfer, end - lead_ps, now)
         return transfer
+
+    def use(self) -> dict[Edge, EdgeUse]:
+        """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
+        found = dict(self._past_use)
+        for way in self._ways.values():
+            for leg in way.legs:
+                edge, count = leg.lane.edge, way.transfers
+                transfers, nbytes, busy_ps = found.get(edge, (0, 0, 0))
+                nbytes += count * edge.wire_bytes(way.nbytes)
+                found[edge] = EdgeUse(transfers + count, nbytes, busy_ps + count * leg.drain_ps)
+        return found
 
     def limit(self, transfer: Transfer, edge: Edge, bandwidth_bps: int | None) -> None:
         """Let a transfer use no more than ``bandwidth_bps`` of an edge of its route from now on; None for no limit.
@@ -130,6 +156,7 @@ class Fabric(Edges):
         if nbytes < 1:
             raise ValueError(f"a transfer has at least a byte, not {nbytes}")
         if len(self._ways) >= _WAYS_KEPT:
+            self._past_use = self.use()
             self._ways.clear()  # transfers on their way keep their legs
         chunk_bytes = self._arbitration.chunk_bytes
         for edge in route.edges:
@@ -137,8 +164,7 @@ class Fabric(Edges):
                 self._lanes[edge] = Lane(edge, self._arbitration.weights)
         legs = legs_over([self._lanes[edge] for edge in route.edges], nbytes, chunk_bytes)
         chunk_ps = route.edges[-1].drain_ps(min(nbytes, chunk_bytes)) if legs else 0
-        most_lead_ps = legs[-1].onward_ps + chunk_ps if legs else 0
-        way = self._ways[id(route), nbytes] = _Way(route, legs, chunk_ps, most_lead_ps)
+        way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs, chunk_ps)
         return way
 
     # --- telling ends ---------------------------------------------------------------------------------------------
