@@ -27,9 +27,12 @@ class Task:
     """One run of ``body``. ``waits_for`` describes what it is blocked on, None while it runs or after its end.
 
     ``is_server``: it serves others as long as the run goes on. It never counts as waiting, and never has to end.
+    ``span``: the number of the span whose end, at ``since_ps``, released it last (``sipsim.record.recorder``).
     """
 
     is_server = False
+    span = 0
+    since_ps = 0
 
     def __init__(
         self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = (-1, -1)

@@ -27,7 +27,7 @@ class AhbmChip(Chip):
         self.loop = self.sip.loop
         self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
         if self._trace is not None:
-            self.sip.tracer = self._trace.append
+            self.sip.recorder.tracer = self._trace.append
         recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
         self.bridge = self.torch.bridge

@@ -39,13 +39,17 @@ class ReduceOp:
 
 
 class Work:
-    """A launch that was queued; ``what`` describes it in deadlock reports."""
+    """A launch that was queued; ``what`` describes it in deadlock reports.
+
+    ``span``: that of its start, and then that which released the kernel that ended last.
+    """
 
     def __init__(self, launcher: "KernelQueue", what: str = "a collective") -> None:
         self._queue = launcher
         self.bridge = launcher.bridge
         self._what = what
         self.left = 0
+        self.span = 0
         self.start_ps = 0
         self.end_ps: int | None = None
         self.on_start: Callable[[], None] | None = None
@@ -104,9 +108,9 @@ class KernelQueue:
         self.host_task()
         self._queued.append((work, kernel, args, self._places if places is None else places))
         if self._running is None:
-            self._start_next()
+            self._start_next(self.host_task().span)
 
-    def _start_next(self) -> None:
+    def _start_next(self, cause: int) -> None:
         self._running = None
         if not self._queued:
             return
@@ -117,6 +121,8 @@ class KernelQueue:
             work.on_start()
         work.left = len(places)
         args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in self._arguments)
+        recorder = self._sip.recorder
+        work.span = recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
         for place in places:
             self._start_on(place, work, kernel, args)
         if not places:
@@ -125,14 +131,19 @@ class KernelQueue:
     def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
         pe = self._sip.pe(place.cube, place.pe)
         tl = TL(self._sip, pe, self._space.translate)
+        launch = work.span
 
         def body() -> None:
             run_kernel(kernel, args, tl)
+            assert pe.task is not None
+            work.span = pe.task.span
+            name = f"cube{pe.cube}.pe{pe.pe}.kernel"
+            self._sip.recorder.span(name, kernel.__name__, work.start_ps, self._sip.engine.now_ps, launch)
             work.left -= 1
             if not work.left:
                 self._end(work)
 
-        self._sip.spawn(pe, body)
+        self._sip.spawn(pe, body, launch)
 
     def _end(self, work: Work) -> None:
         engine = self._sip.engine
@@ -140,11 +151,12 @@ class KernelQueue:
         if work.on_end is not None:
             work.on_end()
         if work.waiter is not None:
+            work.waiter.span = work.span
             engine.at(engine.now_ps, work.waiter.resume)
         # A tensor must not stay allocated because the script keeps the Work, or until a collection finds a cycle.
         work.on_start = work.on_end = work.waiter = None
         self._arguments = ()
-        self._start_next()
+        self._start_next(work.span)
 
 
 class Distributed:
@@ -255,7 +267,12 @@ class Distributed:
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
         host = self._queue.host_task()
-        self._sip.network.barrier.enter(host.resume)
+
+        def start(span: int) -> None:
+            host.span = span
+            host.resume()
+
+        self._sip.network.barrier.enter(start, host.span)
         host.wait("the common start of an iteration")
 
     def record(

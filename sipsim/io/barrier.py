@@ -14,43 +14,49 @@ from sipsim.errors import InvariantViolation
 from sipsim.links.frames import Body, Number, codec, encode
 from sipsim.plan.barrier_tree import ROOT, BarrierTree
 from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
 
 Ps = int
 
 
 class BarrierPacket(NamedTuple):
-    """The latest end in a subtree, or the common start that follows."""
+    """The latest end in a subtree, or the common start that follows; sent at ``sent_ps``, released by ``span``."""
 
     is_start: bool
     time_ps: Ps
+    sent_ps: Ps = 0
+    span: int = 0
 
 
 @codec(BarrierPacket)
 class _BarrierBody(Body, tag=3):
     is_start: bool
     time_ps: Number
+    sent_ps: Number
+    span: Number
 
     def payload(self) -> BarrierPacket:
-        return BarrierPacket(self.is_start, self.time_ps)
+        return BarrierPacket(self.is_start, self.time_ps, self.sent_ps, self.span)
 
 
 class Barrier:
     """The barrier of one SIP, which takes part in at most one round at a time."""
 
-    def __init__(self, sip: int, plan: Plan, session: Session) -> None:
+    def __init__(self, sip: int, plan: Plan, session: Session, recorder: Recorder) -> None:
         self._sip = sip
         self._plan = plan
         self._session = session
         self._engine = session.engine
-        self._on_start: Callable[[], None] | None = None
+        self._recorder = recorder
+        self._on_start: Callable[[int], None] | None = None
         self._arrived: set[int] = set()
         self._latest_ps: Ps = 0
 
-    def enter(self, on_start: Callable[[], None]) -> None:
-        """This SIP's iteration ends now; call ``on_start`` at the common start of the next."""
+    def enter(self, on_start: Callable[[int], None], cause: int) -> None:
+        """This SIP's iteration ends now, by span ``cause``; at the next one's common start call ``on_start(span)``."""
         self._on_start = on_start
-        self._note_end(self._sip, self._engine.now_ps)
+        self._note_end(self._sip, self._engine.now_ps, cause)
 
     def receive(self, channel: int, packet: BarrierPacket) -> None:
         """A control packet arrives.
@@ -68,16 +74,18 @@ class Barrier:
             kind = "start" if packet.is_start else "end"
             what = f"with {kind} {packet.time_ps} ps is not one that the barrier waits for"
             raise InvariantViolation(f"a control packet from SIP {src} to SIP {self._sip} {what}")
+        now_ps = self._engine.now_ps
+        span = self._recorder.span("barrier", "packet", packet.sent_ps, now_ps, (src, packet.span))
         if packet.is_start:
-            self._start(packet.time_ps)
+            self._start(packet.time_ps, span)
         else:
-            self._note_end(src, packet.time_ps)
+            self._note_end(src, packet.time_ps, span)
 
     @property
     def _tree(self) -> BarrierTree:
         return self._plan.barrier_tree
 
-    def _note_end(self, src: int, end_ps: Ps) -> None:
+    def _note_end(self, src: int, end_ps: Ps, cause: int) -> None:
         tree = self._tree
         self._arrived.add(src)
         self._latest_ps = max(self._latest_ps, end_ps)
@@ -86,16 +94,19 @@ class Barrier:
         latest_ps, self._latest_ps = self._latest_ps, 0
         self._arrived.clear()
         if self._sip == ROOT:
-            self._start(latest_ps + tree.gap_ps)
+            self._start(latest_ps + tree.gap_ps, cause)
         else:
-            self._send(tree.parent[self._sip], BarrierPacket(False, latest_ps))
+            self._send(tree.parent[self._sip], BarrierPacket(False, latest_ps, self._engine.now_ps, cause))
 
-    def _start(self, time_ps: Ps) -> None:
+    def _start(self, time_ps: Ps, cause: int) -> None:
+        now_ps = self._engine.now_ps
         for child in self._tree.children[self._sip]:
-            self._send(child, BarrierPacket(True, time_ps))
-        assert self._on_start is not None
-        self._engine.at(time_ps, self._on_start)
-        self._on_start = None
+            self._send(child, BarrierPacket(True, time_ps, now_ps, cause))
+        on_start, self._on_start = self._on_start, None
+        assert on_start is not None
+        self._engine.at(
+            time_ps, lambda: on_start(self._recorder.span("barrier", "common start", now_ps, time_ps, cause))
+        )
 
     def _send(self, dst: int, packet: BarrierPacket) -> None:
         way = self._sip, dst

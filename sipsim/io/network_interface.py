@@ -21,6 +21,7 @@ from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
 from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
 
 Ps = int
@@ -34,6 +35,7 @@ class NetworkInterface:
         sip: int,
         plan: Plan,
         session: Session,
+        recorder: Recorder,
         fabric: Fabric,
         memory_ports: MemoryPorts,
         wire_format: WireFormat,
@@ -50,7 +52,7 @@ class NetworkInterface:
             sip, system, plan.channels, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame
         )
         self._router = Router(sip, system, self.ports.by_letter, deliveries)
-        self.barrier = Barrier(sip, plan, session)
+        self.barrier = Barrier(sip, plan, session, recorder)
         command_bytes = plan.resolved.components.pe_dma.command_bytes
         fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
         self.messages = MessageSender(engine, self._router, graph, fetch, wire_format, overhead_ps)

@@ -44,7 +44,10 @@ class IpcqInitEntry(NamedTuple):
 
 
 class IpcqCreditMetadata(NamedTuple):
-    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3)."""
+    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3).
+
+    It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP.
+    """
 
     consumer_seq: int
     dst_rx_base_pa: int
@@ -52,12 +55,15 @@ class IpcqCreditMetadata(NamedTuple):
     src_cube: int
     src_pe: int
     src_direction: str
+    sent_ps: int = 0
+    span: int = 0
 
 
 class IpcqDmaToken(NamedTuple):
     """A message: the write order for the data plane, and the head pointer with it (ADR-0023 D9, D12).
 
-    ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks, not for timing.
+    ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
+    ``span``: the send's number on its SIP.
     """
 
     dst_addr: int
@@ -71,6 +77,7 @@ class IpcqDmaToken(NamedTuple):
     shape: tuple[int, ...]
     sent_ps: int = 0
     credits: tuple[IpcqCreditMetadata, ...] = ()
+    span: int = 0
 
 
 class Received(NamedTuple):

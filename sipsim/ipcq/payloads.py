@@ -8,7 +8,7 @@ from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.links.frames import Address, Body, Data, FrameBody, Name, Number, Small, codec
 
 _Shape = Annotated[tuple[Number, ...], Meta(max_length=64)]
-_CreditFields = tuple[Number, Address, Small, Small, Small, Name]
+_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number]
 _Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
 
 
@@ -61,6 +61,7 @@ class _MessageBody(FrameBody, tag=0):
     shape: _Shape
     sent_ps: Number
     credits: _Credits
+    span: Number
 
     def payload(self) -> PeMessage:
         carried = tuple([IpcqCreditMetadata(*fields) for fields in self.credits]) if self.credits else ()
@@ -76,6 +77,7 @@ class _MessageBody(FrameBody, tag=0):
             self.shape,
             self.sent_ps,
             carried,
+            self.span,
         )
         return PeMessage(self.cube, self.pe, token)
 
@@ -90,6 +92,8 @@ class _PeCreditBody(FrameBody, tag=1):
     src_cube: Small
     src_pe: Small
     src_direction: Name
+    sent_ps: Number
+    span: Number
 
     def payload(self) -> PeCredit:
         return PeCredit(self.cube, self.pe, _credit(self))
@@ -105,6 +109,8 @@ class _CreditBody(Body, tag=2):
     src_cube: Small
     src_pe: Small
     src_direction: Name
+    sent_ps: Number
+    span: Number
 
     def payload(self) -> CreditPacket:
         return CreditPacket(self.cube, self.pe, _credit(self))
@@ -112,5 +118,12 @@ class _CreditBody(Body, tag=2):
 
 def _credit(body: _PeCreditBody | _CreditBody) -> IpcqCreditMetadata:
     return IpcqCreditMetadata(
-        body.consumer_seq, body.dst_rx_base_pa, body.src_sip, body.src_cube, body.src_pe, body.src_direction
+        body.consumer_seq,
+        body.dst_rx_base_pa,
+        body.src_sip,
+        body.src_cube,
+        body.src_pe,
+        body.src_direction,
+        body.sent_ps,
+        body.span,
     )

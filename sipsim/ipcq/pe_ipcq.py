@@ -29,6 +29,7 @@ from sipsim.ipcq.messages import (
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.memory.store import MemoryStore
+from sipsim.record.recorder import Recorder
 
 
 class DataPlane(Protocol):
@@ -54,6 +55,7 @@ class IpcqContext(NamedTuple):
     copier: Copier
     backpressure: Backpressure
     credit_return: CreditReturn
+    recorder: Recorder
     checker: InvariantChecker | None = None
 
 
@@ -74,8 +76,11 @@ class PeIpcq:
             self._copier,
             self._backpressure,
             self._credit_return,
+            recorder,
             self._checker,
         ) = context
+        self._span = recorder.span
+        self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
         self._rx_bases = [base for base, _ in by_base]
         self._rx_queues = [self.queues[direction] for _, direction in by_base]
@@ -102,7 +107,7 @@ class PeIpcq:
                 direction=direction,
             )
         if not queue.sends and not queue.is_full:
-            self._send_now(queue, send)
+            self._send_now(queue, send, send.cause)
             return
         if not queue.sends:
             queue.sender_since_ps = self._engine.now_ps
@@ -120,7 +125,7 @@ class PeIpcq:
         if queue.is_empty or queue.posted or queue.blocked:
             queue.posted.append(receive)
         else:
-            self._take(queue, receive)
+            self._take(queue, receive, receive.cause)
 
     def post_any(self, receive: ReceiveRequest) -> None:
         """Post a receive for the next message of any direction, searched from ``last_polled_dir`` on (ADR-0023 D4).
@@ -133,7 +138,7 @@ class PeIpcq:
         receive.reason = Waiting("recv", self._receive_ways)
         self._any_receivers.append(receive)
         if len(self._any_receivers) == 1:
-            self._serve_any()
+            self._serve_any(receive.cause)
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
@@ -149,9 +154,10 @@ class PeIpcq:
         queue.peer_head_cache = token.sender_seq + 1
         if self._checker is not None:
             self._checker.arrived(self.place, queue, token)
+        cause = self._span(self.name, "message", token.sent_ps, self._engine.now_ps, (token.src_sip, token.span))
         for credit in token.credits:
             self.credit(credit)
-        self._deliver(queue)
+        self._deliver(queue, cause)
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
         """A credit arrives: the peer freed slots, and a send that waits is served."""
@@ -163,9 +169,10 @@ class PeIpcq:
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
         if self._checker is not None:
             self._checker.credited(self.place, queue)
+        cause = self._span(self.name, "credit", credit.sent_ps, self._engine.now_ps, (credit.src_sip, credit.span))
         if queue.sends and not queue.sender_wakes:
             queue.sender_wakes = True
-            self._wake(partial(self._serve_sends, queue), queue.sender_since_ps)
+            self._wake(partial(self._serve_sends, queue), queue.sender_since_ps, cause)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
@@ -187,27 +194,30 @@ class PeIpcq:
                 sender = token.src_sip, token.src_cube, token.src_pe
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
-    def _send_now(self, queue: QueuePair, send: SendRequest) -> None:
+    def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
         (snapshot, read_pa, _, dtype, shape), slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
-        token = IpcqDmaToken(slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, now_ps, piggybacked)
+        span = self._span(self.name, "send", now_ps, now_ps, cause)
+        token = IpcqDmaToken(
+            slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, now_ps, piggybacked, span
+        )
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
         self._data_plane.carry_token(queue, token, read_pa)
-        send.sent(slot_pa, seq)
+        send.sent(slot_pa, seq, span)
 
-    def _serve_sends(self, queue: QueuePair) -> None:
+    def _serve_sends(self, queue: QueuePair, cause: int) -> None:
         queue.sender_wakes = False
         while queue.sends and not queue.is_full:
             send = queue.sends.popleft()
             try:
-                self._send_now(queue, send)
+                self._send_now(queue, send, cause)
             except AhbmError as error:
                 send.fail(error)
         queue.sender_since_ps = self._engine.now_ps
 
-    def _serve_any(self) -> None:
+    def _serve_any(self, cause: int) -> None:
         self._any_wakes = False
         while self._any_receivers:
             direction = self._next_direction()
@@ -215,6 +225,7 @@ class PeIpcq:
                 break
             self.last_polled_dir = direction
             receive = self._any_receivers.popleft()
+            receive.cause = cause
             receive.waits(self.queues[direction].recv_wait)
             self.post(direction, receive)
         self._any_since_ps = self._engine.now_ps
@@ -231,24 +242,28 @@ class PeIpcq:
                 return direction
         return None
 
-    def _deliver(self, queue: QueuePair) -> None:
-        """Serve posted receives that have a message, after the poll delay; then one without a direction."""
+    def _deliver(self, queue: QueuePair, cause: int) -> None:
+        """Serve posted receives that have a message, after the poll delay; then one without a direction.
+
+        ``cause``: the span that ends now and lets them go on.
+        """
         while queue.posted and not queue.is_empty and not queue.blocked:
             wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].start_ps, self._engine.now_ps)
             if wakeup_ps > self._engine.now_ps:
                 queue.blocked = True
-                self._engine.at(wakeup_ps, lambda: self._poll(queue))
+                poll = partial(self._deliver_after_poll, queue)
+                self._engine.at(wakeup_ps, partial(self._polled, poll, self._engine.now_ps, cause))
                 return
-            self._take(queue, queue.posted.popleft())
+            self._take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
             self._any_wakes = True
-            self._wake(self._serve_any, self._any_since_ps)
+            self._wake(self._serve_any, self._any_since_ps, cause)
 
-    def _poll(self, queue: QueuePair) -> None:
+    def _deliver_after_poll(self, queue: QueuePair, cause: int) -> None:
         queue.blocked = False
-        self._deliver(queue)
+        self._deliver(queue, cause)
 
-    def _take(self, queue: QueuePair, receive: ReceiveRequest) -> None:
+    def _take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         """Latch the next message. With ``copy_to_dst`` its slot is freed only after the copy."""
         slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
         nbytes = len(token.data)
@@ -257,31 +272,41 @@ class PeIpcq:
             self._checker.taken(self.place, queue, data)
         receive.take(Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape))
         if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
-            self._free_slot(queue, receive)
+            self._free_slot(queue, receive, cause)
             return
         queue.blocked = True
+        taken_ps = self._engine.now_ps
 
         def copied() -> None:
             queue.blocked = False
-            self._free_slot(queue, receive)
-            self._deliver(queue)
+            copy = self._span(self.name, "copy", taken_ps, self._engine.now_ps, cause)
+            self._free_slot(queue, receive, copy)
+            self._deliver(queue, copy)
 
         self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
 
-    def _free_slot(self, queue: QueuePair, receive: ReceiveRequest) -> None:
+    def _free_slot(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         queue.my_tail += 1
         if self._checker is not None:
             self._checker.freed(self.place, queue)
-        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction)
-        self._credit_return.return_credit(queue, credit, receive.end)
+        receive.cause, receive.freed_ps = cause, self._engine.now_ps
+        credit = IpcqCreditMetadata(
+            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, receive.freed_ps, cause
+        )
+        self._credit_return.return_credit(queue, credit, receive.returned)
 
-    def _wake(self, serve: Callable[[], None], since_ps: int) -> None:
+    def _wake(self, serve: Callable[[int], None], since_ps: int, cause: int) -> None:
         """Serve what has waited since then: now, or at the next poll."""
-        wakeup_ps = self._backpressure.wakeup_ps(since_ps, self._engine.now_ps)
-        if wakeup_ps > self._engine.now_ps:
-            self._engine.at(wakeup_ps, serve)
+        now_ps = self._engine.now_ps
+        wakeup_ps = self._backpressure.wakeup_ps(since_ps, now_ps)
+        if wakeup_ps > now_ps:
+            self._engine.at(wakeup_ps, partial(self._polled, serve, now_ps, cause))
         else:
-            serve()
+            serve(cause)
+
+    def _polled(self, serve: Callable[[int], None], event_ps: int, cause: int) -> None:
+        """The first poll after an event."""
+        serve(self._span(self.name, "poll", event_ps, self._engine.now_ps, cause))
 
     def _queue_at(self, address: int, nbytes: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1

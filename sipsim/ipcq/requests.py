@@ -26,15 +26,16 @@ class CopyTo(NamedTuple):
 
 
 class SendRequest(Protocol):
-    """A send, which waits while the peer's ring is full."""
+    """A send, which waits while the peer's ring is full. ``cause``: the span that released its command."""
 
     source: Source
+    cause: int
 
     def waits(self, reason: Waiting) -> None:
         """The ring is full."""
 
-    def sent(self, slot_pa: int, seq: int) -> None:
-        """The message has left for the slot at ``slot_pa``, numbered ``seq``."""
+    def sent(self, slot_pa: int, seq: int, span: int) -> None:
+        """The message has left for the slot at ``slot_pa``, numbered ``seq``; ``span`` is the number of the sending."""
 
     def fail(self, error: Exception) -> None:
         """It could not be sent after it had waited."""
@@ -43,10 +44,13 @@ class SendRequest(Protocol):
 class ReceiveRequest(Protocol):
     """A receive posted at ``start_ps``. ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
 
-    A message of another size is not copied.
+    A message of another size is not copied. ``cause``: the span that released its command, and from ``freed_ps`` on,
+    when its slot was freed, the span that freed it.
     """
 
     start_ps: Ps
+    freed_ps: Ps
+    cause: int
     copy_to: CopyTo | None
     reason: object
 
@@ -56,5 +60,5 @@ class ReceiveRequest(Protocol):
     def take(self, received: Received) -> None:
         """A message was taken from its slot and latched."""
 
-    def end(self) -> None:
+    def returned(self) -> None:
         """The credit for the slot has been emitted."""

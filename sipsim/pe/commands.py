@@ -75,7 +75,7 @@ class IpcqRecv(NamedTuple):
 
 
 class Completion:
-    """The progress of a command that was submitted at ``start_ps``.
+    """The progress of a command that was submitted at ``start_ps``, released by span ``cause``.
 
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
     that was received, which may be before its end. ``reason`` says what it waits for, and ``waiter`` is the task that
@@ -87,9 +87,10 @@ class Completion:
     value: Any = None
     waiter: Task | None = None
 
-    def __init__(self, command: Any, start_ps: Ps) -> None:
+    def __init__(self, command: Any, start_ps: Ps, cause: int = 0) -> None:
         self.command = command
         self.start_ps = start_ps
+        self.cause = cause
         self.reason: object = command
 
     def end(self) -> None:

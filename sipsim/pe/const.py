@@ -18,7 +18,7 @@ class ConstEngine(CommandEngine):
     """The values are those of now, whatever becomes of the kernel's array."""
 
     def take(self, command: Const) -> Completion:
-        completion = Completion(command, self._engine.now_ps)
+        completion = self._begin(command)
         result = command.result
         result.array = np.array(command.values)
         result.array.flags.writeable = False

@@ -17,7 +17,7 @@ class ReadEngine(CommandEngine):
     """A read ends when its last byte has arrived."""
 
     def take(self, command: DmaRead) -> Completion:
-        completion = Completion(command, self._engine.now_ps)
+        completion = self._begin(command)
         self._pe.dma.read(command.address, command.nbytes, partial(self._arrived, completion))
         return completion
 
@@ -32,7 +32,7 @@ class WriteEngine(CommandEngine):
     """A write ends when it has been acknowledged."""
 
     def take(self, command: DmaWrite) -> Completion:
-        completion = Completion(command, self._engine.now_ps)
+        completion = self._begin(command)
         self._fetch(completion, (command.operand,), self._write)
         return completion
 

@@ -17,9 +17,9 @@ from sipsim.memory.store import MemoryStore
 from sipsim.pe.commands import Completion
 from sipsim.pe.dma import PeDma
 from sipsim.pe.handles import Handle
-from sipsim.record.oplog import OpLog
-from sipsim.record.trace import TraceLine
+from sipsim.record.recorder import Recorder
 from sipsim.registry import Registry
+from sipsim.task import Task
 
 
 class PlanParts(Protocol):
@@ -35,8 +35,7 @@ class SipParts(Protocol):
     sip: int
     engine: Engine
     memory: MemoryStore
-    oplog: OpLog
-    tracer: Callable[[TraceLine], None] | None
+    recorder: Recorder
 
     @property
     def plan(self) -> PlanParts: ...
@@ -49,6 +48,7 @@ class PeParts(Protocol):
     pe: int
     dma: PeDma
     ipcq: PeIpcq
+    task: Task | None
 
 
 class CommandEngine(ABC):
@@ -58,15 +58,43 @@ class CommandEngine(ABC):
         self._sip = sip
         self._pe = pe
         self._engine = sip.engine
-        self._append = sip.oplog.append
+        self._recorder = sip.recorder
+        self._log = sip.recorder.log
+        self._name = f"cube{pe.cube}.pe{pe.pe}"
 
     @abstractmethod
     def take(self, command: Any) -> Completion:
         """Start a command; its completion ends when it has been performed, which may be at once."""
 
+    def _begin(self, command: Any) -> Completion:
+        """The completion of a command that starts now."""
+        return Completion(command, self._engine.now_ps, self._cause())
+
+    def _cause(self) -> int:
+        """The span that released the kernel, and so the command that it gives now."""
+        task = self._pe.task
+        return 0 if task is None else task.span
+
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
-        """Record a command that has been performed, and end it."""
-        self._append(kind, completion.start_ps, self._engine.now_ps, self._pe.cube, self._pe.pe, *fields)
+        """Record a command that has been performed, as a span and in the op log, and end it."""
+        now_ps = self._engine.now_ps
+        span = self._recorder.span(self._name, kind, completion.start_ps, now_ps, completion.cause)
+        self._log(kind, completion.start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
+        task = completion.waiter
+        if task is not None and completion.start_ps == task.since_ps:
+            # The kernel has waited since its start: the span is that of the kernel's time, too.
+            task.span, task.since_ps = span, now_ps
+            completion.end()
+        else:
+            self._release(completion, span, kind)
+
+    def _release(self, completion: Completion, span: int, name: str) -> None:
+        """End a command by a span, which also ends the wait of its kernel."""
+        task = completion.waiter
+        if task is not None:
+            now_ps = self._engine.now_ps
+            task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span)
+            task.since_ps = now_ps
         completion.end()
 
     def _fetch(self, completion: Completion, handles: tuple[Handle, ...], then: Callable[[Completion], None]) -> None:

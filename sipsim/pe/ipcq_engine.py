@@ -38,7 +38,7 @@ class IpcqEngine(CommandEngine):
         self.rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
 
     def _trace(self, op: str, direction: str, nbytes: int) -> None:
-        tracer = self._sip.tracer
+        tracer = self._recorder.tracer
         if tracer is not None:
             tracer(TraceLine(self._sip.sip, self._pe.cube, self._pe.pe, self._engine.now_ps, op, direction, nbytes))
 
@@ -49,13 +49,14 @@ class Sending(Completion):
     def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, source: Source) -> None:
         self.command = self.reason = command
         self.start_ps = now_ps
+        self.cause = engine._cause()
         self._engine = engine
         self.source = source
 
-    def sent(self, slot_pa: int, seq: int) -> None:
+    def sent(self, slot_pa: int, seq: int, span: int) -> None:
         """The message has left."""
         self._engine.record(self, slot_pa, seq)
-        self.end()
+        self._engine.end(self, span)
 
 
 @engine_for(IpcqSend)
@@ -72,12 +73,16 @@ class SendEngine(IpcqEngine):
         self._ipcq.send(direction, sending)
         return sending
 
+    def end(self, sending: Sending, span: int) -> None:
+        """The message has left by ``span``."""
+        self._release(sending, span, "send")
+
     def record(self, sending: Sending, slot_pa: int, seq: int) -> None:
         """To the trace and the op log."""
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
         self._trace("send", direction, nbytes)
-        self._append(
+        self._log(
             SEND,
             now_ps,
             now_ps,
@@ -101,7 +106,8 @@ class Receiving(Completion):
 
     def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int) -> None:
         self.command = self.reason = command
-        self.start_ps = now_ps
+        self.start_ps = self.freed_ps = now_ps
+        self.cause = engine._cause()
         self._engine = engine
         self.copy_to = command.copy_to
 
@@ -110,14 +116,15 @@ class Receiving(Completion):
         self.value = received
         self.error = mismatch(self.command, received, self._engine.is_strict)
 
-    def end(self) -> None:
+    def returned(self) -> None:
+        """The credit for its slot has been emitted."""
         self._engine.record(self)
         if self.error is None:
             received, command, result = self.value, self.command, self.command.result
             result.array = np.frombuffer(received.data, command.dtype.numpy).reshape(command.dims)
             if command.copy_to is None and self._engine.rings_are_far:
                 result.slot_pa = received.slot_pa
-        Completion.end(self)
+        self._engine.end(self)
 
 
 @engine_for(IpcqRecv)
@@ -133,13 +140,19 @@ class ReceiveEngine(IpcqEngine):
             self._ipcq.post(direction, receiving)
         return receiving
 
+    def end(self, receiving: Receiving) -> None:
+        """The slot was freed by the cause, and its credit has been emitted since."""
+        component, now_ps = self._ipcq.name, self._engine.now_ps
+        span = self._recorder.span(component, "recv", receiving.freed_ps, now_ps, receiving.cause)
+        self._release(receiving, span, "recv")
+
     def record(self, receiving: Receiving) -> None:
         """To the trace and the op log."""
         received, command = receiving.value, receiving.command
         direction, nbytes = received.direction, len(received.data)
         queue = self._ipcq.queues[direction]
         self._trace("recv", direction, nbytes)
-        self._append(
+        self._log(
             RECV,
             receiving.start_ps,
             self._engine.now_ps,

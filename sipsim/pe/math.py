@@ -38,7 +38,7 @@ class MathEngine(CommandEngine):
         self._math = PeMath(sip.plan.resolved.components.pe_math)
 
     def take(self, command: MathOp) -> Completion:
-        completion = Completion(command, self._engine.now_ps)
+        completion = self._begin(command)
         self._fetch(completion, command.operands, self._start)
         return completion
 

@@ -23,8 +23,7 @@ from sipsim.noc.witness import FabricWitness
 from sipsim.pe.dma import PeDma
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
-from sipsim.record.oplog import OpLog
-from sipsim.record.trace import TraceLine
+from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
 from sipsim.task import Task
 from sipsim.topology.address import PePlace
@@ -56,6 +55,7 @@ class Pe:
             self.dma,
             Backpressure(plan.poll_ps),
             credit_return,
+            sip.recorder,
             sip.checker,
         )
         return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
@@ -86,14 +86,14 @@ class Sip:
             self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
         self.memory = MemoryStore(sip, plan.system.capacities)
         self.memory_ports = MemoryPorts(plan.resolved.components, self.engine, self.memory)
-        self.oplog = OpLog(keep_oplog)
+        self.recorder = Recorder(sip, keep_oplog)
+        self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
         self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
         self.network = NetworkInterface(
-            sip, plan, self.session, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
+            sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
-        self.tracer: Callable[[TraceLine], None] | None = None
         self.loop = greenlet.getcurrent()
         self.make_task: Callable[..., Task] = Task
         self.tasks: list[Task] = []
@@ -112,9 +112,10 @@ class Sip:
         """Every PE in use, in order of cube and PE."""
         return [self._pes[key] for key in sorted(self._pes)]
 
-    def spawn(self, pe: Pe, body: Callable[[], None]) -> Task:
-        """Start a kernel on a PE now, after the events that are already due."""
+    def spawn(self, pe: Pe, body: Callable[[], None], cause: int = 0) -> Task:
+        """Start a kernel on a PE now, released by span ``cause``, after the events that are already due."""
         task = self.make_task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
+        task.span, task.since_ps = cause, self.engine.now_ps
         pe.task = task
         self.tasks.append(task)
         self.engine.at(self.engine.now_ps, task.resume)

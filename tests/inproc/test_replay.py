@@ -10,8 +10,8 @@ from replay import Image, Replay, image
 from sips import run_sips, spawn
 
 from sipsim.ccl.algorithms import intercube_allreduce
+from sipsim.ccl.seeded import seeded_rows
 from sipsim.dtypes import DTYPES
-from sipsim.host.seeded import seeded_rows
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS

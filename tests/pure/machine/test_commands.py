@@ -38,7 +38,7 @@ class FillEngine(CommandEngine):
     free_ps = 0
 
     def take(self, command: Fill) -> Completion:
-        completion = Completion(command, self._engine.now_ps)
+        completion = self._begin(command)
         self.free_ps = max(self.free_ps, self._engine.now_ps) + 3_000 + -(-command.nbytes * 1_000 // 32)
         self._engine.at(self.free_ps, partial(self.fill, completion))
         return completion
@@ -113,7 +113,7 @@ def test_a_command_that_no_engine_takes() -> None:
 
 
 def test_a_send_with_room_has_ended_when_it_is_submitted() -> None:
-    """The kernel goes on without a switch, and the events are its start and the arrival."""
+    """The kernel goes on without a switch: the events are its start, and the message's end and write at the slot."""
     bench = pair_bench()
     switches: list[object] = []
 
@@ -126,7 +126,7 @@ def test_a_send_with_room_has_ended_when_it_is_submitted() -> None:
     bench.kernel(0, 0, sender)
     bench.run()
     assert switches == []
-    assert bench.engine.events == 2
+    assert bench.engine.events == 3
 
 
 def test_sends_that_wait_leave_in_order() -> None:

@@ -10,6 +10,7 @@ from sipsim.errors import InvariantViolation
 from sipsim.io.barrier import Barrier, BarrierPacket
 from sipsim.links.frames import decode
 from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
 
 PLAN = Plan(config({"system.sips.count": 5, "sip.cube_mesh": {"w": 2, "h": 1}}))
 TREE = PLAN.barrier_tree
@@ -28,7 +29,7 @@ class Session:
 
 def barrier(sip: int) -> tuple[Barrier, Session]:
     session = Session()
-    return Barrier(sip, PLAN, session), session  # type: ignore[arg-type]
+    return Barrier(sip, PLAN, session, Recorder(sip)), session  # type: ignore[arg-type]
 
 
 def test_the_tree_of_a_ring() -> None:
@@ -46,21 +47,22 @@ def test_the_latest_end_goes_up_once_all_ends_of_a_subtree_are_known() -> None:
         for step in steps:
             assert session.sent == []
             if step == "own":
-                made.enter(lambda: None)
+                made.enter(lambda _span: None, 3)
             else:
                 made.receive(TREE.channels[2, 1], BarrierPacket(False, 700))
-        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], BarrierPacket(False, 700))]
+        cause = 3 if steps[-1] == "own" else 1
+        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], BarrierPacket(False, 700, 0, cause))]
 
 
 def test_the_root_sends_the_start() -> None:
     made, session = barrier(0)
     started: list[int] = []
     for latest_ps in (700, 10**6):
-        made.enter(lambda: started.append(session.engine.now_ps))
+        made.enter(lambda _span: started.append(session.engine.now_ps), 0)
         made.receive(TREE.channels[4, 0], BarrierPacket(False, 5))
         made.receive(TREE.channels[1, 0], BarrierPacket(False, latest_ps))
         start = BarrierPacket(True, latest_ps + TREE.gap_ps)
-        assert [packet for *_, packet in session.sent[-2:]] == [start, start]
+        assert [packet[:2] for *_, packet in session.sent[-2:]] == [start[:2], start[:2]]
         session.engine.run_before(None, 1)
         assert started[-1] == start.time_ps
 
