@@ -12,7 +12,7 @@ from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
 LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
-DIGEST_LARGE = "528946d7b6dd66ace043f5c99da7f7d60112f093a24895a8c6ec2b662fba9784"
+DIGEST_LARGE = "c101a4e9b1633c1335c127728e8bdd83f82aafd9770e0f67be09c523f8c28d2c"
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 
