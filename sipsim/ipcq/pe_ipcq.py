@@ -154,7 +154,8 @@ class PeIpcq:
         queue.peer_head_cache = token.sender_seq + 1
         if self._checker is not None:
             self._checker.arrived(self.place, queue, token)
-        cause = self._span(self.name, "message", token.sent_ps, self._engine.now_ps, (token.src_sip, token.span))
+        now_ps = self._engine.now_ps
+        cause = self._span(self.name, "message", token.sent_ps, now_ps, (token.src_sip, token.span))
         for credit in token.credits:
             self.credit(credit)
         self._deliver(queue, cause)

@@ -67,13 +67,9 @@ class CommandEngine(ABC):
         """Start a command; its completion ends when it has been performed, which may be at once."""
 
     def _begin(self, command: Any) -> Completion:
-        """The completion of a command that starts now."""
-        return Completion(command, self._engine.now_ps, self._cause())
-
-    def _cause(self) -> int:
-        """The span that released the kernel, and so the command that it gives now."""
+        """The completion of a command that starts now, released by what released the kernel that gives it."""
         task = self._pe.task
-        return 0 if task is None else task.span
+        return Completion(command, self._engine.now_ps, 0 if task is None else task.span)
 
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""
@@ -86,13 +82,12 @@ class CommandEngine(ABC):
             task.span, task.since_ps = span, now_ps
             completion.end()
         else:
-            self._release(completion, span, kind)
+            self._release(completion, span, kind, now_ps)
 
-    def _release(self, completion: Completion, span: int, name: str) -> None:
+    def _release(self, completion: Completion, span: int, name: str, now_ps: int) -> None:
         """End a command by a span, which also ends the wait of its kernel."""
         task = completion.waiter
         if task is not None:
-            now_ps = self._engine.now_ps
             task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span)
             task.since_ps = now_ps
         completion.end()

@@ -33,30 +33,25 @@ class IpcqEngine(CommandEngine):
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         super().__init__(sip, pe)
         self._ipcq = pe.ipcq
+        self._place = sip.sip, pe.cube, pe.pe
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self.is_strict = sip.plan.ipcq.strict_validation
-        self.rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
-
-    def _trace(self, op: str, direction: str, nbytes: int) -> None:
-        tracer = self._recorder.tracer
-        if tracer is not None:
-            tracer(TraceLine(self._sip.sip, self._pe.cube, self._pe.pe, self._engine.now_ps, op, direction, nbytes))
+        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
 
 
 class Sending(Completion):
     """A send, which ends when its message leaves; nobody waits for the arrival."""
 
-    def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, source: Source) -> None:
+    def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, cause: int, source: Source) -> None:
         self.command = self.reason = command
         self.start_ps = now_ps
-        self.cause = engine._cause()
+        self.cause = cause
         self._engine = engine
         self.source = source
 
     def sent(self, slot_pa: int, seq: int, span: int) -> None:
         """The message has left."""
-        self._engine.record(self, slot_pa, seq)
-        self._engine.end(self, span)
+        self._engine.end(self, slot_pa, seq, span)
 
 
 @engine_for(IpcqSend)
@@ -69,19 +64,17 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        sending = Sending(self, command, self._engine.now_ps, taken)
+        task = self._pe.task
+        sending = Sending(self, command, self._engine.now_ps, 0 if task is None else task.span, taken)
         self._ipcq.send(direction, sending)
         return sending
 
-    def end(self, sending: Sending, span: int) -> None:
+    def end(self, sending: Sending, slot_pa: int, seq: int, span: int) -> None:
         """The message has left by ``span``."""
-        self._release(sending, span, "send")
-
-    def record(self, sending: Sending, slot_pa: int, seq: int) -> None:
-        """To the trace and the op log."""
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
-        self._trace("send", direction, nbytes)
+        if self._recorder.tracer is not None:
+            self._recorder.tracer(TraceLine(*self._place, now_ps, "send", direction, nbytes))
         self._log(
             SEND,
             now_ps,
@@ -99,31 +92,32 @@ class SendEngine(IpcqEngine):
             seq,
             source if isinstance(source, int) else source.name,
         )
+        if sending.waiter is None:
+            sending.ended = True
+        else:
+            self._release(sending, span, "send", now_ps)
 
 
 class Receiving(Completion):
     """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken."""
 
-    def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int) -> None:
+    def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int, cause: int) -> None:
         self.command = self.reason = command
         self.start_ps = self.freed_ps = now_ps
-        self.cause = engine._cause()
+        self.cause = cause
         self._engine = engine
         self.copy_to = command.copy_to
 
     def take(self, received: Received) -> None:
         """Its message was taken from the slot; it may be of another size or type."""
         self.value = received
-        self.error = mismatch(self.command, received, self._engine.is_strict)
+        kind, dims = self.command.dtype, self.command.dims
+        fits = len(received.data) == math.prod(dims) * kind.itemsize
+        if not fits or (self._engine.is_strict and (received.dtype, received.shape) != (kind.name, dims)):
+            self.error = _mismatch(self.command, received)
 
     def returned(self) -> None:
         """The credit for its slot has been emitted."""
-        self._engine.record(self)
-        if self.error is None:
-            received, command, result = self.value, self.command, self.command.result
-            result.array = np.frombuffer(received.data, command.dtype.numpy).reshape(command.dims)
-            if command.copy_to is None and self._engine.rings_are_far:
-                result.slot_pa = received.slot_pa
         self._engine.end(self)
 
 
@@ -132,7 +126,8 @@ class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
     def take(self, command: IpcqRecv) -> Completion:
-        receiving = Receiving(self, command, self._engine.now_ps)
+        task = self._pe.task
+        receiving = Receiving(self, command, self._engine.now_ps, 0 if task is None else task.span)
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
@@ -142,43 +137,42 @@ class ReceiveEngine(IpcqEngine):
 
     def end(self, receiving: Receiving) -> None:
         """The slot was freed by the cause, and its credit has been emitted since."""
-        component, now_ps = self._ipcq.name, self._engine.now_ps
-        span = self._recorder.span(component, "recv", receiving.freed_ps, now_ps, receiving.cause)
-        self._release(receiving, span, "recv")
-
-    def record(self, receiving: Receiving) -> None:
-        """To the trace and the op log."""
-        received, command = receiving.value, receiving.command
-        direction, nbytes = received.direction, len(received.data)
+        received, (_, dims, dtype, copy_to, result) = receiving.value, receiving.command
+        direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
         queue = self._ipcq.queues[direction]
-        self._trace("recv", direction, nbytes)
+        if self._recorder.tracer is not None:
+            self._recorder.tracer(TraceLine(*self._place, now_ps, "recv", direction, nbytes))
         self._log(
             RECV,
             receiving.start_ps,
-            self._engine.now_ps,
+            now_ps,
             self._pe.cube,
             self._pe.pe,
-            RETURN_SLOT if command.copy_to is None else COPY_TO_DST,
+            RETURN_SLOT if copy_to is None else COPY_TO_DST,
             queue.peer_name,
             self._here,
             queue.peer.buffer_kind,
             received.slot_pa,
             nbytes,
             direction,
-            command.dtype.name,
-            as_text(command.dims),
+            dtype.name,
+            as_text(dims),
             received.consumer_seq,
-            command.result.name,
-            NO_ADDRESS if command.copy_to is None else command.copy_to.address,
+            result.name,
+            NO_ADDRESS if copy_to is None else copy_to.address,
         )
+        if receiving.error is None:
+            result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
+            if copy_to is None and self._rings_are_far:
+                result.slot_pa = received.slot_pa
+        span = self._recorder.span(self._ipcq.name, "recv", receiving.freed_ps, now_ps, receiving.cause)
+        self._release(receiving, span, "recv", now_ps)
 
 
-def mismatch(command: IpcqRecv, received: Received, is_strict: bool) -> IpcqTypeMismatch | None:
-    """The error of a message that is not what a receive expects: of another size, or if strict of another type."""
-    kind, dims, arrived = command.dtype, command.dims, len(received.data)
-    nbytes = math.prod(dims) * kind.itemsize
-    if arrived == nbytes and not (is_strict and (received.dtype, received.shape) != (kind.name, dims)):
-        return None
+def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
+    """The error of a message that is not what a receive expects."""
+    kind, dims = command.dtype, command.dims
+    nbytes, arrived = math.prod(dims) * kind.itemsize, len(received.data)
     return IpcqTypeMismatch(
         f"recv {received.direction} expects {kind}{list(dims)} ({nbytes} bytes), but the message is "
         f"{received.dtype}{list(received.shape)} ({arrived} bytes); make send and recv agree",

@@ -84,7 +84,9 @@ class IpcqOps(HandleOps):
             KernelError: an invalid source.
         """
         task = self._task()
-        self._submit(self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)).wait(task)
+        sending = self._submit(self._send_command(dir, src, src_addr, nbytes, shape, dtype, space))
+        if not sending.ended:
+            sending.wait(task)
 
     def recv(
         self,

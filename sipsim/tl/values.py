@@ -52,7 +52,9 @@ class TensorHandle(Handle):
     __slots__ = ("_tl",)
 
     def __init__(self, tl: HandleOps, array: Array | None, dtype: DType) -> None:
-        super().__init__(dtype, tl._name_handle())
+        self.dtype = dtype
+        self.name = tl._name_handle()
+        self.slot_pa = None
         self._tl = tl
         if array is not None:
             self._tl._submit(Const(array, self))
