@@ -23,11 +23,11 @@ _REGISTRIES: "list[Registry[Any]]" = []
 
 
 class Registry(Generic[Thing]):
-    """Definitions of one sort (``what`` in messages) by name, found in the modules of ``package``."""
+    """Definitions of one sort (``what`` in messages) by name, found in the modules of ``packages``."""
 
-    def __init__(self, what: str, package: str) -> None:
+    def __init__(self, what: str, *packages: str) -> None:
         self._what = what
-        self._package = package
+        self._packages = packages
         self._things: dict[str, Thing] = {}
         self._loaded = False
         _REGISTRIES.append(self)
@@ -87,9 +87,10 @@ class Registry(Generic[Thing]):
         if self._loaded:
             return
         self._loaded = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
-            importlib.import_module(f"{self._package}.{module.name}")
+        for name in self._packages:
+            package = importlib.import_module(name)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+                importlib.import_module(f"{name}.{module.name}")
 
 
 def forget_modules() -> None:

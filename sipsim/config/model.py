@@ -196,8 +196,8 @@ class PeMath(Section, frozen=True):
     bandwidth_GBps: Positive
 
 
-class ComponentsFile(Section, frozen=True):
-    """The whole of ``components.yaml``."""
+class ComponentsFile(Section, frozen=True, omit_defaults=True):
+    """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told."""
 
     wire: Wire
     router: Node
@@ -210,6 +210,7 @@ class ComponentsFile(Section, frozen=True):
     pe_dma: PeDma
     pe_ipcq: PeIpcq
     pe_math: PeMath
+    parts: dict[str, dict[str, Any]] = {}
 
 
 # --- ccl.yaml: collectives --------------------------------------------------------------------------

@@ -6,15 +6,16 @@ registered by name and chosen by ``kind`` of the memory's section in ``component
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
-from sipsim.config.model import ComponentsFile, MemoryCost, NoParams, Section, TcmCost
+from sipsim.config.model import MemoryCost, NoParams, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node
+from sipsim.noc.parts.base import MemoryPart
 from sipsim.registry import Registry
 
 Ps = int
@@ -75,10 +76,10 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry("memory kind", "sipsim.memor
 
 
 class MemoryPorts:
-    """The memory ports of one SIP."""
+    """The memory ports of one SIP. ``memories``: the part that serves each space."""
 
-    def __init__(self, components: ComponentsFile, engine: Engine, store: MemoryStore) -> None:
-        self._components = components
+    def __init__(self, memories: Mapping[str, MemoryPart], engine: Engine, store: MemoryStore) -> None:
+        self._memories = memories
         self._engine = engine
         self._store = store
         self._ports: dict[tuple[str, Node], MemoryPort] = {}
@@ -87,7 +88,7 @@ class MemoryPorts:
         """The port of a memory space at the node that serves it."""
         port = self._ports.get((space, node))
         if port is None:
-            cost: MemoryCost | TcmCost = getattr(self._components, space)
+            cost = self._memories[space].memory().cost
             kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(cost, self._engine, self._store)
         return port

@@ -1,17 +1,17 @@
-"""Rules for the memories of ``components``: their kinds, and what each kind is told."""
+"""Rules for memories: their kinds, and what each kind is told."""
 
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
-from sipsim.topology.address import SPACES
+from sipsim.noc.parts.base import memory_parts
 
 
 def known_memory_kinds(resolved: Resolved) -> Problem | None:
     """``kind`` of every memory is registered."""
-    for space in SPACES:
-        kind = getattr(resolved.components, space).kind
-        problem = unregistered((space, "kind"), kind, MEMORY_KINDS) if kind is not None else None
+    for part in memory_parts(resolved):
+        path, cost = part.memory()
+        problem = unregistered((*path, "kind"), cost.kind, MEMORY_KINDS) if cost.kind is not None else None
         if problem:
             return problem
     return None
@@ -19,12 +19,12 @@ def known_memory_kinds(resolved: Resolved) -> Problem | None:
 
 def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
     """``params`` of every memory are exactly its kind's."""
-    for space in SPACES:
-        cost = getattr(resolved.components, space)
+    for part in memory_parts(resolved):
+        path, cost = part.memory()
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
-        fitted = convert_part(cost.params, kind.Params, (space, "params"))
+        fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
-            return Problem((*fitted.paths, (space, "kind")), fitted.text)
+            return Problem((*fitted.paths, (*path, "kind")), fitted.text)
     return None
 
 

@@ -20,11 +20,12 @@ class _Bank:
 
 
 class MemoryStore:
-    """All memories of SIP ``sip``. ``capacities``: bytes by space."""
+    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube."""
 
-    def __init__(self, sip: int, capacities: dict[str, int]) -> None:
+    def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
         self._sip = sip
         self._capacities = capacities
+        self._of_cube = of_cube
         self._banks: dict[int, _Bank] = {}
 
     def read(self, address: int, nbytes: int) -> bytes:
@@ -107,4 +108,6 @@ class MemoryStore:
             raise MemoryAccessError(str(error)) from None
         if place.sip != self._sip:
             raise MemoryAccessError(f"{place} is not a memory of SIP {self._sip}")
+        if place.space in self._of_cube and place.pe:
+            return self._find(place._replace(pe=0, offset=0).encode(), 0)[0]
         return _Bank(self._capacities[place.space])

@@ -10,20 +10,24 @@ from itertools import pairwise
 from sipsim.config.model import Resolved
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.grid import FACING, neighbour, steps
-from sipsim.noc.parts.base import PARTS, Part
+from sipsim.noc.parts.base import PARTS, MemoryPart, Part, part_kinds
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
 
 class CubeMeshGraph:
-    """Nodes, edges and routes inside one SIP. Routes go X first, then Y, in the cube mesh and in each cube."""
+    """Nodes, edges and routes inside one SIP. Routes go X first, then Y, in the cube mesh and in each cube.
+
+    ``memories``: the part that serves each memory space.
+    """
 
     def __init__(self, resolved: Resolved) -> None:
         self._cubes = resolved.topology.sip.cube_mesh
         self._routers = resolved.topology.cube.noc.routers
         self._ns_per_mm = resolved.components.wire.ns_per_mm
-        self._parts = {kind: PARTS.get(kind)(resolved) for kind in PARTS.names()}
+        self._parts = {kind: PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved)}
         self._serving = _by_space(self._parts)
+        self.memories = {space: part for space, (_, part) in self._serving.items()}
         self._edges: dict[tuple[Node, Node], Edge] = {}
         self._routes: dict[tuple[Node, Node], Route] = {}
 
@@ -89,11 +93,11 @@ class CubeMeshGraph:
         return [Node("router", cube, router) for router in routers]
 
 
-def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Part]]:
+def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, MemoryPart]]:
     """The part that serves each memory space, and its node kind."""
-    serving: dict[str, tuple[str, Part]] = {}
+    serving: dict[str, tuple[str, MemoryPart]] = {}
     for kind, part in parts.items():
-        if part.space is not None:
+        if isinstance(part, MemoryPart):
             other, _ = serving.setdefault(part.space, (kind, part))
             if other != kind:
                 raise ValueError(f"{other} and {kind} both serve memory space {part.space!r}")

@@ -1,7 +1,9 @@
 """Rules for the meshes: ports on cubes, PEs on routers."""
 
-from sipsim.config.document import Problem, Rule, refused
+from sipsim.config.check import convert_part
+from sipsim.config.document import Problem, Rule, refused, unregistered
 from sipsim.config.model import Resolved
+from sipsim.noc.parts.base import PARTS, part_kinds
 
 
 def ports_sit_on_cubes(resolved: Resolved) -> Problem | None:
@@ -28,7 +30,27 @@ def every_pe_has_a_router(resolved: Resolved) -> Problem | None:
     return refused(("cube", "pes"), cube.pes, what, ("cube", "noc", "routers"))
 
 
+def known_parts(resolved: Resolved) -> Problem | None:
+    """``parts`` names node kinds of registered parts."""
+    for kind in resolved.components.parts:
+        problem = unregistered(("parts", kind), kind, PARTS)
+        if problem:
+            return problem
+    return None
+
+
+def part_params_fit(resolved: Resolved) -> Problem | None:
+    """``parts.<kind>`` is exactly what the part takes; for the parts of ``ahbm``, which have sections, nothing."""
+    for kind in part_kinds(resolved):
+        fitted = convert_part(resolved.components.parts.get(kind, {}), PARTS.get(kind).Params, ("parts", kind))
+        if isinstance(fitted, Problem):
+            return fitted
+    return None
+
+
 RULES: tuple[Rule, ...] = (
+    known_parts,
+    part_params_fit,
     ports_sit_on_cubes,
     every_pe_has_a_router,
 )

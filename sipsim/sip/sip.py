@@ -84,8 +84,8 @@ class Sip:
         self.fabric = Fabric(self.engine, plan.arbitration)
         if check_invariants:
             self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
-        self.memory = MemoryStore(sip, plan.system.capacities)
-        self.memory_ports = MemoryPorts(plan.resolved.components, self.engine, self.memory)
+        self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
         self.recorder = Recorder(sip, keep_oplog)
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)

@@ -39,8 +39,12 @@ class System(JoinedSips):
     @cached_property
     def capacities(self) -> dict[str, int]:
         """Bytes of each memory, by space: a TCM, one PE's slice of HBM, a cube's SRAM."""
-        cube = self.resolved.topology.cube
-        return {"tcm": self.tcm.size, "hbm": cube.hbm_MiB_per_pe * 2**20, "sram": cube.sram_MiB * 2**20}
+        return {space: part.capacity_bytes() for space, part in self.graph.memories.items()}
+
+    @cached_property
+    def spaces_of_cubes(self) -> frozenset[str]:
+        """The spaces of which a cube has one memory, whichever PE an address names."""
+        return frozenset(space for space, part in self.graph.memories.items() if part.is_of_cube)
 
     def describe_sip(self) -> str:
         return f"{self.n_cubes} cube{'s' if self.n_cubes > 1 else ''}"

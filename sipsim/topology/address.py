@@ -1,15 +1,17 @@
 """64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
-2 bits space, 36 bits offset. SRAM belongs to the cube, so its PE field is 0. Source: DESIGN section 5;
-TCM regions: ADR-0023 D20.
+2 bits space, 36 bits offset. A memory that belongs to the cube, as SRAM does, is the same whatever the PE.
+Source: DESIGN section 5; TCM regions: ADR-0023 D20.
 """
 
+import sys
 from typing import NamedTuple
 
 from sipsim.config.model import TcmLayout
 
-SPACES = ("tcm", "hbm", "sram")
+SPACES = ["tcm", "hbm", "sram"]
+"""Memory spaces by their code; :func:`add_space` adds to them."""
 OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
 VIRTUAL_BIT = 1 << 63
 MIB = 2**20
@@ -20,6 +22,33 @@ _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS
 _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
 _SPACE_CODE = {name: code for code, name in enumerate(SPACES)}
+
+
+_OWN_SPACES = len(SPACES)
+_module_of: dict[str, str] = {}
+
+
+def add_space(name: str, module: str) -> None:
+    """Give a memory space, which a module defines, a code, unless it has one.
+
+    Raises:
+        ValueError: when no code is left.
+    """
+    if name in _SPACE_CODE:
+        return
+    if len(SPACES) == 1 << SPACE_BITS:
+        raise ValueError(f"memory space {name!r}: an address has {SPACE_BITS} bits for it, and all codes are taken")
+    _SPACE_CODE[name] = len(SPACES)
+    SPACES.append(name)
+    _module_of[name] = module
+
+
+def forget_spaces() -> None:
+    """Drop the spaces of modules that are not imported any more."""
+    kept = [name for name in SPACES[_OWN_SPACES:] if _module_of[name] in sys.modules]
+    SPACES[_OWN_SPACES:] = kept
+    _SPACE_CODE.clear()
+    _SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
 
 
 class PePlace(NamedTuple):

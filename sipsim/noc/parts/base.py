@@ -1,14 +1,17 @@
 """The interface of a part: a kind of node of the cube mesh, where its nodes sit, and what their edges cost.
 
-A new part is one new module in this package, registered by its node kind.
+A new part is one new module in this package, or a new memory one in :mod:`sipsim.memory`, registered by its node kind.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from sipsim.config.model import Resolved
+import msgspec
+
+from sipsim.config.model import MemoryCost, NoParams, Resolved, Section, TcmCost
 from sipsim.noc.graph import Node
 from sipsim.registry import Registry
+from sipsim.topology.address import add_space
 from sipsim.units import gbytes_per_s_to_bps, ns_to_ps
 
 
@@ -30,17 +33,17 @@ class Cost(Protocol):
 
 
 class Part(ABC):
-    """All nodes of one kind, in a system of one config.
+    """All nodes of kind ``kind``, in a system of one config.
 
-    ``space``: the memory space that its nodes serve, if they do. Costs come from the config, or from the part's own
-    module where the config has no section for it.
+    ``Params``: what ``parts.<kind>`` of the components may hold, as ``params``; for parts whose costs have no section.
     """
 
-    space: ClassVar[str | None] = None
+    Params: ClassVar[type[Section]] = NoParams
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: Resolved, kind: str) -> None:
         self.topology = resolved.topology
         self.components = resolved.components
+        self.params: Any = msgspec.convert(resolved.components.parts.get(kind, {}), self.Params)
         cost = self.cost()
         self.overhead_ps = ns_to_ps(cost.overhead_ns)
         self.bandwidth_bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
@@ -57,9 +60,48 @@ class Part(ABC):
         """The router that a node is attached to: node ``n`` at router ``n`` of its cube, if not said otherwise."""
         return Site(node.cube, int(node.place))
 
+
+class MemorySection(NamedTuple):
+    """The costs of a memory, and the key path at which they stand in the config."""
+
+    path: tuple[str, ...]
+    cost: MemoryCost | TcmCost
+
+
+class MemoryPart(Part):
+    """Nodes that serve memory space ``space``. ``is_of_cube``: one memory a cube, whichever PE an address names."""
+
+    space: ClassVar[str]
+    is_of_cube: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "space"):
+            add_space(cls.space, cls.__module__)
+
+    @abstractmethod
+    def memory(self) -> MemorySection:
+        """Access times, and the memory kind that pays them (:mod:`sipsim.memory`)."""
+
+    @abstractmethod
+    def capacity_bytes(self) -> int:
+        """Bytes of each memory: of a PE's part, or of the cube's."""
+
     def place_of(self, pe: int) -> int:
-        """The number of the node that serves a PE's part of the memory, the PE as in a physical address."""
+        """The number of the node that serves an address, by the address's PE."""
         return pe
 
 
-PARTS: Registry[type[Part]] = Registry("part", "sipsim.noc.parts")
+PARTS: Registry[type[Part]] = Registry("part", "sipsim.noc.parts", "sipsim.memory")
+
+
+def part_kinds(resolved: Resolved) -> list[str]:
+    """The node kinds of a system: all parts of this project, and the modules that ``parts`` of the components names."""
+    built_in = PARTS.names()
+    return [*built_in, *(kind for kind in resolved.components.parts if kind not in built_in)]
+
+
+def memory_parts(resolved: Resolved) -> list[MemoryPart]:
+    """Every part with a memory."""
+    parts = (PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved))
+    return [part for part in parts if isinstance(part, MemoryPart)]

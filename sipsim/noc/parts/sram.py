@@ -1,17 +1,25 @@
 """SRAM: one port a cube, on router 0."""
 
 from sipsim.noc.graph import Node
-from sipsim.noc.parts.base import PARTS, Cost, Part, Site
+from sipsim.noc.parts.base import PARTS, Cost, MemoryPart, MemorySection, Site
+from sipsim.topology.address import MIB
 
 
 @PARTS.register("sram")
-class SramPort(Part):
+class SramPort(MemoryPart):
     """The SRAM belongs to the cube, whichever PE an address names."""
 
     space = "sram"
+    is_of_cube = True
 
     def cost(self) -> Cost:
         return self.components.sram
+
+    def memory(self) -> MemorySection:
+        return MemorySection(("sram",), self.components.sram)
+
+    def capacity_bytes(self) -> int:
+        return self.topology.cube.sram_MiB * MIB
 
     def wire_mm(self, to: str) -> float:
         return self.topology.cube.noc.sram_distance_mm

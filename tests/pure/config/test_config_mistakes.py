@@ -17,7 +17,7 @@ from sipsim.errors import ConfigError
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
 TOP_LEVEL = (
-    "algorithms, cube, defaults, hbm, io_port, links, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
+    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
     "tcm, tcm_layout, ucie_port, wire"
 )
 
@@ -123,6 +123,11 @@ ONE_SET = [
         "system.sips.topology: unknown topology 'tours_2d'; did you mean 'torus_2d'? "
         "allowed: custom, mesh_2d_no_wrap, ring_1d, torus_2d",
     ),
+    (
+        "parts={scratch: {KiB: 4}}",
+        "parts.scratch: unknown part 'scratch'; did you mean 'sram'? allowed: hbm, io, pe, router, sram, ucie",
+    ),
+    ("parts={sram: {KiB: 4}}", "unknown key 'KiB' in parts.sram; allowed: none"),
     ("system.chip=ahmb", "system.chip: unknown chip 'ahmb'; did you mean 'ahbm'? allowed: ahbm"),
     ("system.chip_params={cores: 4}", "unknown key 'cores' in system.chip_params; allowed: none"),
     (

@@ -1,13 +1,19 @@
-"""A part of the cube mesh is one definition: a part of this file, on routers of its own, with sums by hand."""
+"""A part of the cube mesh is one definition: a memory of a user's module, ``lab.scratch``, with sums by hand."""
 
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
 import pytest
-from hardware import config
+from hardware import config, pair_bench
 
-from sipsim.config.model import Node as Cost
+from sipsim.dtypes import DTYPES
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, Route
-from sipsim.noc.parts.base import PARTS, Part, Site
-from sipsim.topology.address import PhysAddr
+from sipsim.registry import forget_modules
+from sipsim.tl.language import TL
+from sipsim.tl.values import TensorHandle
+from sipsim.topology.address import SPACES, PhysAddr, forget_spaces
 
 COSTS = {
     "wire.ns_per_mm": 1,
@@ -21,29 +27,17 @@ COSTS = {
 }
 
 
-class TwoPortSram(Part):
-    """An SRAM a cube with two ports, on routers 0 and 3: PEs 0 to 3 use the first, the others the second."""
-
-    space = "scratch"
-
-    def cost(self) -> Cost:
-        return Cost(overhead_ns=19, bandwidth_GBps=48)
-
-    def wire_mm(self, to: str) -> float:
-        return 0.4
-
-    def site(self, node: Node) -> Site:
-        return Site(node.cube, (0, 3)[int(node.place)])
-
-    def place_of(self, pe: int) -> int:
-        return pe // 4
+WITH_SCRATCH = {**COSTS, "parts": {"lab.scratch": {"KiB": 64, "access_ns": 40}}}
 
 
 @pytest.fixture(autouse=True)
-def _with_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    PARTS.names()
-    monkeypatch.setattr(PARTS, "_things", dict(PARTS._things))
-    PARTS.register("scratch")(TwoPortSram)
+def _forgotten() -> Iterator[None]:
+    """Other tests have the spaces of this project alone."""
+    yield
+    sys.modules.pop("lab.scratch", None)
+    forget_modules()
+    forget_spaces()
+    assert SPACES == ["tcm", "hbm", "sram"]
 
 
 def text(route: Route) -> str:
@@ -54,13 +48,13 @@ def text(route: Route) -> str:
     ("cube", "pe", "way", "latency_ps"),
     [
         # Wires 0.3 + 2 + 0.4 mm, nodes 3 + 2 * 5 + 19 ns, and 4800 B at 48 GB/s.
-        (2, 1, "cube2.pe1 cube2.router1 cube2.router0 cube2.scratch0", 2_700 + 32_000 + 100_000),
+        (2, 1, "cube2.pe1 cube2.router1 cube2.router0 cube2.lab.scratch0", 2_700 + 32_000 + 100_000),
         # Wires 0.3 + 2 * 2 + 0.4 mm, nodes 3 + 3 * 5 + 19 ns.
-        (2, 6, "cube2.pe6 cube2.router6 cube2.router7 cube2.router3 cube2.scratch1", 4_700 + 37_000 + 100_000),
+        (2, 6, "cube2.pe6 cube2.router6 cube2.router7 cube2.router3 cube2.lab.scratch1", 4_700 + 37_000 + 100_000),
     ],
 )
 def test_a_part_has_its_own_places_and_costs(cube: int, pe: int, way: str, latency_ps: int) -> None:
-    graph = CubeMeshGraph(config(COSTS))
+    graph = CubeMeshGraph(config(WITH_SCRATCH))
     route = graph.route(Node("pe", cube, pe), graph.node_of(PhysAddr(0, cube, pe, "scratch", 64)))
     assert text(route) == way
     assert route.latency_ps(4800) == latency_ps
@@ -70,19 +64,55 @@ def test_from_another_cube_and_back() -> None:
     """Wires 0.3 + (1 + 4) * 2 + 2 * 0.13 + 1.7 + 0.4 = 12.66 mm; nodes PE 3, seven routers of 5, two ports of 7; from
     the part instead of the PE, its 19 ns come first and the PE's 3 last.
     """
-    graph = CubeMeshGraph(config(COSTS))
+    graph = CubeMeshGraph(config(WITH_SCRATCH))
     pe, memory = Node("pe", 0, 3), graph.memory_node(1, 5, "scratch")
     there, back = graph.route(pe, memory), graph.route(memory, pe)
     assert text(there) == (
         "cube0.pe3 cube0.router3 cube0.router7 cube0.ucieE "
-        "cube1.ucieW cube1.router4 cube1.router5 cube1.router6 cube1.router7 cube1.router3 cube1.scratch1"
+        "cube1.ucieW cube1.router4 cube1.router5 cube1.router6 cube1.router7 cube1.router3 cube1.lab.scratch1"
     )
     assert there.head_ps() == back.head_ps() == 12_660 + 3_000 + 35_000 + 14_000 + 19_000
     assert (there.start_ps, back.start_ps) == (3_000, 19_000)
     assert {edge.bandwidth_bps for edge in back.edges[:1]} == {48 * 10**9}
 
 
+def test_each_port_serves_in_turn_and_all_pes_see_the_same_bytes() -> None:
+    """Three PEs store 48 B at a time: 0 and 1 by router 0, where 1 waits for 0, and 5 by router 3. Then 5 loads.
+
+    PE to port: wires 0.3 + 0.4 mm and 2 a router, nodes 3, 5 a router and 19 ns; the data drain in 1 ns; the
+    acknowledgement takes the same way back, and 16 B drain in 0.333... ns, rounded up to a picosecond.
+    """
+    bench = pair_bench(WITH_SCRATCH)
+    ends: dict[int, int] = {}
+    seen: list[list[int]] = []
+
+    def address(pe: int) -> int:
+        return PhysAddr(0, 0, pe, "scratch", 64 * (pe % 4)).encode()
+
+    def store(pe: int) -> Callable[[TL], None]:
+        def body(tl: TL) -> None:
+            tl.store(address(pe), TensorHandle(tl, np.full(12, pe, np.int32), DTYPES["i32"]))
+            ends[pe] = bench.engine.now_ps
+            if pe == 5:
+                tl.store(address(5), tl.load(PhysAddr(0, 0, 5, "scratch", 0).encode(), 1, "i32"))
+                seen.append(tl.load(address(1), 1, "i32").array.tolist())
+
+        return body
+
+    for pe in (0, 1, 5):
+        bench.kernel(0, pe, store(pe))
+    bench.run()
+    way_ns = {0: 0.7 + 3 + 5 + 19, 1: 2.7 + 3 + 10 + 19, 5: 0.7 + 2 * 3 + 3 + 5 * 4 + 19}
+    there_and_back_ps = {pe: round(2000 * ns) + 1_000 + 334 for pe, ns in way_ns.items()}
+    first_ps = round(1000 * way_ns[0]) + 1_000 + 40_000
+    assert ends[0] == there_and_back_ps[0] + 40_000
+    assert ends[1] == first_ps + 40_000 + round(1000 * way_ns[1]) + 334
+    assert ends[5] == there_and_back_ps[5] + 40_000
+    assert seen == [[0]], "5 has copied what 0 stored over what 1 stored"
+
+
 def test_two_parts_of_one_space_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TwoPortSram, "space", "sram")
-    with pytest.raises(ValueError, match="scratch and sram both serve memory space 'sram'"):
-        CubeMeshGraph(config({}))
+    graph = CubeMeshGraph(config(WITH_SCRATCH))
+    monkeypatch.setattr(type(graph.memories["scratch"]), "space", "sram")
+    with pytest.raises(ValueError, match=r"sram and lab\.scratch both serve memory space 'sram'"):
+        CubeMeshGraph(config(WITH_SCRATCH))
