@@ -89,9 +89,9 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A tail that does not move on."""
     real = PeIpcq._free_slot
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
+    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         queue.my_tail -= 1
-        real(ipcq, queue, receive)
+        real(ipcq, queue, receive, cause)
 
     patch.setattr(PeIpcq, "_free_slot", free)
 
@@ -100,9 +100,9 @@ def freed_unread(patch: pytest.MonkeyPatch) -> None:
     """A slot that is given back once more after its receive."""
     real = PeIpcq._free_slot
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
-        real(ipcq, queue, receive)
-        real(ipcq, queue, receive)
+    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
+        real(ipcq, queue, receive, cause)
+        real(ipcq, queue, receive, cause)
 
     patch.setattr(PeIpcq, "_free_slot", free)
 
@@ -183,9 +183,9 @@ def overwritten(patch: pytest.MonkeyPatch) -> None:
     """Something writes into a slot between the arrival and the receive."""
     real = PeIpcq._take
 
-    def take(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest) -> None:
+    def take(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         ipcq._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
-        real(ipcq, queue, receive)
+        real(ipcq, queue, receive, cause)
 
     patch.setattr(PeIpcq, "_take", take)
 

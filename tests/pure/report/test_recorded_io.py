@@ -29,8 +29,8 @@ def left(folder: Path, **spoilt: Any) -> Outcome:
             path.write_bytes(what)
         else:
             np.save(path, what)
-    algorithm = SimpleNamespace(name="a", reference=lambda inputs, _system: [sum(inputs)] * 2)
-    plan: Any = SimpleNamespace(algorithm=algorithm, system=SimpleNamespace(n_sips=2))
+    system = SimpleNamespace(n_sips=2)
+    plan: Any = SimpleNamespace(reference=lambda inputs, _system: [sum(inputs)] * 2, system=system)
     check_recorded_io(outcome, plan, str(folder))
     return outcome
 

@@ -27,7 +27,7 @@ class TestDefaults:
 
     def test_the_work(self) -> None:
         chosen = parse([])
-        assert (chosen.collective, chosen.dtype, chosen.op, chosen.iters) == ("all_reduce", "f16", "sum", 1)
+        assert (chosen.collective, chosen.dtype, chosen.op, chosen.iters) == (None, "f16", "sum", 1)
         assert (chosen.warmup, chosen.seed, chosen.verify_data, chosen.engine) == (0, 0, True, "local")
         assert (chosen.sizes, chosen.n_elems) == ((65536,), ())
 
