@@ -80,6 +80,7 @@ class PeIpcq:
             self._checker,
         ) = context
         self._span = recorder.span
+        self._polls = context.backpressure.polls
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
         self._rx_bases = [base for base, _ in by_base]
@@ -112,7 +113,7 @@ class PeIpcq:
         if not queue.sends:
             queue.sender_since_ps = self._engine.now_ps
         queue.sends.append(send)
-        send.waits(queue.send_wait)
+        send.reason = queue.send_wait
 
     def post(self, direction: str, receive: ReceiveRequest) -> None:
         """Post a receive for the next message of a direction; returns at once.
@@ -172,8 +173,11 @@ class PeIpcq:
             self._checker.credited(self.place, queue)
         cause = self._span(self.name, "credit", credit.sent_ps, self._engine.now_ps, (credit.src_sip, credit.span))
         if queue.sends and not queue.sender_wakes:
-            queue.sender_wakes = True
-            self._wake(partial(self._serve_sends, queue), queue.sender_since_ps, cause)
+            if self._polls:
+                queue.sender_wakes = True
+                self._wake(partial(self._serve_sends, queue), queue.sender_since_ps, cause)
+            else:
+                self._serve_sends(queue, cause)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
@@ -249,16 +253,23 @@ class PeIpcq:
         ``cause``: the span that ends now and lets them go on.
         """
         while queue.posted and not queue.is_empty and not queue.blocked:
-            wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].start_ps, self._engine.now_ps)
-            if wakeup_ps > self._engine.now_ps:
-                queue.blocked = True
-                poll = partial(self._deliver_after_poll, queue)
-                self._engine.at(wakeup_ps, partial(self._polled, poll, self._engine.now_ps, cause))
+            if self._polls and self._blocks_until_poll(queue, cause):
                 return
             self._take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
             self._any_wakes = True
             self._wake(self._serve_any, self._any_since_ps, cause)
+
+    def _blocks_until_poll(self, queue: QueuePair, cause: int) -> bool:
+        """Whether the first posted receive sees its message only at a later poll; the queue is blocked until then."""
+        now_ps = self._engine.now_ps
+        wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].start_ps, now_ps)
+        if wakeup_ps <= now_ps:
+            return False
+        queue.blocked = True
+        poll = partial(self._deliver_after_poll, queue)
+        self._engine.at(wakeup_ps, partial(self._polled, poll, now_ps, cause))
+        return True
 
     def _deliver_after_poll(self, queue: QueuePair, cause: int) -> None:
         queue.blocked = False

@@ -26,13 +26,13 @@ class CopyTo(NamedTuple):
 
 
 class SendRequest(Protocol):
-    """A send, which waits while the peer's ring is full. ``cause``: the span that released its command."""
+    """A send, which waits while the peer's ring is full. ``cause``: the span that released its command;
+    ``reason``: what it waits for.
+    """
 
     source: Source
     cause: int
-
-    def waits(self, reason: Waiting) -> None:
-        """The ring is full."""
+    reason: object
 
     def sent(self, slot_pa: int, seq: int, span: int) -> None:
         """The message has left for the slot at ``slot_pa``, numbered ``seq``; ``span`` is the number of the sending."""

@@ -1,6 +1,7 @@
 """PE_SCHEDULER: takes the commands of a PE and hands each to the engine of its type."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from sipsim.pe.commands import Completion
@@ -24,11 +25,11 @@ class _Takes(dict[type, Callable[[Any], Completion]]):
 
 
 class Scheduler:
-    """The commands of one PE over the life of its SIP."""
+    """The commands of one PE over the life of its SIP. ``number_handle()``: the number of the next handle."""
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         self._takes = _Takes(sip, pe)
-        self._handles = 0
+        self.number_handle = count().__next__
 
     def submit(self, command: Any) -> Completion:
         """Start a command now. Its completion has ended already if it takes no time.
@@ -38,8 +39,3 @@ class Scheduler:
             AhbmError: what its engine finds wrong with it.
         """
         return self._takes[type(command)](command)
-
-    def name_handle(self) -> str:
-        """The name of the next handle."""
-        self._handles += 1
-        return f"h{self._handles - 1}"

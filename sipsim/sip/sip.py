@@ -40,7 +40,7 @@ class Pe:
         self.ipcq = self._make_ipcq(sip)
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
-        self.name_handle = scheduler.name_handle
+        self.number_handle = scheduler.number_handle
         self.task: Task | None = None
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:

@@ -53,8 +53,8 @@ class KernelPe(Protocol):
     def submit(self, command: Any) -> Completion:
         """Start a command."""
 
-    def name_handle(self) -> str:
-        """The name of the next handle."""
+    def number_handle(self) -> int:
+        """The number of the next handle."""
 
 
 class KernelMemory(Protocol):

@@ -48,7 +48,7 @@ class IpcqOps(HandleOps):
         self._sip = sip
         self._pe = pe
         self._submit = pe.submit
-        self._name_handle = pe.name_handle
+        self._number_handle = pe.number_handle
         self._translate = translate
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}

@@ -14,9 +14,9 @@ Shape = tuple[int, ...]
 
 
 class HandleOps(Protocol):
-    """The kernel operations that handles need: a name for a new one, and commands."""
+    """The kernel operations that handles need: a number for a new one, and commands."""
 
-    _name_handle: Callable[[], str]
+    _number_handle: Callable[[], int]
     _submit: Callable[[Any], Completion]
 
     @abstractmethod
@@ -53,7 +53,7 @@ class TensorHandle(Handle):
 
     def __init__(self, tl: HandleOps, array: Array | None, dtype: DType) -> None:
         self.dtype = dtype
-        self.name = tl._name_handle()
+        self.name = f"h{tl._number_handle()}"
         self.slot_pa = None
         self._tl = tl
         if array is not None:
