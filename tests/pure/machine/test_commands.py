@@ -11,7 +11,7 @@ from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put
 
 from sipsim.dtypes import DTYPES
-from sipsim.pe.commands import Completion, IpcqSend
+from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import record_kind
 from sipsim.registry import UnknownName
@@ -150,6 +150,29 @@ def test_sends_that_wait_leave_in_order() -> None:
     turn_ps = arrival_ps(64) + RETURN_PS
     assert [each.end_ps for each in bench.records("ipcq.send")] == [0, turn_ps, 2 * turn_ps]
     assert bench.queue(0, 0, "E").my_head == 3
+
+
+@pytest.mark.parametrize("backpressure", ["sleep", "poll"])
+def test_receives_of_any_direction_are_served_in_order(backpressure: str) -> None:
+    """Two at once, before there is a message: each gets one, the first the first."""
+    bench = pair_bench({"defaults.backpressure": backpressure})
+    got: list[int] = []
+
+    def receiver(tl: TL) -> None:
+        handles = [TensorHandle(tl, None, DTYPES["i32"]) for _ in range(2)]
+        posted = [tl._submit(IpcqRecv(Direction.ANY, (16,), DTYPES["i32"], None, each)) for each in handles]
+        posted[1].wait(tl._task())
+        assert all(each.ended for each in posted)
+        got.extend(int(each.array[0]) for each in handles)
+
+    def sender(tl: TL) -> None:
+        for value in (5, 6):
+            tl.send("E", TensorHandle(tl, np.full(16, value, "<i4"), DTYPES["i32"]))
+
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert got == [5, 6]
 
 
 def test_a_failed_command_raises_in_the_kernel_that_waits() -> None:
