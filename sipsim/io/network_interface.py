@@ -48,9 +48,7 @@ class NetworkInterface:
             PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
             PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
         }
-        self.ports = Ports(
-            sip, system, plan.channels, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame
-        )
+        self.ports = Ports(sip, system, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame)
         self._router = Router(sip, system, self.ports.by_letter, deliveries)
         self.barrier = Barrier(sip, plan, session, recorder)
         command_bytes = plan.resolved.components.pe_dma.command_bytes

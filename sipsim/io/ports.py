@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from broker.ids import Channel
 from sipsim.engine import Engine
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
@@ -14,13 +13,12 @@ Ps = int
 
 
 class Ports:
-    """``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``PortContext``."""
+    """``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``RunPlan``."""
 
     def __init__(
         self,
         sip: int,
         system: JoinedSips,
-        channels: list[Channel],
         egress_ps: Ps,
         engine: Engine,
         fabric: Fabric,
@@ -35,19 +33,18 @@ class Ports:
                 context = PortContext(
                     port_node(link.src_port),
                     number,
-                    channels[number],
                     engine,
                     fabric,
                     emit,
                     on_frame,
                     system.chunk_bytes,
-                    system.least_transit_ps,
-                    egress_ps,
                 )
                 self.by_letter[link.src_port] = system.link_kinds[number].open(context)
         for number, link in enumerate(system.links):
             if link.dst == sip:
                 self.by_arrival[number] = self.by_letter[link.dst_port]
+
+        self._ports = list(self.by_letter.values())
 
     @property
     def bytes_sent(self) -> int:
@@ -55,6 +52,8 @@ class Ports:
         return sum(port.bytes_sent for port in self.by_letter.values())
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``)."""
-        bounds = (port.earliest_send_ps(next_ps) for port in self.by_letter.values())
-        return min(bounds, default=next_ps + self._egress_ps)
+        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``).
+
+        Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
+        """
+        return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])

@@ -1,7 +1,9 @@
 """The interface of a link kind: bytes on the wire for a payload, bandwidth, latency.
 
 A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one
-method, ``wire_bytes``, and a port of its own if it needs one. A new kind is one new module in this package.
+method, ``wire_bytes``, and a port of its own if it needs one (:meth:`LinkKind.open`). What the broker is told before
+any port exists is the kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module in this
+package.
 """
 
 from typing import Annotated
@@ -28,8 +30,18 @@ class LinkKind(Section, frozen=True):
     latency_ns: Annotated[float, Meta(ge=0.001, le=1e9)]
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
+        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1): a whole number, not less than these, and
+        never less for more payload.
+        """
         raise NotImplementedError
+
+    @property
+    def answer_ps(self) -> int | None:
+        """The least time, in ps, from an arrival at its port to a packet that the port itself sends because of it.
+
+        None: it sends none.
+        """
+        return None
 
     def open(self, context: PortContext) -> Port:
         """The port of a SIP at the near end of such a link."""

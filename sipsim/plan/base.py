@@ -53,11 +53,14 @@ class RunPlan(ABC):
     def reactions_ps(self) -> list[Ps]:
         """By SIP: the least time from an arrival over a link to a packet that it causes.
 
-        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk.
+        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk. A port
+        may answer what arrives there.
         """
-        if not self.has_transit():
-            return self.egress_ps
-        return [min(egress, self.system.transit_reaction_ps(sip)) for sip, egress in enumerate(self.egress_ps)]
+        bounds = [[egress_ps, *self.system.answers_ps(sip)] for sip, egress_ps in enumerate(self.egress_ps)]
+        if self.has_transit():
+            for sip, of_sip in enumerate(bounds):
+                of_sip.append(self.system.transit_reaction_ps(sip))
+        return [min(of_sip) for of_sip in bounds]
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:

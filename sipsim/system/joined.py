@@ -12,6 +12,7 @@ import msgspec
 
 from broker.ids import Channel
 from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
 from sipsim.links.base import LinkKind, link_of_preset, links_in_use
 from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
 from sipsim.noc.grid import PORTS
@@ -57,17 +58,31 @@ class JoinedSips:
         The lookahead is ``LinkKind.lookahead_ps``. A packet in transit may leave as late as the path between two ports
         after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
         after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
+
+        Raises:
+            ConfigError: for a link kind without lookahead.
         """
         least_path_ps = min(self.least_transit_ps, self.least_egress_ps)
-        return [
-            Channel(link.src, link.dst, kind.lookahead_ps(self.chunk_bytes, least_path_ps), link.name)
-            for link, kind in zip(self.links, self.link_kinds, strict=True)
-        ]
+        channels = []
+        for link, kind in zip(self.links, self.link_kinds, strict=True):
+            lookahead_ps = kind.lookahead_ps(self.chunk_bytes, least_path_ps)
+            if lookahead_ps <= 0:
+                what = f"its lookahead is {lookahead_ps} ps; without delay SIPs cannot be simulated in parallel"
+                raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
+            channels.append(Channel(link.src, link.dst, lookahead_ps, link.name))
+        return channels
 
     def transit_reaction_ps(self, sip: int) -> int:
         """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
-        kinds = [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
+        kinds = self._kinds_at(sip)
         return min((kind.reaction_ps(self.least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
+
+    def answers_ps(self, sip: int) -> list[Ps]:
+        """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
+        return [kind.answer_ps for kind in self._kinds_at(sip) if kind.answer_ps is not None]
+
+    def _kinds_at(self, sip: int) -> list[LinkKind]:
+        return [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
 
     def link_of(self, sip: int, port: str) -> LinkKind:
         """The kind of the link behind a port."""
@@ -138,8 +153,11 @@ class JoinedSips:
 
     @cached_property
     def least_egress_ps(self) -> Ps:
-        """Least time from the start of the last chunk of what a part passes on to its end at a port."""
-        return 2**62
+        """Least time from the start of the last chunk of what a part passes on while it comes, to its end at a port.
+
+        A chip whose parts pass nothing on before they have it may return more than 0; then links look ahead further.
+        """
+        return 0
 
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str, LinkKind], Route]:

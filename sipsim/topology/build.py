@@ -89,7 +89,10 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
                 other = f"{link.far_end} is {named[link.far_end]}"
                 raise ConfigError(f"system.sips.{source} {port} = {preset}: one link, and its other end {other}")
             named[port] = preset
-            presets[port] = presets[link.far_end] = preset
+            if presets.setdefault(port, preset) != preset:
+                other = f"custom_links names it {presets[port]}; drop one of them"
+                raise ConfigError(f"system.sips.{source} {port} = {preset}: {other}")
+            presets[link.far_end] = preset
     return [presets.get(link.near_end, sips.link) for link in links]
 
 

@@ -63,7 +63,10 @@ MISTAKES = [
         "allowed: plain",
     ),
     ("shop.other", "unknown widget 'shop.other'; the module registers nothing under this name; allowed: plain"),
-    ("shop.broken", "unknown widget 'shop.broken'; the module cannot be imported: ValueError: two lines; allowed: plain"),
+    (
+        "shop.broken",
+        "unknown widget 'shop.broken'; the module cannot be imported: ValueError: two lines; allowed: plain",
+    ),
     ("shop.leaving", "unknown widget 'shop.leaving'; the module cannot be imported: SystemExit: 3; allowed: plain"),
     (
         ".own",

@@ -109,13 +109,13 @@ PRESETS: list[tuple[Sips, dict[str, str], str]] = [
     (sips("ring_1d", 2), {"0.E": "slow"}, "slow ucie ucie slow"),
     (sips("ring_1d", 2), {"1.W": "slow", "1.E": "fast"}, "slow fast fast slow"),
     (sips("custom", 3, custom=(edge("0E-1W"), SLOW)), {}, "ucie slow ucie slow"),
-    (sips("custom", 3, custom=(edge("0E-1W"), SLOW)), {"2.E": "fast"}, "ucie fast ucie fast"),
+    (sips("custom", 3, custom=(edge("0E-1W"), SLOW)), {"2.E": "slow", "0.E": "fast"}, "fast slow fast slow"),
 ]
 
 
 @pytest.mark.parametrize(("system", "own", "presets"), PRESETS)
 def test_each_link_names_its_preset(system: Sips, own: dict[str, str], presets: str) -> None:
-    """Both directions of a link; ``links`` overrides the edge, and the edge ``link``."""
+    """Both directions of a link; what an edge or ``links`` names goes before ``link``."""
     changed = replace(system, links=own)
     assert " ".join(link_presets(changed, build_links(changed))) == presets
 

@@ -15,8 +15,7 @@ class CheckingPort(Port):
 
     def receive(self, frame: Frame) -> None:
         assert isinstance(self.link, ParityLink)
-        engine, go_on = self._context.engine, super().receive
-        engine.at(engine.now_ps + ns_to_ps(self.link.check_ns), lambda: go_on(frame))
+        self.pass_on(frame, ns_to_ps(self.link.check_ns))
 
 
 @LINK_KINDS.register(__name__)

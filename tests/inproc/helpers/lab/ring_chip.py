@@ -122,7 +122,6 @@ class RingChip(Chip):
         self.ports = Ports(
             self.rank,
             system,
-            plan.channels,
             egress_ps,
             self.engine,
             self.fabric,
