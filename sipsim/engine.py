@@ -40,8 +40,8 @@ class Timeline(simpy.Environment):
             raise ValueError(f"an event at {time_ps} ps cannot be scheduled at {self._now} ps")
         heappush(self._queue, (time_ps, priority, next(self._eid), Callback(action)))
 
-    def run_before(self, limit_ps: float, most_events: int) -> int:
-        """Run events before ``limit_ps``, at most ``most_events``; returns their number.
+    def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
+        """Run events before ``limit_ps``, at most ``most_events``; returns their number. ``clock`` is told their times.
 
         ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and
         ``peek`` then returns that time (DESIGN section 3).
@@ -50,7 +50,8 @@ class Timeline(simpy.Environment):
         for done in range(most_events):
             if not queue or queue[0][0] >= limit_ps:
                 return done
-            self._now, _, _, event = heappop(queue)
+            now_ps, _, _, event = heappop(queue)
+            self._now = clock.now_ps = now_ps  # type: ignore[assignment]
             callbacks: Any = event.callbacks
             if callbacks is None:
                 event.action()  # type: ignore[attr-defined]
@@ -64,17 +65,13 @@ class Timeline(simpy.Environment):
 
 
 class Engine:
-    """Simulated time of one SIP, in integer picoseconds from 0."""
+    """Simulated time of one SIP, in integer picoseconds from 0. ``now_ps``: the current time, which only a run sets."""
 
     def __init__(self) -> None:
         self.env = Timeline(initial_time=0)
         self.at = self.env.at  # not a method: one call less an event
+        self.now_ps: Ps = 0
         self.events = 0
-
-    @property
-    def now_ps(self) -> Ps:
-        """The current simulated time."""
-        return self.env._now  # type: ignore[return-value]
 
     def next_ps(self) -> Ps | None:
         """The time of the next local event, or None."""
@@ -84,6 +81,6 @@ class Engine:
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
         """Run the events before ``horizon_ps`` (None: all); whether ``most_events`` were enough."""
         limit = Infinity if horizon_ps is None else horizon_ps
-        done = self.env.run_before(limit, most_events)
+        done = self.env.run_before(limit, most_events, self)
         self.events += done
         return done < most_events or bool(self.env.peek() >= limit)

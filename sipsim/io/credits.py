@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 from sipsim.engine import Engine
 from sipsim.io.deliveries import BadPacket, Ipcqs
-from sipsim.io.router import Router, Way
+from sipsim.io.router import Router
 from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.ipcq.payloads import CreditPacket, PeCredit
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.links.frames import Frame, encode
+from sipsim.links.frames import encode
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
 
@@ -81,18 +81,18 @@ class CreditSender:
         """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps
-        frame = Frame(peer.sip, nbytes, 0, PeCredit(peer.cube, peer.pe, credit))
-        way = self._router.way(src, peer.sip, frame.payload, queue.direction)
+        message = PeCredit(peer.cube, peer.pe, credit)
+        way = self._router.way(src, peer.sip, message, queue.direction)
         number = way.announce(nbytes, delay_ps)
         if injected is None:
-            self._router.depart(way, frame, number, delay_ps)
+            way.depart(message, nbytes, number, delay_ps)
             return
         first, onward = self._in_two(way.route)
         onward_ps = first.head_ps() - first.start_ps
 
         def last_chunk_leaves(head_ps: Ps, tail_ps: Ps) -> None:
-            train = frame._replace(span_ps=tail_ps - head_ps)
-            self._router.depart(Way(way.port, onward), train, number, tail_ps - self._engine.now_ps)
+            span_ps, now_ps = tail_ps - head_ps, self._engine.now_ps
+            way._replace(route=onward).depart(message, nbytes, number, tail_ps - now_ps, span_ps)
             self._engine.at(tail_ps - onward_ps, injected)
 
         lead_ps = onward_ps + first.drain_ps(min(nbytes, self._chunk_bytes))

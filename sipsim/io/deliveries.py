@@ -4,13 +4,14 @@ A type of payload that a chip's frames may carry has one delivery. The network i
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.payloads import PeCredit, PeMessage
 from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.links.frames import Frame
 from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM
 from sipsim.noc.cube_mesh import CubeMeshGraph
@@ -48,8 +49,11 @@ class Delivery(ABC):
         """
 
     @abstractmethod
-    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
-        """Carry a frame over the rest of its route, which ends at :meth:`landing`, and hand its payload over."""
+    def start(self, route: Route, payload: Any, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        """Carry a payload over the rest of its route, which ends at :meth:`landing`, and hand it over.
+
+        ``nbytes`` on the wires; ``delay_ps`` and ``span_ps`` as in ``Fabric.start``.
+        """
 
 
 class MessageDelivery(Delivery):
@@ -72,6 +76,7 @@ class MessageDelivery(Delivery):
         self._message_bytes = wire_format.message_bytes
         self._ring_kind = ring_kind
         self._memory_ports = memory_ports
+        self._writes: dict[tuple[int, int], Callable[[IpcqDmaToken, Ps, Ps], None]] = {}
 
     def wire_bytes(self, payload: PeMessage) -> int:
         return self._message_bytes(len(payload.token.data))
@@ -82,15 +87,22 @@ class MessageDelivery(Delivery):
     def check(self, payload: PeMessage) -> None:
         _check_pe(self._ipcqs, payload.cube, payload.pe)
 
-    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
-        cube, pe, token = frame.payload
-        arrive = partial(self._ipcqs[cube, pe].arrive, token)
-        time_write = self._memory_ports.at(self._ring_kind, self.landing(frame.payload)).time_write
+    def start(self, route: Route, payload: PeMessage, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        cube, pe, token = payload
+        write = self._writes.get((cube, pe)) or self._write_at(cube, pe)
+        self._fabric.start(route, nbytes, partial(write, token), COMM, 0, delay_ps, span_ps)
 
-        def at_memory(_head_ps: Ps, _tail_ps: Ps) -> None:
-            time_write(token.dst_addr, len(token.data), arrive)
+    def _write_at(self, cube: int, pe: int) -> Callable[[IpcqDmaToken, Ps, Ps], None]:
+        """What times the write of a message at its memory, and then hands it to PE_IPCQ."""
+        arrive = self._ipcqs[cube, pe].arrive
+        node = self._graph.memory_node(cube, pe, self._ring_kind)
+        time_write = self._memory_ports.at(self._ring_kind, node).time_write
 
-        self._fabric.start(route, frame.nbytes, at_memory, COMM, 0, delay_ps, frame.span_ps)
+        def write(token: IpcqDmaToken, _head_ps: Ps, _tail_ps: Ps) -> None:
+            time_write(token.dst_addr, len(token.data), partial(arrive, token))
+
+        self._writes[cube, pe] = write
+        return write
 
 
 class CreditDelivery(Delivery):
@@ -112,10 +124,10 @@ class CreditDelivery(Delivery):
     def check(self, payload: PeCredit) -> None:
         _check_pe(self._ipcqs, payload.cube, payload.pe)
 
-    def start(self, route: Route, frame: Frame, delay_ps: Ps = 0) -> None:
-        cube, pe, credit = frame.payload
+    def start(self, route: Route, payload: PeCredit, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        cube, pe, credit = payload
         take = self._ipcqs[cube, pe].credit
-        self._fabric.start(route, frame.nbytes, lambda _head, _tail: take(credit), self.vc, 0, delay_ps, frame.span_ps)
+        self._fabric.start(route, nbytes, lambda _head, _tail: take(credit), self.vc, 0, delay_ps, span_ps)
 
 
 def _check_pe(ipcqs: Ipcqs, cube: int, pe: int) -> None:

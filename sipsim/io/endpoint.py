@@ -47,7 +47,7 @@ class Endpoint:
                 port = self._ports.get(channel)
                 if port is None:
                     raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
-                self._router.check(packet, self._engine.now_ps)
+                self._router.check(port.node, packet, self._engine.now_ps)
             else:
                 take = self._controls.get(type(packet))
                 if take is None:

@@ -11,7 +11,6 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.payloads import PeMessage
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.links.frames import Frame
 from sipsim.noc.graph import Graph, Node
 from sipsim.topology.address import PhysAddr
 
@@ -19,8 +18,9 @@ Ps = int
 
 
 class _Path(NamedTuple):
-    """Of one queue pair's messages. ``behind_pe`` is the way of what has passed the PE's DMA already."""
+    """Of the messages of ``queue``, by whose id it is found. ``behind_pe``: the way of what has passed the PE's DMA."""
 
+    queue: QueuePair
     src: Node
     way: Way
     behind_pe: Way
@@ -48,20 +48,19 @@ class MessageSender:
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
         """
         peer, nbytes, overhead_ps = queue.peer, self._message_bytes(len(token.data)), self._overhead_ps
-        frame = Frame(peer.sip, nbytes, 0, PeMessage(peer.cube, peer.pe, token))
-        src, way, behind_pe, departures = self._paths.get(id(queue)) or self._path_of(queue, frame)
+        message = PeMessage(peer.cube, peer.pe, token)
+        _, src, way, behind_pe, departures = self._paths.get(id(queue)) or self._path_of(queue, message)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is not None and self._graph.node_of(source) == src:
             source = None
         fetch_ps = 0 if source is None or way.port is None else self._fetch.least_ps(src, source)
         number = way.announce(nbytes, overhead_ps + fetch_ps)
         if source is None and departures.is_clear:
-            self._router.depart(way, frame, number, overhead_ps)
+            way.depart(message, nbytes, number, overhead_ps)
             return
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:
-            train = frame._replace(span_ps=tail_ps - head_ps)
-            self._router.depart(behind_pe, train, number, tail_ps - self._engine.now_ps)
+            behind_pe.depart(message, nbytes, number, tail_ps - self._engine.now_ps, tail_ps - head_ps)
 
         departure = departures.add(go)
         if source is not None and read_pa is not None:
@@ -71,12 +70,11 @@ class MessageSender:
         here_ps = self._engine.now_ps + overhead_ps + way.route.start_ps
         departures.here(departure, here_ps, here_ps)
 
-    def _path_of(self, queue: QueuePair, frame: Frame) -> _Path:
-        """How the messages of a queue pair leave. Queue pairs live as long as their SIP."""
-        token = frame.payload.token
-        src = Node("pe", token.src_cube, token.src_pe)
-        way = self._router.way(src, frame.dst_sip, frame.payload, queue.direction)
+    def _path_of(self, queue: QueuePair, message: PeMessage) -> _Path:
+        """How the messages of a queue pair leave."""
+        src = Node("pe", message.token.src_cube, message.token.src_pe)
+        way = self._router.way(src, queue.peer.sip, message, queue.direction)
         behind_pe = way._replace(route=way.route._replace(start_ps=0))
         departures = self._departures.setdefault(src, Departures(self._engine))
-        path = self._paths[id(queue)] = _Path(src, way, behind_pe, departures)
+        path = self._paths[id(queue)] = _Path(queue, src, way, behind_pe, departures)
         return path

@@ -14,14 +14,24 @@ Deliveries = Mapping[type, Delivery]
 
 
 class Way(NamedTuple):
-    """The route of a frame from here to where it lands, or with ``port`` to the far end of that port's link."""
+    """The route to where payloads of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
 
+    delivery: Delivery
+    dst_sip: int
     port: Port | None
     route: Route
 
     def announce(self, nbytes: int, delay_ps: Ps) -> int:
-        """A frame will start on this way (``Port.announce``)."""
+        """The number for :meth:`depart` of a payload that will start on this way after ``delay_ps``."""
         return 0 if self.port is None else self.port.announce(self.route, nbytes, delay_ps)
+
+    def depart(self, payload: Any, nbytes: int, number: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        """Start a payload of ``nbytes`` on the wires that was announced; its tail is ``span_ps`` behind its head."""
+        if self.port is None:
+            self.delivery.start(self.route, payload, nbytes, delay_ps, span_ps)
+        else:
+            frame = Frame(self.dst_sip, nbytes, span_ps, payload)
+            self.port.send(frame, self.route, self.delivery.vc, number, delay_ps)
 
 
 class Router:
@@ -32,37 +42,32 @@ class Router:
         self._system = system
         self._ports = ports
         self._deliveries = deliveries
+        self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
 
     def way(self, src: Node, dst_sip: int, payload: Any, direction: str) -> Way:
         """From a node to where a payload lands on ``dst_sip``; by the link of a ``global_`` direction that leads there.
 
         Only its place counts, so messages of one queue pair share their way.
         """
+        delivery = self._deliveries[type(payload)]
         if dst_sip == self._sip:
-            return Way(None, self._system.graph.route(src, self._deliveries[type(payload)].landing(payload)))
+            return Way(delivery, dst_sip, None, self._system.graph.route(src, delivery.landing(payload)))
         letter = self._system.port_towards(self._sip, dst_sip, direction)
-        return Way(self._ports[letter], self._system.leaving(self._sip, src, letter))
-
-    def depart(self, way: Way, frame: Frame, number: int, delay_ps: Ps = 0) -> None:
-        """Start a frame; ``number`` is that of its announcement."""
-        delivery = self._deliveries[type(frame.payload)]
-        if way.port is None:
-            delivery.start(way.route, frame, delay_ps)
-        else:
-            way.port.send(frame, way.route, delivery.vc, number, delay_ps)
+        return Way(delivery, dst_sip, self._ports[letter], self._system.leaving(self._sip, src, letter))
 
     def from_port(self, node: Node, frame: Frame) -> None:
         """A frame has arrived at a port: it goes to its place here, or on to the next SIP."""
-        delivery = self._deliveries[type(frame.payload)]
+        payload = frame.payload
+        delivery = self._deliveries[type(payload)]
         if frame.dst_sip == self._sip:
-            delivery.start(self._system.graph.route(node, delivery.landing(frame.payload)), frame)
-            return
-        letter = self._system.next_port(self._sip, frame.dst_sip)
-        port = self._ports[letter]
-        port.send(frame, self._system.leaving(self._sip, node, letter), delivery.vc, port.announce_transit())
+            route = self._system.graph.route(node, delivery.landing(payload))
+            delivery.start(route, payload, frame.nbytes, 0, frame.span_ps)
+        else:
+            port, route = self._next_hop(node, frame.dst_sip)
+            port.send(frame, route, delivery.vc, port.announce_transit())
 
-    def check(self, frame: Frame, now_ps: Ps) -> None:
-        """Check a frame that comes from another SIP.
+    def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
+        """Check a frame that comes from another SIP, at a port's node.
 
         Raises:
             BadPacket: for a size or a train that it cannot have, or a place that does not exist.
@@ -76,6 +81,15 @@ class Router:
             delivery.check(frame.payload)
             return
         try:
-            self._system.next_port(self._sip, frame.dst_sip)
+            self._next_hop(node, frame.dst_sip)
         except (IndexError, StopIteration):
             raise BadPacket(f"is for SIP {frame.dst_sip}, to which no route leads from here") from None
+
+    def _next_hop(self, node: Node, dst_sip: int) -> tuple[Port, Route]:
+        """The port for through traffic from a port's node, and the route over its link."""
+        known = self._onward.get((node, dst_sip))
+        if known is None:
+            letter = self._system.next_port(self._sip, dst_sip)
+            known = self._ports[letter], self._system.leaving(self._sip, node, letter)
+            self._onward[node, dst_sip] = known
+        return known

@@ -18,7 +18,7 @@ from sipsim.io.deliveries import BadPacket, Delivery
 from sipsim.io.endpoint import Endpoint
 from sipsim.io.ports import Ports
 from sipsim.io.router import Router
-from sipsim.links.frames import Frame, FrameBody, Number, Small, codec
+from sipsim.links.frames import FrameBody, Number, Small, codec
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
@@ -103,9 +103,9 @@ class TokenDelivery(Delivery):
         if payload.core >= self._chip.params.cores:
             raise BadPacket(f"is for core {payload.core}, which does not exist")
 
-    def start(self, route: Route, frame: Frame, delay_ps: int = 0) -> None:
+    def start(self, route: Route, payload: Token, nbytes: int, delay_ps: int = 0, span_ps: int = 0) -> None:
         serve = self._chip.serve
-        self._chip.fabric.start(route, frame.nbytes, lambda _h, _t: serve(frame.payload), 0, 0, delay_ps, frame.span_ps)
+        self._chip.fabric.start(route, nbytes, lambda _h, _t: serve(payload), 0, 0, delay_ps, span_ps)
 
 
 class RingChip(Chip):
@@ -141,7 +141,7 @@ class RingChip(Chip):
         """From core 0 to a core of another SIP."""
         token = Token(core, number)
         way = self.router.way(Node("core", 0, 0), sip, token, "")
-        self.router.depart(way, Frame(sip, TOKEN_BYTES, 0, token), way.announce(TOKEN_BYTES, 0))
+        way.depart(token, TOKEN_BYTES, way.announce(TOKEN_BYTES, 0))
 
     def recv(self) -> int:
         """The next number that the server has handed over."""
