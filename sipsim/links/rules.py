@@ -4,11 +4,13 @@ from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS
+from sipsim.links.base import LINK_KINDS, link_of_preset
 from sipsim.registry import unknown_name
 from sipsim.topology.build import build_links, link_presets
 
 SIPS: Path = ("system", "sips")
+PAYLOADS = (1, 16, 64, 240, 241, 256, 1500, 1501, 4096, 65536)
+"""Bytes for which the framing of a kind is tried."""
 
 
 def known_links(resolved: Resolved) -> Problem | None:
@@ -51,6 +53,24 @@ def link_params_fit_kind(resolved: Resolved) -> Problem | None:
     return None
 
 
+def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
+    """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it."""
+    for name in resolved.links.links:
+        path, least = ("links", name, "kind"), 0
+        for nbytes in PAYLOADS:
+            try:
+                wire_bytes = link_of_preset(resolved, name).wire_bytes(nbytes)
+            except Exception as error:
+                return refused(path, resolved.links.links[name].kind, f"wire_bytes({nbytes}) raised {error!r}")
+            if type(wire_bytes) is not int or wire_bytes < max(nbytes, least):
+                what = (
+                    f"wire_bytes({nbytes}) is {wire_bytes!r}; must be a whole number of at least {max(nbytes, least)}"
+                )
+                return refused(path, resolved.links.links[name].kind, what)
+            least = wire_bytes
+    return None
+
+
 def own_presets_fit_links(resolved: Resolved) -> Problem | None:
     """Each entry of ``system.sips.links`` names a port with a link, and a link's two ends agree."""
     sips = resolved.topology.system.sips
@@ -66,5 +86,6 @@ RULES: tuple[Rule, ...] = (
     known_link_kinds,
     links_have_delay,
     link_params_fit_kind,
+    link_kinds_frame_payloads,
 )
 """``own_presets_fit_links`` needs links that can be built, so it comes after the rules of the topology."""

@@ -60,7 +60,7 @@ def test_sync_against_helics(tmp_path: Path) -> None:
 
 
 def test_ipcq(tmp_path: Path) -> None:
-    """The row to watch and its two figures; the events a pair takes are those of the design, three for the fast path."""
+    """The row to watch and its two figures; a pair takes the events of the design, three for the fast path."""
     ran, rows = bench("bench_ipcq", tmp_path, "--repeat", "1", "--messages", "60")
     assert ran.returncode == 0, ran.stderr
     told = json.loads((tmp_path / "rows.json").read_text())

@@ -1,0 +1,157 @@
+"""Ports of a user's own: that send later, answer what arrives, or hold it back. No promise is broken, and a kind whose
+framing or bounds cannot be is refused by name.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from runs import Run, ccl_file, run
+
+from sipsim.errors import ConfigError
+from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.links.frames import Frame
+from sipsim.links.port import Port, PortContext
+from sipsim.noc.graph import Route
+
+HOLD_PS = 10_000_000
+
+
+class Plain(LinkKind, frozen=True):
+    """No framing."""
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes
+
+
+class SlowPort(Port):
+    """It keeps each frame for 10 us before it brings it to the link, and says so."""
+
+    def announce(self, way: Route, nbytes: int, delay_ps: int) -> int:
+        return super().announce(way, nbytes, delay_ps + HOLD_PS)
+
+    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: int = 0) -> None:
+        super().send(frame, way, vc, number, delay_ps + HOLD_PS)
+
+
+class Slow(Plain, frozen=True):
+    def open(self, context: PortContext) -> Port:
+        return SlowPort(self, context)
+
+
+class HoldingPort(Port):
+    """What arrives goes on 3 us later."""
+
+    def receive(self, frame: Frame) -> None:
+        self.pass_on(frame, 3_000_000)
+
+
+class Holding(Plain, frozen=True):
+    """Ethernet's framing."""
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes + -(-payload_bytes // 1500) * 50
+
+    def open(self, context: PortContext) -> Port:
+        return HoldingPort(self, context)
+
+
+class TellingPort(Port):
+    """It tells what it was asked, and sends nothing before it may."""
+
+    asked: ClassVar[list[int]] = []
+
+    def earliest_send_ps(self, next_ps: int) -> int:
+        self.asked.append(next_ps)
+        return super().earliest_send_ps(next_ps)
+
+
+class Telling(Plain, frozen=True):
+    def open(self, context: PortContext) -> Port:
+        return TellingPort(self, context)
+
+
+class NoLookahead(Plain, frozen=True):
+    def lookahead_ps(self, chunk_bytes: int, least_path_ps: int) -> int:
+        return 0
+
+
+class Shrinking(Plain, frozen=True):
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return -(-payload_bytes // 2)
+
+
+class Fractional(Plain, frozen=True):
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes * 1.5  # type: ignore[return-value]
+
+
+class Failing(Plain, frozen=True):
+    def wire_bytes(self, payload_bytes: int) -> int:
+        raise ZeroDivisionError("by nothing")
+
+
+KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, NoLookahead, Shrinking, Fractional, Failing)}
+
+
+@pytest.fixture(autouse=True)
+def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    LINK_KINDS.names()
+    monkeypatch.setattr(LINK_KINDS, "_things", {**LINK_KINDS._things, **KINDS})
+    return
+
+
+TWO_ON = """
+def neighbors(rank, world_size, neighbor_map, system):
+    step = 2 * system.n_cubes
+    return {"E": (rank + step) % world_size, "W": (rank - step) % world_size}
+
+def kernel_args(world_size, n_elem):
+    return (n_elem,)
+
+def kernel(t, n_elem, tl):
+    for turn in range(4):
+        tl.send("E", tl.load(t, 1 + turn * n_elem // 4))
+        tl.send("E", src_addr=t, shape=n_elem)
+        tl.recv("W", 1 + turn * n_elem // 4, t.dtype)
+        tl.recv("W", n_elem, t.dtype)
+"""
+"""Every SIP sends to the next but one, so that each passes traffic on and sends its own, which takes longer."""
+MODES = ("fast_path", "fabric", "piggyback")
+
+
+def run_on(folder: Path, kind: str, sips: int, mode: str = "fast_path") -> Run:
+    preset = {"kind": kind, "source": "the tests", "params": {"bandwidth_GBps": 10, "latency_ns": 40}}
+    flags = ("--set", f"links.mine={json.dumps(preset)}", "--link", "mine", "--check-invariants", "--no-verify-data")
+    cubes = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", "300,7", "-n", 2)
+    ipcq = ("--set", f"defaults.credit_return_mode={mode}", "--set", "pe_ipcq.overhead_ns=40")
+    return run(*ccl_file(folder, TWO_ON), "--sips", sips, *flags, *cubes, *ipcq)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sips", [3, 4, 5])
+@pytest.mark.parametrize("kind", ["Slow", "Holding", "Telling"])
+def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: int, mode: str) -> None:
+    """Several sizes and iterations, so control packets of the barrier, which pass no port, are sent meanwhile."""
+    done = run_on(tmp_path, kind, sips, mode)
+    assert done.document["status"] == "ok", done.document["error"]
+    assert len(done.document["runs"]) == 2
+    if kind == "Telling":
+        assert len(TellingPort.asked) > 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("NoLookahead", "link 0.E>1.W, of kind NoLookahead: its lookahead is 0 ps; without delay SIPs cannot be "),
+        ("Shrinking", "links.mine.kind = Shrinking: wire_bytes(16) is 8; must be a whole number of at least 16"),
+        ("Fractional", "links.mine.kind = Fractional: wire_bytes(1) is 1.5; must be a whole number of at least 1"),
+        ("Failing", "links.mine.kind = Failing: wire_bytes(1) raised ZeroDivisionError('by nothing')"),
+    ],
+)
+def test_a_kind_that_cannot_be_is_refused(tmp_path: Path, kind: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_on(tmp_path, kind, 3)
+    assert line in str(caught.value)
