@@ -139,17 +139,17 @@ class JoinedSips:
     def canonical_view(self) -> dict[str, Any]:
         """The system for digests: the same system gives the same values, however its config was written.
 
-        The shape is filled in; of the link presets only those in use count, without names and sources.
+        The shape is filled in; of the link presets only those in use count, without names and sources. What counts of
+        the other sections, the chip adds.
         """
-        topology = msgspec.to_builtins(self.resolved.topology)
-        system = topology["system"]
+        system = msgspec.to_builtins(self.resolved.topology.system)
         system["sips"].update(shape=self.shape, link=None)
         del system["sips"]["links"]
         for edge in system["sips"]["custom_links"]:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
         links = [[type(kind).__name__, kind] for kind in self.link_kinds or [default]]
-        return {"topology": topology, "link": links[0] if len(set(self.link_kinds)) <= 1 else links}
+        return {"topology": {"system": system}, "link": links[0] if len(set(self.link_kinds)) <= 1 else links}
 
     @cached_property
     def least_egress_ps(self) -> Ps:

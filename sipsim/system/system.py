@@ -3,7 +3,10 @@
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from sipsim.config.model import Resolved
+from sipsim.memory.port import FIXED_LATENCY
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, port_node
 from sipsim.noc.grid import PORTS
@@ -50,12 +53,21 @@ class System(JoinedSips):
         return f"{self.n_cubes} cube{'s' if self.n_cubes > 1 else ''}"
 
     def canonical_view(self) -> dict[str, Any]:
-        """Port places are filled in, too; the chip is this one."""
-        view = super().canonical_view()
-        topology = view["topology"]
-        del topology["system"]["chip"], topology["system"]["chip_params"]
-        topology["sip"]["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
-        return {**view, "components": self.resolved.components}
+        """The chip is this one, and its sections are added: port places and the kinds of memories are filled in."""
+        view, config = super().canonical_view(), msgspec.to_builtins(self.resolved.topology)
+        system, sip = view["topology"]["system"], config["sip"]
+        del system["chip"], system["chip_params"]
+        sip["ports"] = {port: self.graph.port_cube(port) for port in PORTS}
+        topology = {**config, "sip": sip, "system": system}
+        return {**view, "topology": topology, "components": self._canonical_components()}
+
+    def _canonical_components(self) -> dict[str, Any]:
+        """``components.yaml``, without the kind that a memory has when none is named."""
+        components: dict[str, Any] = msgspec.to_builtins(self.resolved.components)
+        for section in components.values():
+            if section.get("kind") == FIXED_LATENCY:
+                del section["kind"]
+        return components
 
     @cached_property
     def least_egress_ps(self) -> int:

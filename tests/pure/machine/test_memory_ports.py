@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from hardware import Bench, WiredPlan, config
+from hardware import ONE_SIP, Bench, WiredPlan, config
 
 from sipsim.config.model import MemoryCost, Section, TcmCost
 from sipsim.engine import Engine
-from sipsim.memory.port import MEMORY_KINDS, MemoryPort
+from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
 from sipsim.memory.store import MemoryStore
 from sipsim.topology.address import PePlace, PhysAddr
 from sipsim.units import ns_to_ps
@@ -135,3 +135,11 @@ def test_a_message_occupies_the_bank_of_its_slot(slot: int, end_ps: int) -> None
     ends = writes(made, 2, ring_pa + 64 * (slot + 4))
     made.run()
     assert ends == [end_ps]
+
+
+def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
+    def canonical(**sram: object) -> str:
+        return WiredPlan(config({**ONE_SIP, **{f"sram.{key}": value for key, value in sram.items()}}), [], {}).digest
+
+    assert canonical(kind=FIXED_LATENCY) == canonical(kind=None) == canonical()
+    assert canonical(kind="banked", params={"busy_ns": 20}) != canonical()
