@@ -1,9 +1,12 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
+from collections.abc import Sequence
+
 from sipsim.ccl import rules as ccl_rules
 from sipsim.ccl.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved
+from sipsim.config.override import Override
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
@@ -66,6 +69,9 @@ class Ahbm(ChipKind):
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     rules = (*noc_rules.RULES, *memory_rules.RULES, *ccl_rules.RULES)
+
+    def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
+        ccl_rules.check_overrides(resolved, overrides)
 
     def plan(self, resolved: Resolved) -> Plan:
         return Plan(resolved)

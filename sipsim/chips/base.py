@@ -5,12 +5,13 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from broker.wire import PacketBatch
 from sipsim.config.document import Rule
 from sipsim.config.model import NoParams, Resolved, Section
+from sipsim.config.override import Override
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import Bridge
 from sipsim.ipcq.messages import Unread
@@ -99,6 +100,14 @@ class ChipKind(ABC):
     about: ClassVar[str] = ""
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
+        """Refuse an override that has no effect on a config that keeps the rules.
+
+        Raises:
+            ConfigError: that says why.
+        """
+        return
 
     @abstractmethod
     def plan(self, resolved: Resolved) -> RunPlan:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sipsim.ccl import rules as ccl_rules
 from sipsim.chips import rules as chip_rules
+from sipsim.chips.base import kind_of
 from sipsim.config import load as files
 from sipsim.config.document import Rule
 from sipsim.config.model import Resolved
@@ -29,5 +29,5 @@ def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequenc
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
     resolved = files.load(RULES, config, ccl, overrides)
-    ccl_rules.check_overrides(resolved, overrides)
+    kind_of(resolved).check_overrides(resolved, overrides)
     return resolved

@@ -93,6 +93,17 @@ def test_bad_parameters_are_named(setting: str, line: str) -> None:
     assert str(caught.value) == f"--set system.chip_params.{setting}: {line}"
 
 
+def test_sections_of_another_chip_do_not_count(tmp_path: Path) -> None:
+    """No algorithm runs on this chip, and it has no cubes: neither is checked, and neither is in the digest."""
+    pair, other = ("--sips", 2), ("--set", "defaults.algorithm=nope", "--set", "defaults.n_slots=4")
+    usual = run_script(tmp_path, ONE, *pair)
+    assert usual.document["status"] == "ok"
+    for flags in (other, ("--set", "cube.pes=4"), ("--set", "router.overhead_ns=9")):
+        assert run_script(tmp_path, ONE, *pair, *flags).document["digest"] == usual.document["digest"]
+    params = f"system.chip_params={json.dumps({**PARAMS, 'cores': 5})}"
+    assert run_script(tmp_path, ONE, *pair, "--set", params).document["digest"] != usual.document["digest"]
+
+
 def test_the_built_in_job_needs_chip_ahbm() -> None:
     with pytest.raises(
         ConfigError, match=r"^system.chip = lab.ring_chip: its SIPs run host scripts only; give a script$"
