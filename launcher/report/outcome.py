@@ -13,8 +13,8 @@ from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, Ru
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
-from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, outcome_from_bytes
+from sipsim.record.dump import Unread
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)

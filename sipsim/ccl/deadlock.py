@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.wire import BadFrame, checked
-from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState, place_name, pointers
+from sipsim.ccl.diagnostics import place_name, pointers
 from sipsim.ccl.wait_groups import grouped, grouped_ranks, shortened
-from sipsim.ipcq.messages import Place
+from sipsim.record.dump import Place, QueueState, SipDump, TaskState
 from sipsim.units import format_time_ps
 
 _DUMP = msgspec.json.Decoder(SipDump)

@@ -6,9 +6,10 @@ from typing import Protocol
 import msgspec
 
 from sipsim.engine import Engine
-from sipsim.ipcq.messages import Place, Waiting
+from sipsim.ipcq.messages import Waiting
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.record.dump import Place, QueueState, SipDump, TaskState
 from sipsim.task import Task
 from sipsim.units import format_time_ps
 
@@ -28,49 +29,6 @@ class SipView(Protocol):
     tasks: list[Task]
 
     def pes_in_use(self) -> Sequence[PeView]: ...
-
-
-class QueueState(msgspec.Struct, frozen=True):
-    """One queue pair: its place, direction, peer, the four pointers and the address range it receives in.
-
-    ``tx_base_pa`` is 0 for a receive-only ring.
-    """
-
-    place: Place
-    direction: str
-    peer: Place
-    my_head: int
-    my_tail: int
-    peer_head_cache: int
-    peer_tail_cache: int
-    rx_base_pa: int
-    rx_bytes: int
-    tx_base_pa: int
-    n_slots: int
-
-    @property
-    def unread(self) -> int:
-        """Messages that have arrived and were not received."""
-        return self.peer_head_cache - self.my_tail
-
-
-class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``."""
-
-    place: Place
-    name: str
-    waits_for: str
-    op: str
-    directions: tuple[str, ...]
-
-
-class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP."""
-
-    rank: int
-    now_ps: int
-    queues: tuple[QueueState, ...]
-    tasks: tuple[TaskState, ...]
 
 
 def dump(sip: SipView) -> bytes:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable
 
-from sipsim.ipcq.messages import Place
+from sipsim.record.dump import Place
 
 FEW = 8
 """So many waits are listed one by one."""

@@ -8,15 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
+
 from broker.wire import PacketBatch
 from sipsim.config.document import Rule
 from sipsim.config.model import NoParams, Resolved, Section
 from sipsim.config.override import Override
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import Bridge
-from sipsim.ipcq.messages import Unread
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RunRecord
+from sipsim.record.dump import SipDump, TaskState, Unread
 from sipsim.registry import Registry
 from sipsim.sync.session import Session
 from sipsim.task import Task
@@ -80,9 +82,15 @@ class Chip(ABC):
         """
         raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
 
-    @abstractmethod
+    def unfinished(self) -> list[Task]:
+        """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
+        return [task for task in self.tasks() if not (task.ended or task.is_server)]
+
     def dump(self) -> bytes:
-        """The waiting tasks for a deadlock report, as ``sipsim.ccl.diagnostics.SipDump``."""
+        """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks."""
+        rank, now_ps = self.session.rank, self.session.engine.now_ps
+        states = [TaskState((rank, -1, -1), task.name, str(task.waits_for), "", ()) for task in self.unfinished()]
+        return msgspec.json.encode(SipDump(rank, now_ps, (), tuple(states)))
 
     @abstractmethod
     def results(self) -> ChipResults:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from sipsim.engine import Engine
-from sipsim.io.deliveries import BadPacket, Ipcqs
+from sipsim.io.delivery import BadPacket
+from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.router import Router
 from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.ipcq.payloads import CreditPacket, PeCredit

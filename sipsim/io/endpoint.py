@@ -7,7 +7,7 @@ from broker.ids import Channel
 from broker.wire import BadFrame
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
-from sipsim.io.deliveries import BadPacket
+from sipsim.io.delivery import BadPacket
 from sipsim.io.router import Router
 from sipsim.links.frames import Frame, decode
 from sipsim.links.port import Port

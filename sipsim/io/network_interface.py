@@ -7,9 +7,9 @@ where a single fabric would (DESIGN section 5).
 
 from sipsim.io.barrier import Barrier, BarrierPacket
 from sipsim.io.credits import CreditSender
-from sipsim.io.deliveries import CreditDelivery, Ipcqs, MessageDelivery
 from sipsim.io.endpoint import Endpoint, TakeControl
 from sipsim.io.fetch import Fetch
+from sipsim.io.ipcq_deliveries import CreditDelivery, Ipcqs, MessageDelivery
 from sipsim.io.messages import MessageSender
 from sipsim.io.ports import Ports
 from sipsim.io.router import Deliveries, Router

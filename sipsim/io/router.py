@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sipsim.io.deliveries import BadPacket, Delivery
+from sipsim.io.delivery import BadPacket, Delivery
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port
 from sipsim.noc.graph import Node, Route

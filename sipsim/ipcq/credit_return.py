@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sipsim.engine import Engine
-from sipsim.ipcq.messages import IpcqCreditMetadata, Place
+from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.record.dump import Place
 
 Ps = int
 Emitted = Callable[[], None]

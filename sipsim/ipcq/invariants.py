@@ -8,9 +8,10 @@ from zlib import crc32
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
-from sipsim.ipcq.messages import IpcqDmaToken, Place
+from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.memory.store import MemoryStore
+from sipsim.record.dump import Place
 
 
 class _Counts:

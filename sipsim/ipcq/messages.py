@@ -5,8 +5,7 @@ Addresses are encoded, sizes in bytes, times in picoseconds.
 
 from typing import NamedTuple
 
-Place = tuple[int, int, int]
-"""(sip, cube, pe)."""
+from sipsim.record.dump import Place
 
 
 class IpcqEndpoint(NamedTuple):
@@ -89,16 +88,6 @@ class Received(NamedTuple):
     data: bytes
     dtype: str
     shape: tuple[int, ...]
-
-
-class Unread(NamedTuple):
-    """Messages of one ring that were sent and not received."""
-
-    sender: Place
-    sender_direction: str
-    receiver: Place
-    receiver_direction: str
-    messages: int
 
 
 class Waiting(NamedTuple):

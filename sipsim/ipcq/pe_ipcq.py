@@ -21,14 +21,13 @@ from sipsim.ipcq.messages import (
     IpcqCreditMetadata,
     IpcqDmaToken,
     IpcqInitEntry,
-    Place,
     Received,
-    Unread,
     Waiting,
 )
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.memory.store import MemoryStore
+from sipsim.record.dump import Place, Unread
 from sipsim.record.recorder import Recorder
 
 

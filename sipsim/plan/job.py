@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from broker.wire import checked
-from sipsim.ipcq.messages import Unread
+from sipsim.record.dump import Unread
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

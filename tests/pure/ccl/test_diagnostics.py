@@ -5,7 +5,7 @@ import pytest
 
 from broker.wire import BadFrame
 from sipsim.ccl.deadlock import explain_deadlock, find_cycle
-from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
+from sipsim.record.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
 RING_BYTES = 4096

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
 from sipsim.ccl.wait_groups import FEW, describe, grouped, grouped_ranks, shortened
+from sipsim.record.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
 N_SIPS = 32

@@ -34,7 +34,6 @@ from launcher.run.options import parse
 from launcher.run.run_folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.diagnostics import QueueState, SipDump, TaskState
 from sipsim.chips.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
@@ -48,6 +47,7 @@ from sipsim.links.frames import decode as decode_packet
 from sipsim.links.frames import encode as encode_packet
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
 from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
+from sipsim.record.dump import QueueState, SipDump, TaskState
 from sipsim.record.trace import TRACE_FILE
 from sipsim.recovery.packet_log import PacketLog
 

@@ -11,10 +11,9 @@ from broker.ids import PROTOCOL
 from broker.wire import Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, ToLauncher
 from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
-from sipsim.ccl.diagnostics import SipDump
 from sipsim.errors import ERROR_KINDS, AhbmError
-from sipsim.ipcq.messages import Unread
 from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
+from sipsim.record.dump import SipDump, Unread
 
 RUN = record(spans_ps=((0, 1000),))
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mangle import CLAIMS, DEEP, mangled
 
 from launcher.hosts.wire import Order, ServerNews, encode
-from sipsim.ccl.diagnostics import SipDump, TaskState
+from sipsim.record.dump import SipDump, TaskState
 
 TARGETS = targets()
 MOST_BYTES = 16 * 2**20

@@ -9,12 +9,11 @@ import greenlet
 import msgspec
 from msgspec import Meta
 
-from sipsim.ccl.diagnostics import SipDump, TaskState
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved, Section
 from sipsim.engine import Engine
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
-from sipsim.io.deliveries import BadPacket, Delivery
+from sipsim.io.delivery import BadPacket, Delivery
 from sipsim.io.endpoint import Endpoint
 from sipsim.io.ports import Ports
 from sipsim.io.router import Router
@@ -175,12 +174,7 @@ class RingChip(Chip):
         return [self.server, *([self.host] if self.host else [])]
 
     def waiting(self) -> int:
-        return int(self.host is not None and not self.host.ended)
-
-    def dump(self) -> bytes:
-        place, waits = (self.rank, -1, -1), [self.host] if self.waiting() and self.host is not None else []
-        tasks = tuple(TaskState(place, task.name, str(task.waits_for), "", ()) for task in waits)
-        return msgspec.json.encode(SipDump(self.rank, self.engine.now_ps, (), tasks))
+        return len(self.unfinished())
 
     def results(self) -> ChipResults:
         log = hashlib.sha256("\n".join(self.log).encode()).hexdigest()
