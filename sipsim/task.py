@@ -6,7 +6,7 @@ the switch itself.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import greenlet
 
@@ -75,6 +75,14 @@ class Task:
             raise TaskFailed(self.name, self.on_pe) from error
         finally:
             self.ended = True
+
+
+class MakeTask(Protocol):
+    """Makes a task, as ``Task`` does."""
+
+    def __call__(
+        self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = ...
+    ) -> Task: ...
 
 
 def _nothing() -> None:

@@ -11,7 +11,6 @@ from sipsim.errors import ConfigError
 from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 from sipsim.units import format_time_ps
 
 PS_PER_BYTE = 17
@@ -93,7 +92,7 @@ def faults_of(options: Options, plan: RunPlan, job: Job) -> tuple[str, ...]:
 
 def span_ps(plan: RunPlan, job: Job) -> int:
     """The estimated simulated time of a run; a guess for scripts."""
-    row = (plan.system.n_cubes if isinstance(plan, Plan) else 1) * DTYPES[job.dtype].itemsize
+    row = plan.n_rows * DTYPES[job.dtype].itemsize
     once = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
     ]

@@ -8,10 +8,11 @@ from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.host.collective_job import CollectiveJob
+from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
 from sipsim.noc import rules as noc_rules
-from sipsim.plan.job import Job
+from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
 from sipsim.record.trace import TRACE_FILE, TraceFile
@@ -22,7 +23,7 @@ from sipsim.task import Task
 class AhbmChip(Chip):
     """``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
 
-    def __init__(self, context: ChipContext) -> None:
+    def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
         self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants)
         self.sip.make_task = context.make_task
@@ -64,7 +65,7 @@ class AhbmChip(Chip):
         )
 
 
-class Ahbm(ChipKind):
+class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
@@ -76,7 +77,13 @@ class Ahbm(ChipKind):
     def plan(self, resolved: Resolved) -> Plan:
         return Plan(resolved)
 
-    def build(self, context: ChipContext) -> AhbmChip:
+    def job(self, request: JobRequest, plan: Plan) -> Job:
+        return collective_job(request, plan)
+
+    def describe_job(self, job: Job) -> str:
+        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements a cube, {job.dtype}"
+
+    def build(self, context: ChipContext[Plan]) -> AhbmChip:
         return AhbmChip(context)
 
 

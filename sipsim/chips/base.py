@@ -6,8 +6,9 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import greenlet
 import msgspec
 
 from broker.wire import PacketBatch
@@ -17,25 +18,27 @@ from sipsim.config.override import Override
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
-from sipsim.plan.job import Job, RunRecord
+from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, TaskState, Unread
 from sipsim.registry import Registry
 from sipsim.sync.session import Session
-from sipsim.task import Task
+from sipsim.task import MakeTask, Task
+
+PlanType = TypeVar("PlanType", bound=RunPlan)
 
 
-class ChipContext(NamedTuple):
+class ChipContext(NamedTuple, Generic[PlanType]):
     """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
 
-    ``make_task`` makes the tasks of user code, with the arguments of ``Task``. ``artifact_dir``: the rank's folder for
+    ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for
     files that it leaves, which the chip makes if it needs it. ``bridge``: the way of host code, None for the usual one.
     """
 
     rank: int
-    plan: Any
+    plan: PlanType
     job: Job
     send: Callable[[int, PacketBatch], None]
-    make_task: Callable[..., Task] = Task
+    make_task: MakeTask = Task
     artifact_dir: str = ""
     keep_oplog: bool = False
     bridge: Bridge | None = None
@@ -64,7 +67,7 @@ class Chip(ABC):
     session: Session
     bridge: Bridge
     api: object
-    loop: Any
+    loop: greenlet.greenlet
 
     @abstractmethod
     def add_host_task(self, task: Task) -> None:
@@ -75,12 +78,8 @@ class Chip(ABC):
         """The tasks that may not have ended, servers included."""
 
     def run_job(self, job: Job) -> None:
-        """The host program of a run without a script.
-
-        Raises:
-            ConfigError: for a kind that has none.
-        """
-        raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
+        """The host program of a run without a script, for a kind with :meth:`ChipKind.job`."""
+        raise NotImplementedError
 
     def unfinished(self) -> list[Task]:
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
@@ -97,10 +96,7 @@ class Chip(ABC):
         """What the SIP leaves, at the end of the run; files are closed."""
 
 
-NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
-
-
-class ChipKind(ABC):
+class ChipKind(ABC, Generic[PlanType]):
     """A kind. ``about``: a line for ``--list chips``. ``Params``: what ``system.chip_params`` may hold; ``rules``: what
     else must hold of a config with it.
     """
@@ -118,22 +114,35 @@ class ChipKind(ABC):
         return
 
     @abstractmethod
-    def plan(self, resolved: Resolved) -> RunPlan:
+    def plan(self, resolved: Resolved) -> PlanType:
         """The plan of a run, the same in every process.
 
         Raises:
             ConfigError: for what cannot run.
         """
 
+    def job(self, request: JobRequest, plan: PlanType) -> Job:
+        """The job of a run without a script, which :meth:`Chip.run_job` runs on each SIP.
+
+        Raises:
+            ConfigError: for what cannot run; here for all, as SIPs of a kind without built-in jobs need a script.
+        """
+        name = plan.resolved.topology.system.chip
+        raise ConfigError(f"system.chip = {name}: its SIPs run host scripts only; give a script")
+
+    def describe_job(self, job: Job) -> str:
+        """Such a job in a few words."""
+        return job.collective
+
     @abstractmethod
-    def build(self, context: ChipContext) -> Chip:
+    def build(self, context: ChipContext[PlanType]) -> Chip:
         """One SIP."""
 
 
-CHIPS: Registry[ChipKind] = Registry("chip", "sipsim.chips")
+CHIPS: Registry[ChipKind[Any]] = Registry("chip", "sipsim.chips")
 
 
-def kind_of(resolved: Resolved) -> ChipKind:
+def kind_of(resolved: Resolved) -> ChipKind[Any]:
     """The chip kind of a checked config."""
     return CHIPS.get(resolved.topology.system.chip)
 
@@ -144,4 +153,5 @@ def plan_of(resolved: Resolved) -> RunPlan:
     Raises:
         ConfigError: for what cannot run.
     """
-    return kind_of(resolved).plan(resolved)
+    plan: RunPlan = kind_of(resolved).plan(resolved)
+    return plan

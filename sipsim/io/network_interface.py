@@ -7,19 +7,17 @@ where a single fabric would (DESIGN section 5).
 
 from sipsim.io.barrier import Barrier, BarrierPacket
 from sipsim.io.credits import CreditSender
-from sipsim.io.endpoint import Endpoint, TakeControl
+from sipsim.io.endpoint import TakeControl
 from sipsim.io.fetch import Fetch
+from sipsim.io.interface import Interface
 from sipsim.io.ipcq_deliveries import CreditDelivery, Ipcqs, MessageDelivery
 from sipsim.io.messages import MessageSender
-from sipsim.io.ports import Ports
-from sipsim.io.router import Deliveries, Router
+from sipsim.io.router import Deliveries
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.links.frames import Frame
 from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
@@ -48,18 +46,19 @@ class NetworkInterface:
             PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
             PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
         }
-        self.ports = Ports(sip, system, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame)
-        self._router = Router(sip, system, self.ports.by_letter, deliveries)
+        controls: dict[type, TakeControl] = {}
+        interface = Interface(plan, session, fabric, deliveries, controls)
+        self.ports, self.receive, router = interface.ports, interface.receive, interface.router
         self.barrier = Barrier(sip, plan, session, recorder)
         command_bytes = plan.resolved.components.pe_dma.command_bytes
         fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
-        self.messages = MessageSender(engine, self._router, graph, fetch, wire_format, overhead_ps)
+        self.messages = MessageSender(engine, router, graph, fetch, wire_format, overhead_ps)
         to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
         self.credits = CreditSender(
             sip,
             engine,
             fabric,
-            self._router,
+            router,
             ipcqs,
             session.emit,
             to_sips,
@@ -68,9 +67,4 @@ class NetworkInterface:
             credit_vc,
             overhead_ps,
         )
-        controls: dict[type, TakeControl] = {CreditPacket: self.credits.receive, BarrierPacket: self.barrier.receive}
-        endpoint = Endpoint(sip, engine, plan.channels, self.ports.by_arrival, self._router, controls)
-        self.receive = endpoint.receive
-
-    def _on_frame(self, node: Node, frame: Frame) -> None:
-        self._router.from_port(node, frame)
+        controls |= {CreditPacket: self.credits.receive, BarrierPacket: self.barrier.receive}

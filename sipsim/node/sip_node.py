@@ -26,7 +26,7 @@ from sipsim.plan.job import Job, RankOutcome, to_bytes
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.client import SyncClient
-from sipsim.task import Task, TaskFailed
+from sipsim.task import MakeTask, Task, TaskFailed
 
 
 class SipNode(SyncClient):
@@ -56,9 +56,7 @@ class SipNode(SyncClient):
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
         self._shares_process = spec.broker == "inproc"
-        self._make_task: Callable[..., Task] = (
-            Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
-        )
+        self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
         self.chip = kind_of(plan.resolved).build(
             ChipContext(rank, plan, job, self.send_batch, self._make_task, spec.artifact_dir, keep_oplog, bridge)
         )

@@ -45,6 +45,11 @@ class RunPlan(ABC):
         A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay.
         """
 
+    @property
+    def n_rows(self) -> int:
+        """Rows of a SIP's tensors, each of ``n_elems`` elements of the job. Estimates of a run's length count them."""
+        return 1
+
     def has_transit(self) -> bool:
         """Whether some frames pass through a SIP that is not their destination."""
         return True

@@ -1,11 +1,34 @@
 """The job of a run, the built-in collective on seeded data or a host script, and what a rank reports. Plain data."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from broker.wire import checked
 from sipsim.record.dump import Unread
+
+
+class JobRequest(NamedTuple):
+    """What a user asks of a run without a script; its chip kind checks it and makes the :class:`Job`.
+
+    ``collective``: None for what the chip runs if none is named. Either ``sizes``, in bytes, or ``n_elems``
+    is given.
+    ``size_source``: what gave the sizes, for messages; ``has_default_size``: nothing did.
+    """
+
+    collective: str | None
+    sizes: tuple[int, ...]
+    n_elems: tuple[int, ...]
+    size_source: str
+    has_default_size: bool
+    dtype: str
+    op: str
+    iters: int
+    warmup: int
+    seed: int
+    verify: bool
+    check_invariants: bool
+    trace: bool
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

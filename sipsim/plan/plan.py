@@ -115,6 +115,11 @@ class Plan(RunPlan):
             gains[place.sip].extend(self._egress_gains(place, entries))
         return [min(of_sip, default=0) for of_sip in gains]
 
+    @property
+    def n_rows(self) -> int:
+        """One a cube."""
+        return self.system.n_cubes
+
     def canonical_view(self) -> dict[str, Any]:
         """The system and the algorithm that runs."""
         return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}

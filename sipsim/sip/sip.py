@@ -25,7 +25,7 @@ from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
-from sipsim.task import Task
+from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
 
 
@@ -95,7 +95,7 @@ class Sip:
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
         self.loop = greenlet.getcurrent()
-        self.make_task: Callable[..., Task] = Task
+        self.make_task: MakeTask = Task
         self.tasks: list[Task] = []
         self._pes: dict[tuple[int, int], Pe] = {}
         self._wire_ipcqs()

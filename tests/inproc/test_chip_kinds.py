@@ -1,13 +1,16 @@
 """A chip kind of a user's module, ``lab.ring_chip``: times by hand, any order of the mail, deadlocks, bad packets."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
 
+from launcher.run.prepare import describe
 from launcher.run.table import render
+from sipsim.chips.base import CHIPS, ChipKind
 from sipsim.errors import ConfigError
 
 PARAMS = {"cores": 4, "hop_ns": 2, "service_ns": 30}
@@ -104,7 +107,18 @@ def test_sections_of_another_chip_do_not_count(tmp_path: Path) -> None:
     assert run_script(tmp_path, ONE, *pair, "--set", params).document["digest"] != usual.document["digest"]
 
 
-def test_the_built_in_job_needs_chip_ahbm() -> None:
+def test_its_built_in_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three laps over two SIPs. A kind without such jobs needs a script."""
+    done = run(*CHIP, "--sips", 2, "--topology", "mesh_2d_no_wrap", "--shape", "2x1", "--n-elem", 3)
+    assert done.document["status"] == "ok", done.document["error"]
+    assert [member.chip.log[-1].partition(" ")[2] for member in done.members] == [
+        "Token(core=0, number=6)",
+        "Token(core=0, number=5)",
+    ]
+    assert describe(done.prepared).startswith("would run laps on 2 SIPs, mesh_2d_no_wrap, ")
+    with pytest.raises(ConfigError, match=r"^this chip runs collective laps; give one number of laps with --n-elem$"):
+        run(*CHIP, "--sips", 2)
+    monkeypatch.setattr(CHIPS.get("lab.ring_chip"), "job", partial(ChipKind.job, None))
     with pytest.raises(
         ConfigError, match=r"^system.chip = lab.ring_chip: its SIPs run host scripts only; give a script$"
     ):

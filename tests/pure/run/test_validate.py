@@ -22,7 +22,7 @@ def options(words: str, engine: str = "") -> Options:
 
 
 def plan(n_sips: int = 4) -> Any:
-    return SimpleNamespace(system=SimpleNamespace(n_sips=n_sips, n_cubes=16))
+    return SimpleNamespace(system=SimpleNamespace(n_sips=n_sips), n_rows=16)
 
 
 def refused(action: Any, *args: Any) -> str:

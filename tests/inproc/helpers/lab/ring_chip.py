@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -12,17 +13,18 @@ from msgspec import Meta
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved, Section
 from sipsim.engine import Engine
+from sipsim.errors import ConfigError
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
 from sipsim.io.delivery import BadPacket, Delivery
-from sipsim.io.endpoint import Endpoint
-from sipsim.io.ports import Ports
-from sipsim.io.router import Router
+from sipsim.io.interface import Interface
+from sipsim.io.router import Deliveries
 from sipsim.links.frames import FrameBody, Number, Small, codec
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.grid import PORTS
 from sipsim.plan.base import RunPlan
+from sipsim.plan.job import Job, JobRequest
 from sipsim.sync.session import Session
 from sipsim.system.joined import JoinedSips
 from sipsim.task import Task
@@ -40,7 +42,10 @@ class Params(Section, frozen=True):
 class Token(NamedTuple):
     core: int
     number: int
-    data_bytes = 8
+
+    @property
+    def data_bytes(self) -> int:
+        return 8
 
 
 @codec(Token)
@@ -89,8 +94,8 @@ class RingPlan(RunPlan):
 class TokenDelivery(Delivery):
     vc = 0
 
-    def __init__(self, chip: "RingChip") -> None:
-        self._chip = chip
+    def __init__(self, params: Params, fabric: Fabric, serve: Callable[[Token], None]) -> None:
+        self._cores, self._fabric, self._serve = params.cores, fabric, serve
 
     def wire_bytes(self, payload: Token) -> int:
         return TOKEN_BYTES
@@ -99,36 +104,26 @@ class TokenDelivery(Delivery):
         return Node("core", 0, payload.core)
 
     def check(self, payload: Token) -> None:
-        if payload.core >= self._chip.params.cores:
+        if payload.core >= self._cores:
             raise BadPacket(f"is for core {payload.core}, which does not exist")
 
     def start(self, route: Route, payload: Token, nbytes: int, delay_ps: int = 0, span_ps: int = 0) -> None:
-        serve = self._chip.serve
-        self._chip.fabric.start(route, nbytes, lambda _h, _t: serve(payload), 0, 0, delay_ps, span_ps)
+        self._fabric.start(route, nbytes, lambda _h, _t: self._serve(payload), 0, 0, delay_ps, span_ps)
 
 
 class RingChip(Chip):
     """``api``: :meth:`send` and :meth:`recv`. The server takes ``service_ns`` for each number that arrives."""
 
-    def __init__(self, context: ChipContext) -> None:
-        plan: RingPlan = context.plan
-        self.params, self.engine, self.rank = plan.params, Engine(), context.rank
-        self.fabric = Fabric(self.engine, ONE_QUEUE)
+    def __init__(self, context: ChipContext[RingPlan]) -> None:
+        plan = context.plan
+        self.engine, self.rank, self.n_sips = Engine(), context.rank, plan.system.n_sips
+        self.service_ps = ns_to_ps(plan.params.service_ns)
         self.session = Session(self.rank, self.engine, plan.channels, context.send, plan.reactions_ps[self.rank])
         self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
-        deliveries = {Token: TokenDelivery(self)}
-        system, egress_ps, emit = plan.system, plan.egress_ps[self.rank], self.session.emit
-        self.ports = Ports(
-            self.rank,
-            system,
-            egress_ps,
-            self.engine,
-            self.fabric,
-            emit,
-            lambda *at: router.from_port(*at),
-        )
-        self.router = router = Router(self.rank, system, self.ports.by_letter, deliveries)
-        self.receive = Endpoint(self.rank, self.engine, plan.channels, self.ports.by_arrival, router, {}).receive
+        fabric = Fabric(self.engine, ONE_QUEUE)
+        deliveries: Deliveries = {Token: TokenDelivery(plan.params, fabric, self.serve)}
+        interface = Interface(plan, self.session, fabric, deliveries, {})
+        self.receive, self.router, self.ports = interface.receive, interface.router, interface.ports
         self.next_send_bound_ps = self.ports.next_send_bound_ps
         self.queue, self.inbox, self.log = deque[Token](), deque[int](), list[str]()
         self.host: Task | None = None
@@ -157,7 +152,7 @@ class RingChip(Chip):
     def _serve_all(self) -> None:
         while True:
             while self.queue:
-                self.engine.at(self.engine.now_ps + ns_to_ps(self.params.service_ns), self.server.resume)
+                self.engine.at(self.engine.now_ps + self.service_ps, self.server.resume)
                 self.server.wait("service")
                 token = self.queue.popleft()
                 self.log.append(f"{self.engine.now_ps} {token}")
@@ -166,6 +161,15 @@ class RingChip(Chip):
                     self.host.waits_for = None
                     self.engine.at(self.engine.now_ps, self.host.resume)
             self.server.wait("work")
+
+    def run_job(self, job: Job) -> None:
+        """A number goes around all SIPs, ``n_elems`` times."""
+        (laps,) = job.n_elems
+        if self.rank == 0:
+            self.send(1 % self.n_sips, 0, 1)
+        for _ in range(laps):
+            if (number := self.recv()) < laps * self.n_sips:
+                self.send((self.rank + 1) % self.n_sips, 0, number + 1)
 
     def add_host_task(self, task: Task) -> None:
         self.host = task
@@ -181,13 +185,18 @@ class RingChip(Chip):
         return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, self.ports.bytes_sent)
 
 
-class RingKind(ChipKind):
+class RingKind(ChipKind[RingPlan]):
     Params = Params
 
     def plan(self, resolved: Resolved) -> RingPlan:
         return RingPlan(resolved)
 
-    def build(self, context: ChipContext) -> RingChip:
+    def job(self, request: JobRequest, plan: RingPlan) -> Job:
+        if request.collective not in (None, "laps") or len(request.n_elems) != 1:
+            raise ConfigError("this chip runs collective laps; give one number of laps with --n-elem")
+        return Job(collective="laps", n_elems=request.n_elems)
+
+    def build(self, context: ChipContext[RingPlan]) -> RingChip:
         return RingChip(context)
 
 

@@ -1,0 +1,76 @@
+"""From a request to the built-in job: a collective that can run on the system, with sizes that fit."""
+
+from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Collective, default_collective
+from sipsim.ccl.seeded import check_contributions
+from sipsim.dtypes import DTYPES
+from sipsim.errors import ConfigError
+from sipsim.host.allocator import aligned
+from sipsim.plan.job import Job, JobRequest
+from sipsim.plan.plan import Plan
+from sipsim.registry import UnknownName
+from sipsim.units import format_size
+
+
+def collective_job(request: JobRequest, plan: Plan) -> Job:
+    """The job of a request. Sizes are those of the larger tensor, in bytes over all cubes of a SIP.
+
+    Raises:
+        ConfigError: for a collective, operator, type or size that cannot run on this system.
+    """
+    collective, system = _collective(request), plan.system
+    if request.verify:
+        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, system.n_cubes))
+    sizes = collective.elements(1, system.n_sips)
+    n_elems = request.n_elems or tuple(_elements(size, max(sizes), request, plan) for size in request.sizes)
+    _check_room(n_elems, sizes[:1] if collective.in_place else sizes, request.dtype, plan)
+    for n_elem in n_elems:
+        args = plan.world.kernel_args(system, 0, n_elem)
+        plan.algorithm.check_takes(args, collective.kernel_takes)
+    return Job(
+        collective=collective.name,
+        n_elems=n_elems,
+        dtype=request.dtype,
+        op=request.op if collective.ops else NO_OP,
+        iters=request.iters,
+        warmup=request.warmup,
+        seed=request.seed,
+        verify=request.verify,
+        check_invariants=request.check_invariants,
+        trace=request.trace,
+    )
+
+
+def _collective(request: JobRequest) -> Collective:
+    try:
+        collective = COLLECTIVES.get(request.collective or default_collective())
+    except UnknownName as error:
+        raise ConfigError(f"--collective: {error}") from None
+    if collective.ops and request.op not in collective.ops:
+        raise ConfigError(
+            f"--op {request.op}: {collective.name} does not take it; allowed: {', '.join(collective.ops)}"
+        )
+    return collective
+
+
+def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
+    """Elements a cube when a tensor of ``multiple`` times as many has ``size`` bytes."""
+    row = plan.system.n_cubes * DTYPES[request.dtype].itemsize * multiple
+    if size % row:
+        near = max(size // row, 1) * row
+        hint = "give --bytes with a multiple" if request.has_default_size else "use a multiple"
+        raise ConfigError(
+            f"{request.size_source} {format_size(size)}: {size} bytes are no whole number of {request.dtype} elements "
+            f"on each of {plan.system.n_cubes} cubes; {hint} of {row}, such as {format_size(near)}"
+        )
+    return size // row
+
+
+def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str, plan: Plan) -> None:
+    """``multiples``: how large each tensor is. The tensors of one size are freed before the next size."""
+    itemsize = DTYPES[dtype].itemsize
+    needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
+    if needed > plan.hbm_room_bytes:
+        raise ConfigError(
+            f"the largest tensor takes {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
+            f"use smaller sizes or raise cube.hbm_MiB_per_pe"
+        )
