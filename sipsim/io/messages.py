@@ -18,9 +18,8 @@ Ps = int
 
 
 class _Path(NamedTuple):
-    """Of the messages of ``queue``, by whose id it is found. ``behind_pe``: the way of what has passed the PE's DMA."""
+    """Of one queue pair's messages. ``behind_pe`` is the way of what has passed the PE's DMA already."""
 
-    queue: QueuePair
     src: Node
     way: Way
     behind_pe: Way
@@ -40,7 +39,7 @@ class MessageSender:
         self._message_bytes = wire_format.message_bytes
         self._overhead_ps = overhead_ps
         self._departures: dict[Node, Departures] = {}
-        self._paths: dict[int, _Path] = {}
+        self._paths: dict[QueuePair, _Path] = {}
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
         """Write a message into the peer's slot; it leaves now and nobody waits for it here.
@@ -49,7 +48,7 @@ class MessageSender:
         """
         peer, nbytes, overhead_ps = queue.peer, self._message_bytes(len(token.data)), self._overhead_ps
         message = PeMessage(peer.cube, peer.pe, token)
-        _, src, way, behind_pe, departures = self._paths.get(id(queue)) or self._path_of(queue, message)
+        src, way, behind_pe, departures = self._paths.get(queue) or self._path_of(queue, message)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is not None and self._graph.node_of(source) == src:
             source = None
@@ -76,5 +75,5 @@ class MessageSender:
         way = self._router.way(src, queue.peer.sip, message, queue.direction)
         behind_pe = way._replace(route=way.route._replace(start_ps=0))
         departures = self._departures.setdefault(src, Departures(self._engine))
-        path = self._paths[id(queue)] = _Path(queue, src, way, behind_pe, departures)
+        path = self._paths[queue] = _Path(src, way, behind_pe, departures)
         return path
