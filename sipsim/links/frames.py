@@ -1,12 +1,13 @@
 """What crosses from SIP to SIP: frames on links, control records on channels of their own, and their codecs.
 
-A payload is a record type with a codec: a tag and a schema, registered where the payload is defined (:func:`codec`).
+What a frame carries is a :class:`Payload`. It and a control record are record types with a codec: a tag and a schema,
+registered where the type is defined (:func:`codec`).
 A body is a flat MessagePack array that starts with the tag. It is decoded against the schema: any bytes are a packet or
 a ``BadFrame``. The receiving SIP checks whether the places in it exist.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgpack
 import msgspec
@@ -23,6 +24,14 @@ Name = Annotated[str, Meta(max_length=64)]
 Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 
 
+class Payload(Protocol):
+    """What a frame carries: a record type with a codec, and on its chip a delivery (``sipsim.io.delivery``)."""
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of users' data in it, without headers: ports count them as ``bytes_sent``. 0 for control."""
+
+
 class Frame(NamedTuple):
     """A payload on its way to SIP ``dst_sip``; ``nbytes`` on the wires within a SIP.
 
@@ -32,7 +41,7 @@ class Frame(NamedTuple):
     dst_sip: int
     nbytes: int
     span_ps: int
-    payload: Any
+    payload: Payload
 
 
 class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -48,7 +57,7 @@ class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class FrameBody(Body):
-    """The schema of a frame: its header, then the payload's fields, which a subclass adds."""
+    """The schema of a frame: its header, then the fields of a :class:`Payload`, which a subclass adds."""
 
     dst_sip: Small
     nbytes: Number
@@ -104,9 +113,12 @@ def codec(payload: type, fields: Fields = tuple) -> Callable[[BodyType], BodyTyp
 
     Raises:
         ValueError: without a tag, or with one that is taken.
+        TypeError: for what a frame would carry and is no :class:`Payload`.
     """
 
     def add(body: BodyType) -> BodyType:
+        if issubclass(body, FrameBody) and not hasattr(payload, "data_bytes"):
+            raise TypeError(f"{payload.__name__} has no data_bytes; a frame's payload tells how much data it carries")
         _CODECS.add(payload, body, fields)
         return body
 

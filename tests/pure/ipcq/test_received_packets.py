@@ -1,6 +1,7 @@
 """Packets that decode, and that no SIP of this system can have sent, raise named errors and have no other effect."""
 
 import contextlib
+from typing import NamedTuple
 
 import msgpack
 import pytest
@@ -12,7 +13,7 @@ from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.links.frames import Frame, decode, encode
+from sipsim.links.frames import Frame, FrameBody, Number, codec, decode, encode
 from sipsim.node.failure import describe
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
@@ -159,3 +160,14 @@ frames = st.builds(Frame, near, size, size, loads)
 def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Frame | CreditPacket) -> None:
     with contextlib.suppress(SimulationError):
         received(channel, encode(packet))
+
+
+def test_a_payload_says_how_much_data_it_carries() -> None:
+    class Silent(NamedTuple):
+        number: int
+
+    class SilentBody(FrameBody, tag=2**20):
+        number: Number
+
+    with pytest.raises(TypeError, match=r"^Silent has no data_bytes; "):
+        codec(Silent)(SilentBody)
