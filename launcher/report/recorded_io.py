@@ -9,7 +9,7 @@ import numpy as np
 
 from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.seeded import Mismatch, compare
+from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
 from sipsim.errors import CollectiveMismatch
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankOutcome, RunRecord
@@ -68,12 +68,17 @@ def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
             return
         for rank in ranks:
             try:
-                wrong = compare(load(folder, index, rank, "out"), expected[rank])
+                wrong = _compare(folder, index, rank, expected[rank])
             except BadRecording:
                 raise
             except (ValueError, TypeError) as error:
                 raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
+
+
+def _compare(folder: str, index: int, rank: int, expected: Array | None) -> Mismatch:
+    """None: that rank's result may be anything."""
+    return NONE_WRONG if expected is None else compare(load(folder, index, rank, "out"), expected)
 
 
 def _ranks(plan: RunPlan) -> range:

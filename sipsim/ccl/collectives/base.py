@@ -126,26 +126,46 @@ class Collective(ABC):
             what = f"source and result have {have[0]} and {have[1]} elements a cube"
             raise ValueError(f"{self.name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
 
-    def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> list[Array]:
+    def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> Sequence[Array | None]:
         """Every rank's result from every rank's source, arrays of shape (cubes, elements a cube).
 
+        None for a rank whose result may be anything, such as all but the root of a gather: it is not compared.
         Of a collective that only moves data. What one with operators leaves in floating types depends on the order of
         its additions, which the algorithm's ``reference`` knows.
         """
         raise NotImplementedError(f"{self.name} has operators, and no results of its own")
 
-    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array:
-        """The result of ``rank`` on seeded sources, exactly; an array that can be broadcast to its shape."""
-        return self.results([data.rows(each) for each in range(data.ranks)], values)[rank].astype(data.dtype.numpy)
+    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array | None:
+        """The result of ``rank`` on seeded sources, exactly; an array that can be broadcast to its shape, or None."""
+        result = self.results([data.rows(each) for each in range(data.ranks)], values)[rank]
+        return None if result is None else result.astype(data.dtype.numpy)
 
 
 COLLECTIVES: Registry[Collective] = Registry("collective", "sipsim.ccl.collectives")
 
 
 def collective(definition: type[Collective]) -> type[Collective]:
-    """Class decorator that registers a definition under its ``name``."""
+    """Class decorator that registers a definition under its ``name``.
+
+    Raises:
+        TypeError: when it is incomplete; the message lists what is missing.
+    """
+    if missing := _missing(definition):
+        raise TypeError(f"collective {definition.__name__} is incomplete: it has no {', '.join(missing)}")
     COLLECTIVES.register(definition.name)(definition())
     return definition
+
+
+def _missing(definition: type[Collective]) -> list[str]:
+    """What a definition lacks. With operators it says what is ``expected``, without them what its ``results`` are."""
+    missing = [name for name in ("name", "about", "method") if not hasattr(definition, name)]
+    missing += sorted(definition.__abstractmethods__)
+    if definition.results is Collective.results:
+        if not definition.ops:
+            missing.append("results")
+        elif definition.expected is Collective.expected:
+            missing.append("expected")
+    return missing
 
 
 def default_collective() -> str:

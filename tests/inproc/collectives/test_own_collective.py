@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import lab.scatter_ring
+import numpy as np
 import pytest
+from lab.gather import Gather
 from runs import Run, run, script_file
 
 from launcher.run import table
-from sipsim.ccl.collectives.base import COLLECTIVES, default_collective, operators
+from sipsim.ccl.collectives.base import COLLECTIVES, Collective, collective, default_collective, operators
 from sipsim.errors import ConfigError
 
 SIPS, CUBES = 4, 2
@@ -107,7 +109,7 @@ MISTAKES = [
         "dist.collective('lab.scatter')(torch.zeros(2, 3, dp=DPPolicy(num_cubes=1)), torch.zeros(2, 12))",
         "lab.scatter needs a row a cube: the tensor lies on 1 of 2 cubes",
     ),
-    ("dist.collective('lab.gather')", "cannot be imported: ModuleNotFoundError: No module named 'lab.gather'"),
+    ("dist.collective('lab.nothing')", "cannot be imported: ModuleNotFoundError: No module named 'lab.nothing'"),
     ("dist.all_gather(torch.zeros(2, 3))", "'Distributed' object has no attribute 'all_gather'"),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), src=rank // 3)",
@@ -139,3 +141,50 @@ def test_methods_of_the_registered_collectives(tmp_path: Path) -> None:
 def test_a_name_in_a_message_imports_nothing() -> None:
     assert COLLECTIVES.loaded("lab.scatter") is not None
     assert COLLECTIVES.loaded("lab.scatter_ring") is None
+
+
+GATHER_BODY = f"""
+data, rows = torch.zeros(({CUBES}, 3), dtype="i32"), torch.zeros(({CUBES}, 3 * world_size), dtype="i32")
+data.fill_(7 + rank)
+dist.collective("lab.gather")(rows, data, dst=2)
+"""
+
+
+@pytest.mark.parametrize("wrong_results", [False, True])
+def test_a_result_that_may_be_anything_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_results: bool
+) -> None:
+    """Of a gather, the root's result alone is defined. A definition that defines all others, too, finds them wrong."""
+    if wrong_results:
+        whole = [np.concatenate] * SIPS
+        monkeypatch.setattr(Gather, "results", lambda _self, inputs, _values: [each(inputs, axis=1) for each in whole])
+    file = tmp_path / "gather.yaml"
+    file.write_text("algorithms: {gather_ring: {module: lab.gather_ring, topology: none}}\n")
+    chosen = [*SMALL, "--ccl", file, "--algorithm", "gather_ring"]
+    for what in (("--collective", "lab.gather", "--n-elem", 3), (script(tmp_path, GATHER_BODY),)):
+        done = run(*chosen, *what)
+        (told,) = done.document["runs"]
+        others = (SIPS - 1) * CUBES * 3 * (SIPS - 1) if wrong_results else 0
+        assert (told["checked"], told["wrong"]) == (True, others), failure(done)
+
+
+WHOLE = {"name": "lab.none", "about": "nothing", "method": print, "busbw_factor": None, "results": None}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "ops", "missing"),
+    [
+        (("name",), (), "name"),
+        (("results", "about", "method"), (), "about, method, results"),
+        (("busbw_factor",), (), "busbw_factor"),
+        (("results",), ("sum",), "expected"),
+    ],
+)
+def test_an_incomplete_definition_is_refused_at_once(
+    left_out: tuple[str, ...], ops: tuple[str, ...], missing: str
+) -> None:
+    body = {key: value for key, value in WHOLE.items() if key not in left_out} | {"ops": ops}
+    with pytest.raises(TypeError) as caught:
+        collective(type("Half", (Collective,), body))
+    assert str(caught.value) == f"collective Half is incomplete: it has no {missing}"
+    assert COLLECTIVES.loaded("lab.none") is None
