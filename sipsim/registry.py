@@ -3,6 +3,9 @@
 A registry imports the modules of its package on first use. There is no other list of names: the command line, the
 config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module anywhere on the
 import path, which registers its definition under that name.
+
+A definition goes with its module: once that is not imported any more, :func:`forget_modules` drops it. A module with
+definitions runs once in a process, for all ranks in it (:func:`is_definer`).
 """
 
 import difflib
@@ -10,7 +13,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
 
@@ -19,7 +22,43 @@ class UnknownName(LookupError):
     """A name that is not registered; the message has the nearest name and all that exist."""
 
 
-_REGISTRIES: "list[Registry[Any]]" = []
+class Entry(NamedTuple, Generic[Thing]):
+    """A definition: its name in the code, the module of that, and the module whose end is its own."""
+
+    thing: Thing
+    module: str
+    qualname: str
+    owner: str
+
+
+_FORGETTERS: list[Callable[[], None]] = []
+_SHARED: set[str] = set()
+"""Modules that define something, or that a registry has imported, each with the modules that it imported."""
+
+
+def on_forget(forget: Callable[[], None]) -> Callable[[], None]:
+    """Decorator: :func:`forget_modules` calls the function, which drops what modules that are gone have defined."""
+    _FORGETTERS.append(forget)
+    return forget
+
+
+def note_definer(module: str) -> None:
+    """Note that a module defines something that all ranks of a process use: they share it, and its packages."""
+    while module and module not in _SHARED:
+        _SHARED.add(module)
+        module = module.rpartition(".")[0]
+
+
+def is_definer(module: str) -> bool:
+    """Whether all ranks of a process use the definitions of a module, which must then run once."""
+    return module in _SHARED
+
+
+def forget_modules() -> None:
+    """Drop the definitions of modules that are not imported any more."""
+    for forget in _FORGETTERS:
+        forget()
+    _SHARED.intersection_update(sys.modules)
 
 
 class Registry(Generic[Thing]):
@@ -27,19 +66,29 @@ class Registry(Generic[Thing]):
 
     def __init__(self, what: str, *packages: str) -> None:
         self._what = what
-        self._packages = packages
-        self._things: dict[str, Thing] = {}
-        self._loaded = False
-        _REGISTRIES.append(self)
+        self._load = _Packages(packages).load
+        self._entries: dict[str, Entry[Thing]] = {}
+        on_forget(self._forget)
 
-    def register(self, name: str) -> Callable[[Thing], Thing]:
-        """Class or function decorator: ``@KINDS.register("ucie")``."""
+    def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:
+        """Class or function decorator: ``@KINDS.register("ucie")``.
+
+        ``definition``: the user's class or function, where that is not what is decorated. A definition that runs again
+        takes the place of the first; one of a copy of the module, under another name, does not.
+
+        Raises:
+            ValueError: for a name that is another definition's.
+        """
 
         def add(thing: Thing) -> Thing:
-            # Where one process runs several ranks, each may have a copy of a user's module.
-            if name in self._things and not _is_module(name):
-                raise ValueError(f"{self._what} {name!r} is defined twice")
-            self._things[name] = thing
+            entry = _entry(name, thing, thing if definition is None else definition)
+            known = self._entries.get(name)
+            if known is not None and not _is_same(known, entry):
+                if not _is_copy(known, entry):
+                    raise ValueError(f"{self._what} {name!r} is defined twice")
+                return thing
+            self._entries[name] = entry
+            note_definer(entry.owner)
             return thing
 
         return add
@@ -47,7 +96,7 @@ class Registry(Generic[Thing]):
     def names(self) -> list[str]:
         """All names of the package's definitions, sorted; dotted names are not listed."""
         self._load()
-        return sorted(name for name in self._things if not _is_module(name))
+        return sorted(name for name in self._entries if not _is_module(name))
 
     def get(self, name: str) -> Thing:
         """The definition called ``name``; a dotted name's module is imported at its first use.
@@ -56,9 +105,11 @@ class Registry(Generic[Thing]):
             UnknownName: when the name is not registered, or its module cannot be imported or does not register it.
         """
         self._load()
-        refusal = self._import_module(name) if _is_module(name) and name not in self._things else ""
-        if name in self._things:
-            return self._things[name]
+        refusal = ""
+        if _is_module(name) and name not in self._entries:
+            refusal = _import_module(name) or "the module registers nothing under this name; "
+        if name in self._entries:
+            return self._entries[name].thing
         raise UnknownName(unknown_name(self._what, name, self.names(), refusal))
 
     def loaded(self, name: str) -> Thing | None:
@@ -67,36 +118,101 @@ class Registry(Generic[Thing]):
         For names in messages, which must not choose what code runs.
         """
         self._load()
-        return self._things.get(name)
+        entry = self._entries.get(name)
+        return None if entry is None else entry.thing
 
-    def forget_modules(self) -> None:
-        """Drop the definitions of modules that are not imported any more."""
-        for name in [name for name in self._things if _is_module(name) and name not in sys.modules]:
-            del self._things[name]
+    def _forget(self) -> None:
+        gone = [name for name, entry in self._entries.items() if entry.owner and entry.owner not in sys.modules]
+        for name in gone:
+            del self._entries[name]
 
-    def _import_module(self, name: str) -> str:
-        """Import the module ``name``; the reason to give if its definition is then still missing."""
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split())
-            return f"the module cannot be imported: {type(error).__name__}: {reason}; "
-        return "the module registers nothing under this name; "
 
-    def _load(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
-        for name in self._packages:
+class TypeRegistry(Generic[Thing]):
+    """Definitions of one sort by the type that each is for, found in the modules of ``packages``."""
+
+    def __init__(self, what: str, *packages: str) -> None:
+        self._what = what
+        self._load = _Packages(packages).load
+        self._things: dict[type, Thing] = {}
+        on_forget(self._forget)
+
+    def register(self, key: type) -> Callable[[Thing], Thing]:
+        """Class decorator: the definition for a type.
+
+        Raises:
+            ValueError: for a type that has one.
+        """
+
+        def add(thing: Thing) -> Thing:
+            if key in self._things:
+                raise ValueError(f"{self._what} {key.__name__!r} is defined twice")
+            self._things[key] = thing
+            note_definer(key.__module__)
+            return thing
+
+        return add
+
+    def names(self) -> list[str]:
+        """The names of all types, sorted."""
+        self._load()
+        return sorted({key.__name__ for key in self._things})
+
+    def get(self, key: type) -> Thing:
+        """The definition for a type.
+
+        Raises:
+            UnknownName: when there is none.
+        """
+        self._load()
+        if key in self._things:
+            return self._things[key]
+        raise UnknownName(unknown_name(self._what, key.__name__, self.names()))
+
+    def _forget(self) -> None:
+        for key in [key for key in self._things if key.__module__ not in sys.modules]:
+            del self._things[key]
+
+
+class _Packages:
+    """Packages whose modules define something. They are imported once."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def load(self) -> None:
+        names, self._names = self._names, ()
+        for name in names:
             package = importlib.import_module(name)
             for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
                 importlib.import_module(f"{name}.{module.name}")
 
 
-def forget_modules() -> None:
-    """Drop the definitions of modules that are not imported any more."""
-    for registry in _REGISTRIES:
-        registry.forget_modules()
+def _entry(name: str, thing: Thing, definition: object) -> Entry[Thing]:
+    module = getattr(definition, "__module__", None) or ""
+    qualname = getattr(definition, "__qualname__", None) or type(definition).__qualname__
+    is_module = _is_module(name) and (name in sys.modules or not module)
+    return Entry(thing, module, qualname, name if is_module else module)
+
+
+def _is_same(known: Entry[Any], entry: Entry[Any]) -> bool:
+    return bool(entry.module) and (known.module, known.qualname) == (entry.module, entry.qualname)
+
+
+def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
+    files = {getattr(sys.modules.get(each.module), "__file__", None) for each in (known, entry)}
+    return known.qualname == entry.qualname and len(files) == 1 and None not in files and known.module != entry.module
+
+
+def _import_module(name: str) -> str:
+    """Import the module ``name``; the reason to give if it cannot be imported."""
+    before = set(sys.modules)
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        return f"the module cannot be imported: {type(error).__name__}: {reason}; "
+    _SHARED.update(sys.modules.keys() - before)
+    return ""
 
 
 def _is_module(name: str) -> bool:

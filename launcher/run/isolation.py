@@ -18,7 +18,6 @@ import numpy as np
 
 from sipsim.host.script import is_shared
 from sipsim.registry import forget_modules
-from sipsim.topology.address import forget_spaces
 
 MOST_BYTES = 2**20
 """Of the captured output the end is kept."""
@@ -105,7 +104,6 @@ def _modules() -> Iterator[None]:
                 del sys.modules[name]
         sys.modules.update(before)
         forget_modules()
-        forget_spaces()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ A body is a flat MessagePack array that starts with the tag. It is decoded again
 a ``BadFrame``. The receiving SIP checks whether the places in it exist.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from msgspec import Meta
 
 from broker.ids import MAX_FRAME_BYTES, MAX_PS
 from broker.wire import checked
+from sipsim.registry import note_definer, on_forget
 
 Address = Annotated[int, Meta(ge=0)]
 """Below 2**64, as every number of MessagePack is."""
@@ -90,6 +92,15 @@ class _Codecs:
         self._bodies[tag] = body
         self.by_type[payload] = tag, fields
         self._decoder = None
+        note_definer(body.__module__)
+
+    def forget(self) -> None:
+        """Drop the codecs of modules that are not imported any more."""
+        for payload in [each for each in self.by_type if each.__module__ not in sys.modules]:
+            del self.by_type[payload]
+        for tag in [tag for tag, body in self._bodies.items() if body.__module__ not in sys.modules]:
+            del self._bodies[tag]
+            self._decoder = None
 
     def decode(self, body: bytes) -> Any:
         decoder = self._decoder
@@ -106,6 +117,7 @@ def _union(bodies: list[type[Body]]) -> Any:
 
 
 _CODECS = _Codecs()
+on_forget(_CODECS.forget)
 
 
 def codec(payload: type, fields: Fields = tuple) -> Callable[[BodyType], BodyType]:

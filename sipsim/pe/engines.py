@@ -18,7 +18,7 @@ from sipsim.pe.commands import Completion
 from sipsim.pe.dma import PeDma
 from sipsim.pe.handles import Handle
 from sipsim.record.recorder import Recorder
-from sipsim.registry import Registry
+from sipsim.registry import TypeRegistry
 from sipsim.task import Task
 
 
@@ -117,7 +117,7 @@ class CommandEngine(ABC):
             completion.fail(error)
 
 
-ENGINES: Registry[type[CommandEngine]] = Registry("command", __package__)
+ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__)
 EngineType = TypeVar("EngineType", bound=type[CommandEngine])
 
 
@@ -126,7 +126,7 @@ def engine_for(*commands: type) -> Callable[[EngineType], EngineType]:
 
     def add(engine: EngineType) -> EngineType:
         for command in commands:
-            ENGINES.register(command.__name__)(engine)
+            ENGINES.register(command)(engine)
         return engine
 
     return add

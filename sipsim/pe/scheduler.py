@@ -17,7 +17,7 @@ class _Takes(dict[type, Callable[[Any], Completion]]):
         self._engines: dict[type[CommandEngine], CommandEngine] = {}
 
     def __missing__(self, command: type) -> Callable[[Any], Completion]:
-        kind = ENGINES.get(command.__name__)
+        kind = ENGINES.get(command)
         if kind not in self._engines:
             self._engines[kind] = kind(*self._parts)
         take = self[command] = self._engines[kind].take

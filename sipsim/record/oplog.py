@@ -10,8 +10,11 @@ commands that have ended, the order of a SIP's records is such an order; a messa
 """
 
 import hashlib
+import sys
 from functools import lru_cache
 from typing import Any
+
+from sipsim.registry import note_definer, on_forget
 
 FLUSH_EVERY = 512
 
@@ -54,6 +57,7 @@ class OpLog:
 FIELDS: dict[str, tuple[str, ...]] = {}
 """Fields of each kind of record after kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
 _TEMPLATES: dict[str, str] = {}
+_DEFINERS: dict[str, set[str]] = {}
 
 
 def record_kind(kind: str, *fields: str) -> str:
@@ -64,8 +68,20 @@ def record_kind(kind: str, *fields: str) -> str:
     """
     if FIELDS.setdefault(kind, fields) != fields:
         raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}")
+    # As ``collections.namedtuple`` does: the kind is its caller's.
+    module = sys._getframe(1).f_globals["__name__"]
+    _DEFINERS.setdefault(kind, set()).add(module)
+    note_definer(module)
     _TEMPLATES[kind] = "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields)
     return kind
+
+
+@on_forget
+def _forget() -> None:
+    for kind, modules in [*_DEFINERS.items()]:
+        modules.intersection_update(sys.modules)
+        if not modules:
+            del FIELDS[kind], _TEMPLATES[kind], _DEFINERS[kind]
 
 
 def line(record: tuple[Any, ...]) -> str:

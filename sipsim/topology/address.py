@@ -9,6 +9,7 @@ import sys
 from typing import NamedTuple
 
 from sipsim.config.model import TcmLayout
+from sipsim.registry import note_definer, on_forget
 
 SPACES = ["tcm", "hbm", "sram"]
 """Memory spaces by their code; :func:`add_space` adds to them."""
@@ -41,10 +42,11 @@ def add_space(name: str, module: str) -> None:
     _SPACE_CODE[name] = len(SPACES)
     SPACES.append(name)
     _module_of[name] = module
+    note_definer(module)
 
 
-def forget_spaces() -> None:
-    """Drop the spaces of modules that are not imported any more."""
+@on_forget
+def _forget() -> None:
     kept = [name for name in SPACES[_OWN_SPACES:] if _module_of[name] in sys.modules]
     SPACES[_OWN_SPACES:] = kept
     _SPACE_CODE.clear()

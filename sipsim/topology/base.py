@@ -49,7 +49,7 @@ def topology(name: str, dimensions: int) -> Callable[[Builder], Builder]:
     """Decorator that registers a builder as the topology ``name``."""
 
     def add(build: Builder) -> Builder:
-        TOPOLOGIES.register(name)(Topology(dimensions, build))
+        TOPOLOGIES.register(name, build)(Topology(dimensions, build))
         return build
 
     return add

@@ -22,6 +22,11 @@ from launch import ALL_REDUCE, launched, script, temporary_folder
 
 from launcher.api import RunOutcome, run
 from sipsim.errors import ConfigError
+from sipsim.links import frames
+from sipsim.pe.engines import ENGINES as COMMANDS
+from sipsim.record import oplog
+from sipsim.registry import Registry
+from sipsim.topology.address import SPACES
 
 pytestmark = pytest.mark.processes
 
@@ -43,12 +48,28 @@ def state(own: Path) -> dict[str, Any]:
         "modules": sorted(
             name for name, file in modules.items() if file.startswith(str(own)) or name.startswith("_ahbm")
         ),
+        "definitions": _definitions(),
         "environment": dict(os.environ),
         "collector": (gc.isenabled(), gc.get_threshold()),
         "handlers": {number: signal.getsignal(number) for number in signal.valid_signals()},
         "timer": signal.getitimer(signal.ITIMER_REAL),
         "streams": (id(sys.stdout), id(sys.stderr)),
         "generators": (random.getstate(), repr(np.random.get_state())),
+    }
+
+
+def _definitions() -> dict[str, int]:
+    """How many there are: by name, by type, codecs with the bodies of their frames, fields of records, spaces."""
+    COMMANDS.names()
+    by_name = {each._what: each for each in gc.get_objects() if isinstance(each, Registry)}
+    return {
+        **{what: each.names() and len(each._entries) for what, each in sorted(by_name.items())},
+        "commands": len(COMMANDS._things),
+        "codecs": len(frames._CODECS.by_type),
+        "bodies": len(frames._CODECS._bodies),
+        "kinds of records": len(oplog.FIELDS),
+        "templates": len(oplog._TEMPLATES),
+        "spaces": len(SPACES),
     }
 
 
@@ -126,6 +147,48 @@ def test_three_runs_of_an_algorithm_beside_its_config(engine, tmp_path, traceles
     for _ in range(3):
         outcome = traceless(engine=engine, ccl=ccl, algorithm="mine", **SMALL)
         assert (outcome.status, outcome.digest, outcome.runs[0]["wrong"]) == ("ok", expected, 0)
+
+
+COMMAND = """
+from typing import NamedTuple
+from sipsim.ccl.algorithms import intercube_allreduce as base
+from sipsim.ccl.algorithms.intercube_allreduce import *
+from sipsim.pe.engines import CommandEngine, engine_for
+from sipsim.record.oplog import record_kind
+
+NOP = record_kind("nop", FIELD)
+
+class Nop(NamedTuple):
+    why: str
+
+@engine_for(Nop)
+class NopEngine(CommandEngine):
+    def take(self, command):
+        completion = self._begin(command)
+        self._end(completion, NOP, command.why)
+        return completion
+
+def kernel(*args):
+    args[-1]._submit(Nop("to see"))
+    base.kernel(*args)
+"""
+IMPORTED = "from with_command import *\n"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_runs_of_algorithms_with_a_command_of_their_own(engine, tmp_path, traceless):
+    """In the algorithm's file, or in a module that it imports; the fields of its record change from run to run."""
+    ccl, digests = tmp_path / "ccl.yaml", []
+    ccl.write_text("algorithms: {mine: {module: mine.py, topology: none, root_cube: null}}\n")
+    for field in ("why", "cause", "why"):
+        text = COMMAND.replace("FIELD", repr(field))
+        for of_file in (text, IMPORTED):
+            (tmp_path / "with_command.py").write_text(text)
+            (tmp_path / "mine.py").write_text(of_file)
+            outcome = traceless(engine=engine, ccl=ccl, algorithm="mine", **SMALL)
+            assert (outcome.status, outcome.runs and outcome.runs[0]["wrong"]) == ("ok", 0), outcome.output
+            digests.append(outcome.ranks[0]["oplog_sha256"])
+    assert digests[0] == digests[1] == digests[4] == digests[5] != digests[2] == digests[3]
 
 
 def test_a_refused_run_leaves_nothing_and_starts_nothing(tmp_path, traceless):

@@ -43,7 +43,7 @@ def table(
     """Decorator that registers a builder as the table ``name``; two names are two decorators."""
 
     def add(build: Builder) -> Builder:
-        TABLES.register(name)(Table(build, square, one_way, self_wired))
+        TABLES.register(name, build)(Table(build, square, one_way, self_wired))
         return build
 
     return add

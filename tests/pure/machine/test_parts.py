@@ -13,7 +13,7 @@ from sipsim.noc.graph import Node, Route
 from sipsim.registry import forget_modules
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
-from sipsim.topology.address import SPACES, PhysAddr, forget_spaces
+from sipsim.topology.address import SPACES, PhysAddr
 
 COSTS = {
     "wire.ns_per_mm": 1,
@@ -36,7 +36,6 @@ def _forgotten() -> Iterator[None]:
     yield
     sys.modules.pop("lab.scratch", None)
     forget_modules()
-    forget_spaces()
     assert SPACES == ["tcm", "hbm", "sram"]
 
 

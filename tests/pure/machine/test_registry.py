@@ -1,12 +1,14 @@
 """Registries: dotted names are modules on the import path, and what is said of those that are not."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from sipsim.registry import Registry, UnknownName, forget_modules
+from sipsim.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
 
 WIDGET = "from built_in import WIDGETS\n"
 
@@ -21,6 +23,7 @@ def widgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
         "shop/__init__.py": "",
         "shop/own.py": f"{WIDGET}WIDGETS.register('shop.own')('one of the shop')\n",
         "shop/other.py": f"{WIDGET}WIDGETS.register('shop.another')('under another name')\n",
+        "shop/later.py": "",
         "shop/broken.py": "raise ValueError('two\\nlines')\n",
         "shop/leaving.py": "import sys\nsys.exit(3)\n",
     }
@@ -83,11 +86,92 @@ def test_what_is_not_registered_is_refused_in_one_line(widgets: Registry[str], n
     assert str(caught.value) == message
 
 
-def test_only_a_users_module_may_run_twice(widgets: Registry[str]) -> None:
-    """Each rank of one process may have a copy of a user's module; a name of the package is one definition."""
-    assert widgets.get("shop.own") == "one of the shop"
-    widgets.register("shop.own")("of the next rank")
-    assert widgets.get("shop.own") == "of the next rank"
+def _definition(module: str, qualname: str = "Kind") -> type:
+    return type("Kind", (), {"__module__": module, "__qualname__": qualname})
+
+
+def _imported(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType(name)
+    module.__file__ = file
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+AGAIN = [
+    ("reloaded", "mine.kind", "mine.kind", "Kind", "second"),
+    ("a copy for a rank", "mine.kind", "mine.kind__rank0", "Kind", "first"),
+    ("another of its module", "mine.kind", "mine.kind", "Other", None),
+    ("another module's", "mine.kind", "mine.other", "Kind", None),
+    ("another module's, without a dot", "kind", "mine.other", "Kind", None),
+]
+"""What, name, module and name in it of the second definition, and which is kept; None where the second is refused."""
+
+
+@pytest.mark.parametrize(("_what", "name", "module", "qualname", "kept"), AGAIN, ids=[row[0] for row in AGAIN])
+def test_a_name_is_one_definition(
+    _what: str, name: str, module: str, qualname: str, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each, file in (("mine.kind", "kind.py"), ("mine.kind__rank0", "kind.py"), ("mine.other", "other.py")):
+        _imported(each, file, monkeypatch)
+    widgets: Registry[type] = Registry("widget")
+    things = {"first": _definition("mine.kind"), "second": _definition(module, qualname)}
+    widgets.register(name)(things["first"])
+    if kept is None:
+        with pytest.raises(ValueError, match=f"widget '{name}' is defined twice"):
+            widgets.register(name)(things["second"])
+    else:
+        widgets.register(name)(things["second"])
+    assert widgets.get(name) is things[kept or "first"]
+
+
+def test_a_name_of_the_package_is_one_definition(widgets: Registry[str]) -> None:
     widgets.names()
     with pytest.raises(ValueError, match="widget 'plain' is defined twice"):
         widgets.register("plain")("a second")
+
+
+def test_a_definition_goes_with_its_module_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user's module, without a dot; and one of a built-in class under a user's name."""
+    widgets: Registry[object] = Registry("widget")
+    for name in ("mine.kind", "mine.other"):
+        _imported(name, "kind.py", monkeypatch)
+    widgets.register("short")(_definition("mine.kind"))
+    widgets.register("wrapped", _definition("mine.kind"))(7)
+    widgets.register("mine.other")(Path())
+    widgets.register("kept")(Path())
+    forget_modules()
+    assert (widgets.names(), widgets.get("mine.other")) == (["kept", "short", "wrapped"], Path())
+    for name in ("mine.kind", "mine.other"):
+        monkeypatch.delitem(sys.modules, name)
+    forget_modules()
+    assert (widgets.names(), widgets.loaded("mine.other")) == (["kept"], None)
+
+
+def test_definitions_by_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two types of one name are two; each is forgotten with its module, and a second run may define it again."""
+    engines: TypeRegistry[str] = TypeRegistry("command")
+    one, other = _definition("mine.kind"), _definition("mine.other")
+    for name in ("mine.kind", "mine.other"):
+        _imported(name, f"{name}.py", monkeypatch)
+    engines.register(one)("one")
+    engines.register(other)("other")
+    assert (engines.get(one), engines.get(other), engines.names()) == ("one", "other", ["Kind"])
+    with pytest.raises(ValueError, match="command 'Kind' is defined twice"):
+        engines.register(one)("a second")
+    monkeypatch.delitem(sys.modules, "mine.kind")
+    forget_modules()
+    assert engines.get(other) == "other"
+    with pytest.raises(UnknownName, match="unknown command 'Kind'"):
+        engines.get(one)
+
+
+def test_modules_that_ranks_share(widgets: Registry[str], tmp_path: Path) -> None:
+    """Those with definitions and those that a registry has imported, with what they import; until they are gone."""
+    (tmp_path / "shop/helper.py").write_text("")
+    (tmp_path / "shop/own.py").write_text(f"import shop.helper\n{WIDGET}WIDGETS.register('shop.own')('one')\n")
+    widgets.get("shop.own")
+    importlib.import_module("shop.later")
+    shared = {name: is_definer(name) for name in ("shop", "shop.own", "shop.helper", "shop.later")}
+    assert shared == {"shop": True, "shop.own": True, "shop.helper": True, "shop.later": False}
+    del sys.modules["shop.own"]
+    forget_modules()
+    assert (is_definer("shop.own"), is_definer("shop.helper")) == (False, True)
