@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.host.script import is_shared
+from sipsim.host.script import is_shared, submodules
 from sipsim.registry import forget_modules
 
 MOST_BYTES = 2**20
@@ -96,6 +96,7 @@ def _paths() -> Iterator[None]:
 @contextlib.contextmanager
 def _modules() -> Iterator[None]:
     before = dict(sys.modules)
+    bound = submodules({name: module for name, module in before.items() if not is_shared(name, module)})
     try:
         yield
     finally:
@@ -103,6 +104,8 @@ def _modules() -> Iterator[None]:
             if name not in before and not is_shared(name, module):
                 del sys.modules[name]
         sys.modules.update(before)
+        for package, name, module in bound:
+            setattr(package, name, module)
         forget_modules()
 
 

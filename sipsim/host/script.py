@@ -9,7 +9,7 @@ import importlib.util
 import random
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.registry import is_definer
 from sipsim.task import Task
 
 Worker = Callable[[int, int, Any], object]
@@ -92,6 +93,7 @@ class ScriptNamespace:
         self._argv = [str(path), *args]
         self._sys_path = [str(self._folder), *sys.path]
         self._modules: dict[str, ModuleType] = {}
+        self._bound: list[tuple[ModuleType, str, ModuleType]] = []
         self._random = random.Random(f"{seed}.{rank}").getstate()
         self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
@@ -104,6 +106,8 @@ class ScriptNamespace:
         self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
+        for package, name, module in self._bound:
+            setattr(package, name, module)
         random.setstate(self._random)
         np.random.set_state(self._numpy_random)
 
@@ -122,6 +126,9 @@ class ScriptNamespace:
             name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside_modules)
         }
         self._foreign |= loaded.keys() - self._modules.keys()
+        self._bound = [each for each in submodules(self._modules) if each[0].__name__ not in self._modules]
+        for package, name, _ in self._bound:
+            delattr(package, name)
         for name in self._modules:
             del sys.modules[name]
 
@@ -158,16 +165,28 @@ class ScriptNamespace:
         return found
 
     def _is_own(self, name: str, module: ModuleType, is_new: bool) -> bool:
-        """Whether it is this rank's: a module beside the script, or another that it loaded, unless installed."""
+        """Whether it is this rank's: a module beside the script, or another that it loaded.
+
+        Not those installed, and not those with definitions, which are one for all ranks.
+        """
         if name == self._name:
             return True
-        return not is_shared(name, module) and (is_new or Path(_origin(module)).is_relative_to(self._folder))
+        if is_shared(name, module) or is_definer(name):
+            return False
+        return is_new or Path(_origin(module)).is_relative_to(self._folder)
 
 
 def is_shared(name: str, module: ModuleType) -> bool:
     """Whether a module is of the interpreter, of this project or of an installed package: not the user's own."""
     origin = _origin(module)
     return not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED)
+
+
+def submodules(modules: Mapping[str, ModuleType]) -> list[tuple[ModuleType, str, ModuleType]]:
+    """Those of the modules that are attributes of their package: the package, the attribute, and the module."""
+    parts = ((name.rpartition("."), module) for name, module in modules.items())
+    within = [(sys.modules.get(package), own, module) for (package, _, own), module in parts if package]
+    return [(package, own, module) for package, own, module in within if package and vars(package).get(own) is module]
 
 
 def _origin(module: ModuleType) -> str:

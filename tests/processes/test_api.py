@@ -191,6 +191,48 @@ def test_runs_of_algorithms_with_a_command_of_their_own(engine, tmp_path, tracel
     assert digests[0] == digests[1] == digests[4] == digests[5] != digests[2] == digests[3]
 
 
+RING_CHIP = Path(__file__).resolve().parents[1] / "inproc/helpers/lab/ring_chip.py"
+CHIP_PARAMS = "system.chip_params={'cores':3,'hop_ns':2,'service_ns':5}"
+RING_SCRIPT = """
+import {package}.helper
+from {package} import own, ring_chip
+{package}.ring_chip.TOKEN_BYTES
+
+def worker(rank, world_size, chip):
+    assert own.CALLS == [] and {package}.own is own
+    own.CALLS.append(rank)
+    chip.send(1 - rank, 0, rank)
+    try:
+        assert chip.recv() == 1 - rank
+        {package}.helper.refuse()
+    except ring_chip.helper.Refusal:
+        assert {package}.own.CALLS == [rank]
+"""
+
+
+def ring_beside(folder: Path, package: str) -> Path:
+    """A script beside the package of its chip, with a module that the chip has imported and one of the script's own."""
+    (folder / package).mkdir(exist_ok=True)
+    source = RING_CHIP.read_text().replace("Token", f"{package.capitalize()}Token").replace("tag=100", "tag=101")
+    (folder / package / "ring_chip.py").write_text(f"{source}\nfrom {package} import helper\n")
+    (folder / package / "own.py").write_text("CALLS = []\n")
+    helper = "class Refusal(Exception): pass\ndef refuse(): raise Refusal\n"
+    (folder / package / "helper.py").write_text(helper)
+    path = folder / f"{package}_script.py"
+    path.write_text(RING_SCRIPT.format(package=package))
+    return path
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_runs_of_scripts_beside_the_modules_of_their_chips(engine, tmp_path, monkeypatch, traceless):
+    """Two chips with payloads of one tag, in turn. What a registry has imported is one module for all ranks."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for package in ("rings", "coins", "rings"):
+        chip = f"system.chip={package}.ring_chip"
+        outcome = traceless(ring_beside(tmp_path, package), engine=engine, sips=2, set=[chip, CHIP_PARAMS])
+        assert outcome.status == "ok", outcome.output
+
+
 def test_a_refused_run_leaves_nothing_and_starts_nothing(tmp_path, traceless):
     with pytest.raises(ConfigError, match="no such file"):
         traceless(tmp_path / "none.py", ccl=None, **SMALL)
