@@ -50,9 +50,12 @@ class AhbmChip(Chip):
     def dump(self) -> bytes:
         return dump(self.sip)
 
-    def results(self) -> ChipResults:
+    def close(self) -> None:
+        super().close()
         if self._trace is not None:
             self._trace.close()
+
+    def results(self) -> ChipResults:
         dist = self.torch.distributed
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),

@@ -93,7 +93,11 @@ class Chip(ABC):
 
     @abstractmethod
     def results(self) -> ChipResults:
-        """What the SIP leaves, at the end of the run; files are closed."""
+        """What the SIP leaves, at the end of the run, when it is closed."""
+
+    def close(self) -> None:
+        """Close the bridge, and files: the run is over, perhaps before its program. It may be closed again."""
+        self.bridge.close()
 
 
 class ChipKind(ABC, Generic[PlanType]):

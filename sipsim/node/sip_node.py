@@ -101,12 +101,15 @@ class SipNode(SyncClient):
                 self._namespace.leave()
 
     def stop_tasks(self) -> None:
-        """End the tasks that still wait, after a run that shares this process with others."""
+        """End what still waits, and close what is open, after a run that shares this process with others."""
+        # Host code in a thread would wait for the host task for ever.
+        self.chip.bridge.close()
         for task in self.chip.tasks():
             if not task.ended:
                 # What code does on its way out is no part of the run.
                 with contextlib.suppress(TaskFailed):
                     task.stop()
+        self.chip.close()
         if self._namespace is not None:
             self._namespace.leave()
 
@@ -125,7 +128,7 @@ class SipNode(SyncClient):
             self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api)
 
     def outcome(self) -> bytes:
-        self.chip.bridge.close()
+        self.chip.close()
         self._memory.sample()
         session, results = self.session, self.chip.results()
         outcome = RankOutcome(

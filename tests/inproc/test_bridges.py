@@ -1,6 +1,9 @@
 """Host code in a thread of its own does what it does as a greenlet: tensors, times, errors, tensor memory."""
 
+import contextlib
+import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import thread_bridge
 from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
 
+import launcher.api
 from launcher.engines import inproc
 from sipsim.node import failure
 from sipsim.node.sip_node import SipNode
@@ -73,6 +77,13 @@ class Bridges:
             patch.setattr(failure, "_SIMULATOR", (*failure._SIMULATOR, thread_bridge.__file__))
             return run(*FLAGS, script_file(self._folder, f"{source}\n"), 7, office=ShuffledInprocMail(mail_seed))
 
+    @contextlib.contextmanager
+    def in_threads(self) -> Iterator[None]:
+        """Host programs of the engine ``inproc`` in threads."""
+        with self._monkeypatch.context() as patch:
+            patch.setattr(inproc, "SipNode", self._node_in_a_thread)
+            yield
+
     def _node_in_a_thread(self, *args, **kwargs):
         self.made.append(thread_bridge.ThreadBridge())
         return SipNode(*args, **kwargs, bridge=self.made[-1])
@@ -103,6 +114,32 @@ def test_same_error(bridges: Bridges, body: str) -> None:
         assert error is not None
         told.append((error.kind, error.rank, error.message, users_frames(error.detail), done.results()))
     assert told[0] == told[1]
+
+
+STOPPED = """
+from launcher.supervise.signals import ForcedStop
+
+def stop(t, tl):
+    raise ForcedStop
+
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    if rank:
+        torch.launch(stop, torch.zeros(2, 4))
+    torch.distributed.all_reduce(torch.ones(2, 4))
+"""
+
+
+def test_a_forced_stop_leaves_no_thread_and_no_file(bridges: Bridges, tmp_path: Path) -> None:
+    """In the kernel of one rank, while the other's host program waits for the collective."""
+    path, files = script_file(tmp_path, STOPPED), os.listdir("/proc/self/fd")
+    with bridges.in_threads():
+        outcome = launcher.api.run(
+            path, engine="inproc", sips=2, set=list(FLAGS[3::2]), trace_ccl=tmp_path / "trace.csv"
+        )
+    assert outcome.status == "interrupted", outcome.output
+    assert [bridge.thread is not None and bridge.thread.is_alive() for bridge in bridges.made] == [False, False]
+    assert os.listdir("/proc/self/fd") == files
 
 
 def users_frames(detail: str) -> list[str]:

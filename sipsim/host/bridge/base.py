@@ -37,7 +37,10 @@ class Bridge(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """The run is over, perhaps before its program: leave nothing behind. From the simulation's loop."""
+        """The run is over, perhaps before its program: leave nothing behind. From the simulation's loop.
+
+        It may be closed again.
+        """
 
 
 def host_call(method: Method) -> Method:
