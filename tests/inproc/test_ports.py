@@ -3,7 +3,6 @@ framing or bounds cannot be is refused by name.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -97,10 +96,11 @@ KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, NoLookahead, S
 
 
 @pytest.fixture(autouse=True)
-def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     LINK_KINDS.names()
-    monkeypatch.setattr(LINK_KINDS, "_things", {**LINK_KINDS._things, **KINDS})
-    return
+    monkeypatch.setattr(LINK_KINDS, "_entries", dict(LINK_KINDS._entries))
+    for name, kind in KINDS.items():
+        LINK_KINDS.register(name)(kind)
 
 
 TWO_ON = """

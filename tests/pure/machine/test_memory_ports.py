@@ -45,7 +45,7 @@ class Banked(MemoryPort):
 @pytest.fixture(autouse=True)
 def _with_banked(monkeypatch: pytest.MonkeyPatch) -> None:
     MEMORY_KINDS.names()
-    monkeypatch.setattr(MEMORY_KINDS, "_things", dict(MEMORY_KINDS._things))
+    monkeypatch.setattr(MEMORY_KINDS, "_entries", dict(MEMORY_KINDS._entries))
     MEMORY_KINDS.register("banked")(Banked)
 
 
