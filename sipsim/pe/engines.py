@@ -67,9 +67,13 @@ class CommandEngine(ABC):
         """Start a command; its completion ends when it has been performed, which may be at once."""
 
     def _begin(self, command: Any) -> Completion:
-        """The completion of a command that starts now, released by what released the kernel that gives it."""
+        """The completion of a command that starts now."""
+        return Completion(command, self._engine.now_ps, self._cause())
+
+    def _cause(self) -> int:
+        """The span that released a command that starts now: what released the kernel that gives it."""
         task = self._pe.task
-        return Completion(command, self._engine.now_ps, 0 if task is None else task.span)
+        return 0 if task is None else task.span
 
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""

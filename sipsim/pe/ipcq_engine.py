@@ -43,9 +43,7 @@ class Sending(Completion):
     """A send, which ends when its message leaves; nobody waits for the arrival."""
 
     def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, cause: int, source: Source) -> None:
-        self.command = self.reason = command
-        self.start_ps = now_ps
-        self.cause = cause
+        super().__init__(command, now_ps, cause)
         self._engine = engine
         self.source = source
 
@@ -64,8 +62,7 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        task = self._pe.task
-        sending = Sending(self, command, self._engine.now_ps, 0 if task is None else task.span, taken)
+        sending = Sending(self, command, self._engine.now_ps, self._cause(), taken)
         self._ipcq.send(direction, sending)
         return sending
 
@@ -102,9 +99,8 @@ class Receiving(Completion):
     """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken."""
 
     def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int, cause: int) -> None:
-        self.command = self.reason = command
-        self.start_ps = self.freed_ps = now_ps
-        self.cause = cause
+        super().__init__(command, now_ps, cause)
+        self.freed_ps = now_ps
         self._engine = engine
         self.copy_to = command.copy_to
 
@@ -126,8 +122,7 @@ class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
     def take(self, command: IpcqRecv) -> Completion:
-        task = self._pe.task
-        receiving = Receiving(self, command, self._engine.now_ps, 0 if task is None else task.span)
+        receiving = Receiving(self, command, self._engine.now_ps, self._cause())
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
