@@ -30,8 +30,8 @@ PlanType = TypeVar("PlanType", bound=RunPlan)
 class ChipContext(NamedTuple, Generic[PlanType]):
     """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
 
-    ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for
-    files that it leaves, which the chip makes if it needs it. ``bridge``: the way of host code, None for the usual one.
+    ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for files that it leaves, which the
+    chip makes if it needs it. ``bridge``: the way of host code, None for the usual one.
     """
 
     rank: int
@@ -78,8 +78,12 @@ class Chip(ABC):
         """The tasks that may not have ended, servers included."""
 
     def run_job(self, job: Job) -> None:
-        """The host program of a run without a script, for a kind with :meth:`ChipKind.job`."""
-        raise NotImplementedError
+        """The host program of a run without a script, which :meth:`ChipKind.job` has made.
+
+        Raises:
+            ConfigError: for a kind that makes none.
+        """
+        raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
 
     def unfinished(self) -> list[Task]:
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
@@ -98,6 +102,9 @@ class Chip(ABC):
     def close(self) -> None:
         """Close the bridge, and files: the run is over, perhaps before its program. It may be closed again."""
         self.bridge.close()
+
+
+NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 
 class ChipKind(ABC, Generic[PlanType]):
@@ -132,7 +139,7 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: for what cannot run; here for all, as SIPs of a kind without built-in jobs need a script.
         """
         name = plan.resolved.topology.system.chip
-        raise ConfigError(f"system.chip = {name}: its SIPs run host scripts only; give a script")
+        raise ConfigError(f"system.chip = {name}: {NEEDS_SCRIPT}")
 
     def describe_job(self, job: Job) -> str:
         """Such a job in a few words."""
