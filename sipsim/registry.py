@@ -9,10 +9,12 @@ definitions runs once in a process, for all ranks in it (:func:`is_definer`).
 """
 
 import difflib
+import hashlib
 import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 Thing = TypeVar("Thing")
@@ -31,6 +33,7 @@ class Entry(NamedTuple, Generic[Thing]):
     owner: str
 
 
+_REGISTRIES: "list[Registry[Any]]" = []
 _FORGETTERS: list[Callable[[], None]] = []
 _SHARED: set[str] = set()
 """Modules that define something, or that a registry has imported, each with the modules that it imported."""
@@ -61,6 +64,29 @@ def forget_modules() -> None:
     _SHARED.intersection_update(sys.modules)
 
 
+def source_lines(names: Iterable[str]) -> list[str]:
+    """A line for each definition of a user among these names: its name and the SHA-256 of its module's source.
+
+    Of the module itself, without those that it imports.
+
+    Raises:
+        UnknownName: when there is neither a definition nor a module of a dotted name.
+    """
+    return [f"{name} {_source_sha256(name)}" for name in sorted(set(names)) if _is_module(name)]
+
+
+def _source_sha256(name: str) -> str:
+    modules = {each._entries[name].owner for each in _REGISTRIES if name in each._entries} or {name}
+    digest = hashlib.sha256()
+    for module in sorted(modules):
+        refusal = "" if module in sys.modules else _import_module(module)
+        if refusal:
+            raise UnknownName(f"unknown module {module!r}; {refusal.removesuffix('; ')}")
+        file = getattr(sys.modules[module], "__file__", None)
+        digest.update(Path(file).read_bytes() if file is not None and Path(file).is_file() else b"")
+    return digest.hexdigest()
+
+
 class Registry(Generic[Thing]):
     """Definitions of one sort (``what`` in messages) by name, found in the modules of ``packages``."""
 
@@ -68,6 +94,7 @@ class Registry(Generic[Thing]):
         self._what = what
         self._load = _Packages(packages).load
         self._entries: dict[str, Entry[Thing]] = {}
+        _REGISTRIES.append(self)
         on_forget(self._forget)
 
     def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:

@@ -21,6 +21,7 @@ from sipsim.host.script import find_script
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
+from sipsim.registry import UnknownName, source_lines
 
 Kind = TypeVar("Kind")
 
@@ -58,14 +59,19 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Change to its folder and make the plan.
 
         Raises:
-            ConfigError: when the plan cannot be made here, or the script is not here.
+            ConfigError: when the plan cannot be made here, or the script or the collective is not here.
         """
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
         sys.path += [path for path in self.paths if path not in sys.path]
         if self.job.script is not None:
             find_script(self.job.script, self.job.as_module)
-        return plan_of(self.config), self.job
+        plan = plan_of(self.config)
+        try:
+            source_lines([self.job.collective])
+        except UnknownName as error:
+            raise ConfigError(f"the run needs what is missing here: {error}") from None
+        return plan, self.job
 
 
 class _Version(msgspec.Struct):

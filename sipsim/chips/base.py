@@ -20,7 +20,7 @@ from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, TaskState, Unread
-from sipsim.registry import Registry
+from sipsim.registry import Registry, UnknownName
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 
@@ -159,10 +159,15 @@ def kind_of(resolved: Resolved) -> ChipKind[Any]:
 
 
 def plan_of(resolved: Resolved) -> RunPlan:
-    """The plan of a checked config.
+    """The plan of a config that was checked, perhaps on another machine.
 
     Raises:
-        ConfigError: for what cannot run.
+        ConfigError: for what cannot run, here without a user's module that the config names.
     """
-    plan: RunPlan = kind_of(resolved).plan(resolved)
+    try:
+        plan: RunPlan = kind_of(resolved).plan(resolved)
+        # Imports users' modules that the plan itself may not need.
+        _ = plan.sources
+    except UnknownName as error:
+        raise ConfigError(f"the run needs what is missing here: {error}") from None
     return plan

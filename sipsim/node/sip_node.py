@@ -25,6 +25,7 @@ from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RankOutcome, to_bytes
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
+from sipsim.registry import source_lines
 from sipsim.sync.client import SyncClient
 from sipsim.task import MakeTask, Task, TaskFailed
 
@@ -161,10 +162,11 @@ class SipNode(SyncClient):
 
 
 def run_digest(plan_digest: str, job: Job) -> str:
-    """SHA-256 over plan, job and the script's source: they must be equal in all processes of a run."""
+    """SHA-256 over plan, job and the sources of script and collective: they must be equal in all processes of a run."""
     shared = replace(job, record_io=False, trace=False)
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
-    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source])).hexdigest()
+    own = [line.encode() for line in source_lines([job.collective])]
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
 
 
 def _script_namespace(job: Job, rank: int) -> ScriptNamespace | None:

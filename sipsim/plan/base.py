@@ -12,6 +12,7 @@ from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
 
 Ps = int
@@ -82,9 +83,23 @@ class RunPlan(ABC):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over program version, config, what the chip adds, and channels."""
-        text = "\n".join([VERSION, self.canonical_text(), *self.digest_lines(), *map(str, self.channels)])
-        return hashlib.sha256(text.encode()).hexdigest()
+        """SHA-256 over program version, config, what the chip adds, the source of users' modules, and channels."""
+        lines = [VERSION, self.canonical_text(), *self.digest_lines(), *self.sources, *map(str, self.channels)]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Name and hash of the source of each definition of a user that the SIPs are made of.
+
+        Raises:
+            UnknownName: for a module that is missing.
+        """
+        return source_lines(self.definitions())
+
+    def definitions(self) -> list[str]:
+        """The registered names that the config chooses and that the SIPs are made of."""
+        system = self.resolved.topology.system
+        return [system.chip, system.sips.topology, *self.system.link_kind_names]
 
     def digest_lines(self) -> list[str]:
         """What else must be the same in every process, as text."""

@@ -28,6 +28,7 @@ from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
+from sipsim.noc.parts.base import part_kinds
 from sipsim.plan.base import RunPlan
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
@@ -128,6 +129,12 @@ class Plan(RunPlan):
         """The algorithm's source and all queue pairs."""
         entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
         return [self.algorithm.source_sha256(), *entries]
+
+    def definitions(self) -> list[str]:
+        """The parts of a SIP, its memories and the neighbour table, too."""
+        memories = (part.memory().cost.kind for part in self.system.graph.memories.values())
+        chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
+        return [*super().definitions(), *chosen]
 
     @property
     def reference(self) -> Callable[..., Any] | None:

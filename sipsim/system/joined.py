@@ -148,8 +148,16 @@ class JoinedSips:
         for edge in system["sips"]["custom_links"]:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
-        links = [[type(kind).__name__, kind] for kind in self.link_kinds or [default]]
-        return {"topology": {"system": system}, "link": links[0] if len(set(self.link_kinds)) <= 1 else links}
+        kinds = zip(self.link_kind_names, self.link_kinds or [default], strict=True)
+        # Two users may call their classes alike.
+        links = [[name if "." in name else type(kind).__name__, kind] for name, kind in kinds]
+        return {"topology": {"system": system}, "link": links[0] if all(each == links[0] for each in links) else links}
+
+    @property
+    def link_kind_names(self) -> list[str]:
+        """The registered name of each directed link's kind; without links, of the kind that they would have."""
+        sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
+        return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
     @cached_property
     def least_egress_ps(self) -> Ps:
