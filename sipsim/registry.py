@@ -238,7 +238,8 @@ def _import_module(name: str) -> str:
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         return f"the module cannot be imported: {type(error).__name__}: {reason}; "
-    _SHARED.update(sys.modules.keys() - before)
+    for module in sys.modules.keys() - before:
+        note_definer(module)
     return ""
 
 

@@ -35,7 +35,7 @@ def widgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
 
     yield built_in.WIDGETS
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("built_in", "shop"):
+        if name.partition(".")[0] in ("built_in", "shop", "tools"):
             del sys.modules[name]
 
 
@@ -165,13 +165,18 @@ def test_definitions_by_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_modules_that_ranks_share(widgets: Registry[str], tmp_path: Path) -> None:
-    """Those with definitions and those that a registry has imported, with what they import; until they are gone."""
-    (tmp_path / "shop/helper.py").write_text("")
-    (tmp_path / "shop/own.py").write_text(f"import shop.helper\n{WIDGET}WIDGETS.register('shop.own')('one')\n")
+    """Those with definitions, those that a registry has imported, with what they import, and the packages of all."""
+    for name in ("shop/helper.py", "tools/__init__.py", "tools/saw.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    uses = f"import shop.helper, tools.saw\n{WIDGET}WIDGETS.register('shop.own')('one')\n"
+    (tmp_path / "shop/own.py").write_text(uses)
+    importlib.import_module("tools")
+    assert not is_definer("tools")
     widgets.get("shop.own")
     importlib.import_module("shop.later")
-    shared = {name: is_definer(name) for name in ("shop", "shop.own", "shop.helper", "shop.later")}
-    assert shared == {"shop": True, "shop.own": True, "shop.helper": True, "shop.later": False}
+    names = ("shop", "shop.own", "shop.helper", "tools", "tools.saw", "shop.later")
+    assert [name for name in names if not is_definer(name)] == ["shop.later"]
     del sys.modules["shop.own"]
     forget_modules()
     assert (is_definer("shop.own"), is_definer("shop.helper")) == (False, True)
