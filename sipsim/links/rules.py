@@ -77,7 +77,7 @@ def own_presets_fit_links(resolved: Resolved) -> Problem | None:
     try:
         link_presets(sips, build_links(sips))
     except ConfigError as error:
-        return Problem(tuple((*SIPS, key) for key in ("links", "custom_links", "topology", "count")), str(error))
+        return Problem(((*SIPS, "links"), (*SIPS, "custom_links")), str(error))
     return None
 
 

@@ -57,6 +57,16 @@ def fenced_block_after(words: str, language: str) -> str:
     return found[1]
 
 
+def test_a_link_kind_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "my_lab").mkdir()
+    (tmp_path / "my_lab/parity.py").write_text(fenced_block_after("### Link kinds, chips", "python"))
+    (tmp_path / "lab.yaml").write_text(fenced_block_after("A preset gives it its numbers", "yaml"))
+    words = shlex.split(indented_block_after("chooses the preset:").splitlines()[0])[1:]
+    ran = command(words, tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "link parity, 16 cubes each" in ran.stdout
+
+
 def test_algorithm_runs_and_is_right(tmp_path: Path) -> None:
     (tmp_path / "line.py").write_text(fenced_block_after("## Writing an algorithm", "python"))
     (tmp_path / "my_ccl.yaml").write_text(fenced_block_after("## Writing an algorithm", "yaml"))
