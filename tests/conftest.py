@@ -253,6 +253,14 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(left, pytrace=False)
 
 
+@pytest.fixture(autouse=True)
+def import_paths_stay() -> Iterator[None]:
+    """A config's folder is searched for modules. Files of the same name in a later test are others."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
 class _Reports:
     """Follows the reports of a session, which with pytest-xdist come from its workers."""
 

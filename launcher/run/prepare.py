@@ -3,13 +3,14 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launcher.run.options import DEFAULT_SIZE, Options
-from sipsim.chips.base import kind_of
+from sipsim.chips.base import ChipKind, kind_of
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
+from sipsim.errors import ConfigError
 from sipsim.host.script import check_script, find_script
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest
@@ -50,11 +51,20 @@ def prepare(options: Options) -> Prepared:
     """
     resolved = resolve(options)
     kind = kind_of(resolved)
-    plan = kind.plan(resolved)
+    plan = _plan(kind, resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
     return Prepared(plan, kind.job(_request(options), plan), options.engine)
+
+
+def _plan(kind: ChipKind[Any], resolved: Resolved) -> RunPlan:
+    plan = kind.plan(resolved)
+    if not isinstance(plan, RunPlan):
+        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; must be a RunPlan")
+    # What every process derives, so that what cannot be derived is refused here.
+    _ = plan.channels, plan.reactions_ps, plan.digest
+    return plan
 
 
 def describe(prepared: Prepared) -> str:

@@ -21,6 +21,7 @@ from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import result, run_folder
+from launcher.run.blame import users_error
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
 from launcher.run.result import Document, RunOutcome
@@ -44,6 +45,15 @@ def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     Raises:
         ConfigError: for everything that is known to fail before it starts.
     """
+    try:
+        return _checked(options, argv)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise users_error(error) or error from None
+
+
+def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     if options.resume is not None:
         options = run_folder.resumed_options(options.resume, argv, options)
     check_flags(options)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.ids import MAX_PS
 from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation
 from sipsim.links.frames import Frame, encode
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
@@ -45,8 +46,8 @@ class Port:
     * what it sends because something arrived comes no sooner than ``LinkKind.answer_ps`` later;
     * frames of one virtual channel arrive in the order in which they were handed to :meth:`send`.
 
-    ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth. Credits on their
-    own wire and control packets of the barrier are no frames and do not pass a port.
+    ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
+    pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
     """
 
     def __init__(self, link: "LinkKind", context: PortContext) -> None:
@@ -76,6 +77,9 @@ class Port:
         if least_ps is None:
             if len(self._least_ways) >= MOST_KEPT:
                 self._least_ways.clear()
+            if self.link.wire_bytes(nbytes) < nbytes:
+                what = f"{type(self.link).__name__}.wire_bytes({nbytes}) is {self.link.wire_bytes(nbytes)}"
+                raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
             head_ps = way.head_ps() - self.link.latency_ps
             least_ps = self._least_ways[key] = head_ps + self.link.drain_ps(nbytes) - self._least_chunk_ps
         return self._note(self._context.engine.now_ps + delay_ps + least_ps)

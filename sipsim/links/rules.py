@@ -60,7 +60,7 @@ def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
         for nbytes in PAYLOADS:
             try:
                 wire_bytes = link_of_preset(resolved, name).wire_bytes(nbytes)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 return refused(path, resolved.links.links[name].kind, f"wire_bytes({nbytes}) raised {error!r}")
             if type(wire_bytes) is not int or wire_bytes < max(nbytes, least):
                 what = (

@@ -8,9 +8,10 @@ from functools import cached_property
 from itertools import pairwise
 
 from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.grid import FACING, neighbour, steps
-from sipsim.noc.parts.base import PARTS, MemoryPart, Part, part_kinds
+from sipsim.noc.parts.base import PARTS, MemoryPart, Part, Site, part_kinds
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
@@ -76,8 +77,8 @@ class CubeMeshGraph:
     def _nodes_between(self, src: Node, dst: Node) -> list[Node]:
         if src == dst:
             return [src]
-        cube, router = self._parts[src.kind].site(src)
-        last_cube, last_router = self._parts[dst.kind].site(dst)
+        cube, router = self._site(src)
+        last_cube, last_router = self._site(dst)
         nodes, ucie = [src], self._parts["ucie"]
         for port in steps(cube, last_cube, self._cubes.w):
             near = Node("ucie", cube, port)
@@ -85,6 +86,13 @@ class CubeMeshGraph:
             nodes += [*self._routers_between(cube, router, ucie.site(near).router), near, far]
             cube, router = ucie.site(far)
         return [*nodes, *self._routers_between(cube, router, last_router), dst]
+
+    def _site(self, node: Node) -> Site:
+        site, routers = self._parts[node.kind].site(node), self._routers.w * self._routers.h
+        if not (0 <= site.cube < self.n_cubes and 0 <= site.router < routers):
+            what = f"{node} is at router {site.router} of cube {site.cube}, which does not exist"
+            raise ConfigError(f"{what}; a SIP has {self.n_cubes} cubes of {routers} routers, from 0")
+        return site
 
     def _routers_between(self, cube: int, first: int, last: int) -> list[Node]:
         routers = [first]

@@ -117,7 +117,7 @@ class SipNode(SyncClient):
     def dump_waiting(self) -> bytes:
         return self.chip.dump()
 
-    def failure(self, error: Exception) -> Failed:
+    def failure(self, error: BaseException) -> Failed:
         now_ps = self.session.engine.now_ps
         found = describe(error, self.rank, now_ps)
         return Failed(found.kind, found.message, found.detail, now_ps, found.where)

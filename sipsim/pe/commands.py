@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from sipsim.dtypes import DType
+from sipsim.errors import InvariantViolation
 from sipsim.ipcq.requests import CopyTo
 from sipsim.pe.handles import Array, Handle
 from sipsim.task import Task
@@ -91,10 +92,16 @@ class Completion:
         self.command = command
         self.start_ps = start_ps
         self.cause = cause
-        self.reason: object = command
+        self.reason: object = type(command).__name__
 
     def end(self) -> None:
-        """The command has ended: its waiter resumes."""
+        """The command has ended: its waiter resumes.
+
+        Raises:
+            InvariantViolation: for a command that has ended already.
+        """
+        if self.ended:
+            raise InvariantViolation(f"a {type(self.command).__name__} ended a second time")
         self.ended = True
         if self.waiter is not None:
             self.waiter.resume()

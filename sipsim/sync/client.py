@@ -97,7 +97,7 @@ class SyncClient:
         """The encoded dump of waiting kernels and scripts."""
         raise NotImplementedError
 
-    def failure(self, error: Exception) -> Failed:
+    def failure(self, error: BaseException) -> Failed:
         """The report of an exception."""
         raise NotImplementedError
 
@@ -127,7 +127,7 @@ class SyncClient:
         """Process one message and run what it permits. A failure is reported to the broker, never raised."""
         try:
             self._dispatch(frame)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._send(self.failure(error))
             self._answer(partial=True)
 

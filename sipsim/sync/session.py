@@ -118,6 +118,8 @@ class Session:
         """
         spec = self._channels[channel]
         src, dst, delay_ps, _ = spec
+        if type(arrival_ps) is not int:
+            raise InvariantViolation(f"a packet on channel {spec.name} would arrive at {arrival_ps!r}; must be int ps")
         if src != self.rank or arrival_ps < self.engine.now_ps + delay_ps:
             raise InvariantViolation(
                 f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
@@ -222,6 +224,8 @@ class Session:
             self._send_batch(dst)
         next_ps = self.engine.next_ps()
         self._promise_ps = MAX_PS if next_ps is None else model.next_send_bound_ps(next_ps)
+        if type(self._promise_ps) is not int:
+            raise InvariantViolation(f"SIP {self.rank} promised to send from {self._promise_ps!r} on; must be int ps")
         return Report(
             self.engine.now_ps,
             next_ps,

@@ -30,6 +30,13 @@ class FarEnd(NamedTuple):
     port: str
 
 
+def _check_bound(link: SipLink, kind: LinkKind, name: str, bound_ps: object) -> None:
+    """Refuse what a user's link kind returns as a time and is none."""
+    if type(bound_ps) is not int or bound_ps < 0:
+        what = f"its {name} is {bound_ps!r}; must be a whole number of ps, 0 or more"
+        raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
+
+
 class JoinedSips:
     """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
 
@@ -66,23 +73,33 @@ class JoinedSips:
         channels = []
         for link, kind in zip(self.links, self.link_kinds, strict=True):
             lookahead_ps = kind.lookahead_ps(self.chunk_bytes, least_path_ps)
-            if lookahead_ps <= 0:
-                what = f"its lookahead is {lookahead_ps} ps; without delay SIPs cannot be simulated in parallel"
+            if lookahead_ps == 0:
+                what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel"
                 raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
+            _check_bound(link, kind, "lookahead_ps", lookahead_ps)
             channels.append(Channel(link.src, link.dst, lookahead_ps, link.name))
         return channels
 
     def transit_reaction_ps(self, sip: int) -> int:
         """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
-        kinds = self._kinds_at(sip)
-        return min((kind.reaction_ps(self.least_transit_ps, self.chunk_bytes) for kind in kinds), default=0)
+        bounds = []
+        for link, kind in self._leaving_by(sip):
+            bounds.append(kind.reaction_ps(self.least_transit_ps, self.chunk_bytes))
+            _check_bound(link, kind, "reaction_ps", bounds[-1])
+        return min(bounds, default=0)
 
     def answers_ps(self, sip: int) -> list[Ps]:
         """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
-        return [kind.answer_ps for kind in self._kinds_at(sip) if kind.answer_ps is not None]
+        bounds = []
+        for link, kind in self._leaving_by(sip):
+            answer_ps = kind.answer_ps
+            if answer_ps is not None:
+                _check_bound(link, kind, "answer_ps", answer_ps)
+                bounds.append(answer_ps)
+        return bounds
 
-    def _kinds_at(self, sip: int) -> list[LinkKind]:
-        return [kind for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
+    def _leaving_by(self, sip: int) -> list[tuple[SipLink, LinkKind]]:
+        return [(link, kind) for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
 
     def link_of(self, sip: int, port: str) -> LinkKind:
         """The kind of the link behind a port."""

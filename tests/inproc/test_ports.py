@@ -13,6 +13,7 @@ from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS, LinkKind
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
+from sipsim.links.rules import PAYLOADS
 from sipsim.noc.graph import Route
 
 HOLD_PS = 10_000_000
@@ -92,7 +93,51 @@ class Failing(Plain, frozen=True):
         raise ZeroDivisionError("by nothing")
 
 
-KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, NoLookahead, Shrinking, Fractional, Failing)}
+class NoReaction(Plain, frozen=True):
+    def reaction_ps(self, path_ps: int, chunk_bytes: int) -> int:
+        return None  # type: ignore[return-value]
+
+
+class QuittingPort(Port):
+    def receive(self, frame: Frame) -> None:
+        raise SystemExit(0)
+
+
+class Quitting(Plain, frozen=True):
+    def open(self, context: PortContext) -> Port:
+        return QuittingPort(self, context)
+
+
+class VaguePort(Port):
+    def earliest_send_ps(self, next_ps: int) -> int:
+        return super().earliest_send_ps(next_ps) / 2  # type: ignore[return-value]
+
+
+class Vague(Plain, frozen=True):
+    def open(self, context: PortContext) -> Port:
+        return VaguePort(self, context)
+
+
+class LatePort(Port):
+    def leave(self, frame: Frame, number: int, head_ps: int, tail_ps: int) -> None:
+        super().leave(frame, number, head_ps, tail_ps + 0.5)  # type: ignore[arg-type]
+
+
+class Late(Plain, frozen=True):
+    def open(self, context: PortContext) -> Port:
+        return LatePort(self, context)
+
+
+class Losing(Plain, frozen=True):
+    """Only for sizes that nobody tries before a run."""
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes if payload_bytes in PAYLOADS else 1
+
+
+CANNOT_BE = (NoLookahead, Shrinking, Fractional, Failing, NoReaction)
+CANNOT_RUN = (Quitting, Vague, Late, Losing)
+KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, *CANNOT_BE, *CANNOT_RUN)}
 
 
 @pytest.fixture(autouse=True)
@@ -149,9 +194,25 @@ def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: in
         ("Shrinking", "links.mine.kind = Shrinking: wire_bytes(16) is 8; must be a whole number of at least 16"),
         ("Fractional", "links.mine.kind = Fractional: wire_bytes(1) is 1.5; must be a whole number of at least 1"),
         ("Failing", "links.mine.kind = Failing: wire_bytes(1) raised ZeroDivisionError('by nothing')"),
+        ("NoReaction", "link 0.E>1.W, of kind NoReaction: its reaction_ps is None; must be a whole number of ps, 0 or"),
     ],
 )
 def test_a_kind_that_cannot_be_is_refused(tmp_path: Path, kind: str, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        run_on(tmp_path, kind, 3)
+        run_on(tmp_path, kind, 5)
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("Quitting", "SystemExit: 0 (rank "),
+        ("Vague", "; must be int ps (rank "),
+        ("Late", ".5; must be int ps (rank "),
+        ("Losing", "is 1; a frame is no shorter than what it carries (rank "),
+    ],
+)
+def test_a_port_that_breaks_a_rule_ends_the_run(tmp_path: Path, kind: str, line: str) -> None:
+    done = run_on(tmp_path, kind, 3)
+    assert done.document["status"] == "failed"
+    assert line in done.document["error"]["message"]

@@ -11,6 +11,7 @@ from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put
 
 from sipsim.dtypes import DTYPES
+from sipsim.errors import InvariantViolation
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import record_kind
@@ -232,3 +233,10 @@ def test_handles_are_numbered_on_each_pe_over_all_kernels() -> None:
     named = [(r.cube, r.fields["operands"], r.fields["result"]) for r in bench.records("math")]
     assert named == [(0, "h0,h0", "h1"), (1, "h0,h0", "h1"), (0, "h2,h2", "h3")]
     assert [each.fields["operand"] for each in bench.records("dma_write")] == ["h1", "h1", "h3"]
+
+
+def test_a_command_that_ends_twice_is_refused() -> None:
+    completion = Completion(Fill(0, 32, 1), 0)
+    completion.end()
+    with pytest.raises(InvariantViolation, match=r"^a Fill ended a second time$"):
+        completion.end()

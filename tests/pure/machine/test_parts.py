@@ -8,8 +8,10 @@ import pytest
 from hardware import config, pair_bench
 
 from sipsim.dtypes import DTYPES
+from sipsim.errors import ConfigError
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, Route
+from sipsim.noc.parts.base import Site
 from sipsim.registry import forget_modules
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
@@ -115,3 +117,13 @@ def test_two_parts_of_one_space_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(type(graph.memories["scratch"]), "space", "sram")
     with pytest.raises(ValueError, match=r"sram and lab\.scratch both serve memory space 'sram'"):
         CubeMeshGraph(config(WITH_SCRATCH))
+
+
+@pytest.mark.parametrize("site", [Site(0, 24), Site(16, 0), Site(-1, 0), Site(0, -1)])
+def test_a_part_at_a_router_that_does_not_exist_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = CubeMeshGraph(config(WITH_SCRATCH))
+    memory = graph.memories["scratch"]
+    monkeypatch.setattr(type(memory), "site", lambda _part, _node: site)
+    where = rf"^cube0\.lab\.scratch0 is at router {site.router} of cube {site.cube}, which does not exist; a SIP has "
+    with pytest.raises(ConfigError, match=where):
+        graph.route(Node("pe", 0, 0), graph.memory_node(0, 0, "scratch"))
