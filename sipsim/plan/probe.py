@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.config.model import Resolved
+from sipsim.engine import Engine
 from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import WireFormat
+from sipsim.memory.port import MemoryPorts
+from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace
-from sipsim.units import ns_to_ps
 
 Ps = int
 
@@ -101,8 +103,11 @@ class Probe:
             yield from _transfer("credit", reverse, nbytes)
 
     def _write_latency(self) -> Term:
-        cost = getattr(self._parts, self._kind)
-        return Term("data", f"{self._kind} write latency", ns_to_ps(cost.write_latency_ns))
+        system, sip = self.plan.system, self.plan.dst.sip
+        store = MemoryStore(sip, system.capacities, system.spaces_of_cubes)
+        port = MemoryPorts(system.graph.memories, Engine(), store).at(self._kind, self._memory)
+        what = "write latency" if port.is_constant else "write latency, the least"
+        return Term("data", f"{self._kind} {what}", port.least_write_ps)
 
     def _forward(self) -> Route:
         plan = self.plan

@@ -1,10 +1,13 @@
 """A memory's accesses take what its port's kind says: a kind of this file, banked, with times summed by hand."""
 
+import json
 from collections.abc import Callable
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
 
+from launcher.cli.probe import probe
+from launcher.run.options import parse_probe
 from sipsim.config.model import MemoryCost, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
@@ -143,3 +146,12 @@ def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
 
     assert canonical(kind=FIXED_LATENCY) == canonical(kind=None) == canonical()
     assert canonical(kind="banked", params={"busy_ns": 20}) != canonical()
+
+
+def test_the_probe_counts_the_least_time_of_a_write() -> None:
+    settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    arguments = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "64", *settings]
+    document = probe(parse_probe(arguments))
+    for sums in (document["raw_dma"], document["pair"]):
+        assert {"part": "data", "what": "sram write latency, the least", "ps": 20_000} in sums["terms"]
+        assert sums["simulated_ps"] == sums["sum_ps"]
