@@ -43,8 +43,9 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     waits = list(_all_waits(dumps))
     cycle = find_cycle(waits)
     roots = cycle or find_roots(waits)
-    reason = _cycle_text(cycle) if cycle else _missing_text(roots)
-    count = len({wait.task.place for wait in waits})
+    others = [task for dump in dumps for task in dump.tasks if not task.op]
+    reason = _cycle_text(cycle) if cycle else _missing_text(roots) if roots else _other_text(others)
+    count = len({task.place for task in (*others, *(wait.task for wait in waits)) if task.place[1] >= 0})
     now_ps = max((d.now_ps for d in dumps), default=0)
     waiting = "1 PE waits" if count == 1 else f"{count} PEs wait"
     headline = f"{waiting} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
@@ -54,8 +55,7 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
     if waits:
         edges = [(wait.task.place, f"    {_edge_text(wait)}") for wait in ordered]
         lines += ["  waits-for graph:", *grouped(edges, "wait")]
-    others = [(t.place[0], f"{t.name} waits for {t.waits_for}") for d in dumps for t in d.tasks if not t.op]
-    lines += grouped_ranks(others)
+    lines += grouped_ranks([(task.place[0], f"{task.name} waits for {task.waits_for}") for task in others])
     lines += grouped_ranks([(d.rank, "its script has ended") for d in dumps if not d.tasks])
     facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
     facts["cycle"] = [list(wait.task.place) for wait in cycle]
@@ -143,13 +143,20 @@ def _cycle_text(cycle: list[Wait]) -> str:
 
 
 def _missing_text(roots: list[Wait]) -> str:
-    if not roots:
-        return "the host scripts wait, and no kernel is left to resume them"
     task, local, _ = roots[0]
     runs = f"{place_name(local.peer)}, which waits for nothing,"
     if task.op == "recv":
         return f"missing: a send by {runs} to {place_name(task.place)} (its recv {' or '.join(task.directions)})"
     return f"missing: a recv by {runs} of what {place_name(task.place)} sends {local.direction}"
+
+
+def _other_text(tasks: list[TaskState]) -> str:
+    """Why nothing happens when no PE waits in a queue."""
+    kernels = [task for task in tasks if task.place[1] >= 0]
+    if not kernels:
+        return "the host scripts wait, and no kernel is left to resume them"
+    first = min(kernels, key=lambda task: task.place)
+    return f"{place_name(first.place)} waits for {first.waits_for}, which nothing will end"
 
 
 def _facts(wait: Wait) -> dict[str, Any]:

@@ -170,6 +170,14 @@ class TestMissingPeer:
         assert line.endswith("the host scripts wait, and no kernel is left to resume them")
         assert report == "  rank 1: host script waits for a collective\n  rank 0: its script has ended"
 
+    def test_a_kernel_waits_for_a_command(self) -> None:
+        """It is in no queue, so it is no part of the graph, but it waits all the same."""
+        tasks = [TaskState((rank, 1, 0), "cube 1, PE 0", "Fill", "", ()) for rank in (1, 0)]
+        line, _report, facts = explain_deadlock(blobs(ring_of(2), [*tasks, host(1)], 2))
+        assert line.startswith("2 PEs wait")
+        assert line.endswith("; rank 0 cube 1 PE 0 waits for Fill, which nothing will end")
+        assert facts["waits"] == []
+
     def test_a_chain_has_one_root(self) -> None:
         """0 waits for 1, 1 for 2, 2 for 3, which does not wait: only the last is the cause."""
         tasks = [waits((rank, 3, 0), "recv", "global_E") for rank in (0, 1, 2)]
