@@ -47,7 +47,8 @@ class Endpoint:
                 port = self._ports.get(channel)
                 if port is None:
                     raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
-                self._router.check(port.node, packet, self._engine.now_ps)
+                if type(packet.payload) not in port.own_payloads:
+                    self._router.check(port.node, packet, self._engine.now_ps)
             else:
                 take = self._controls.get(type(packet))
                 if take is None:

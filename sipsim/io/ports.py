@@ -33,6 +33,7 @@ class Ports:
                 context = PortContext(
                     port_node(link.src_port),
                     number,
+                    link.dst,
                     engine,
                     fabric,
                     emit,

@@ -18,6 +18,8 @@ from broker.ids import MAX_FRAME_BYTES, MAX_PS
 from broker.wire import checked
 from sipsim.registry import note_definer, on_forget
 
+OWN_TAGS = 64
+"""Tags below are the simulator's own; other modules have the rest."""
 Address = Annotated[int, Meta(ge=0)]
 """Below 2**64, as every number of MessagePack is."""
 Number = Annotated[int, Meta(ge=0, le=MAX_PS)]
@@ -86,6 +88,8 @@ class _Codecs:
         tag = body.__struct_config__.tag
         if not isinstance(tag, int):
             raise ValueError(f"the codec of {payload.__name__} has no tag; give a number of its own")
+        if tag < OWN_TAGS and not body.__module__.startswith("sipsim."):
+            raise ValueError(f"tag {tag} of {payload.__name__} is kept for the simulator; give {OWN_TAGS} or more")
         known = self._bodies.get(tag)
         if known is not None and (known.__module__, known.__name__) != (body.__module__, body.__name__):
             raise ValueError(f"tag {tag} of {payload.__name__} is that of {known.__name__}; give another number")
@@ -124,7 +128,7 @@ def codec(payload: type, fields: Fields = tuple) -> Callable[[BodyType], BodyTyp
     """Class decorator of a schema: the codec of ``payload``, whose values ``fields`` returns in the schema's order.
 
     Raises:
-        ValueError: without a tag, or with one that is taken.
+        ValueError: without a tag, or with one that is taken or kept for the simulator.
         TypeError: for what a frame would carry and is no :class:`Payload`.
     """
 

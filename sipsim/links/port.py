@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from broker.ids import MAX_PS
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.links.frames import Frame, encode
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node, Route
+from sipsim.noc.graph import Node, Route, link_edge
 
 if TYPE_CHECKING:
     from sipsim.links.base import LinkKind
@@ -22,12 +22,14 @@ MOST_KEPT = 4096
 class PortContext(NamedTuple):
     """Where a port is, and the parts of its SIP that it uses.
 
-    ``channel``: its number among the run's channels. ``emit(channel, arrival_ps, body)`` sends a packet;
-    ``on_frame(node, frame)`` takes a frame that has arrived at the port's node.
+    ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
+    ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` takes a frame that has arrived at the
+    port's node.
     """
 
     node: Node
     channel: int
+    far_sip: int
     engine: Engine
     fabric: Fabric
     emit: Callable[[int, Ps, bytes], None]
@@ -48,7 +50,12 @@ class Port:
 
     ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
     pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
+
+    ``own_payloads``: types of payloads that ports send each other (:meth:`send_own`), such as acknowledgements. They
+    need a codec and no delivery: :meth:`receive` takes them, and nothing else looks at them.
     """
+
+    own_payloads: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, link: "LinkKind", context: PortContext) -> None:
         self.link = link
@@ -59,6 +66,9 @@ class Port:
         self._least_ways: dict[tuple[Node, int], Ps] = {}
         self._announced: dict[int, Ps] = {}
         self._count = 0
+        self._own_way = Route(
+            self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
+        )
 
     def earliest_send_ps(self, next_ps: Ps) -> Ps:
         """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
@@ -101,6 +111,15 @@ class Port:
         del self._announced[number]
         body = encode(Frame(frame[0], frame[1], tail_ps - head_ps, frame[3]))
         self._context.emit(self._context.channel, tail_ps, body)
+
+    def send_own(self, payload: Any, nbytes: int, vc: int) -> None:
+        """Send a payload of ``nbytes`` and of :attr:`own_payloads` to the port at the link's far end.
+
+        It competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else. A port
+        that answers an arrival so may answer at once, so its kind's ``answer_ps`` is 0.
+        """
+        frame = Frame(self._context.far_sip, nbytes, 0, payload)
+        self.send(frame, self._own_way, vc, self.announce_transit())
 
     def receive(self, frame: Frame) -> None:
         """The last byte of a frame of the far end arrives now."""

@@ -4,7 +4,7 @@ from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS, link_of_preset
+from sipsim.links.base import LINK_KINDS, LinkKind, link_of_preset
 from sipsim.registry import unknown_name
 from sipsim.topology.build import build_links, link_presets
 
@@ -26,11 +26,15 @@ def known_links(resolved: Resolved) -> Problem | None:
 
 
 def known_link_kinds(resolved: Resolved) -> Problem | None:
-    """Every preset is of a registered link kind."""
+    """Every preset is of a registered link kind, which is one."""
     for name, preset in resolved.links.links.items():
-        problem = unregistered(("links", name, "kind"), preset.kind, LINK_KINDS)
+        path: Path = ("links", name, "kind")
+        problem = unregistered(path, preset.kind, LINK_KINDS)
         if problem:
             return problem
+        kind: object = LINK_KINDS.get(preset.kind)
+        if not (isinstance(kind, type) and issubclass(kind, LinkKind)):
+            return refused(path, preset.kind, f"{kind!r} is registered; must be a subclass of LinkKind")
     return None
 
 
@@ -45,11 +49,16 @@ def links_have_delay(resolved: Resolved) -> Problem | None:
 
 
 def link_params_fit_kind(resolved: Resolved) -> Problem | None:
-    """Every preset's ``params`` are exactly its kind's, used or not."""
+    """Every preset's ``params`` are exactly its kind's, used or not, and they can be keys of tables."""
     for name, preset in resolved.links.links.items():
         fitted = convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
         if isinstance(fitted, Problem):
             return Problem((*fitted.paths, ("links", name, "kind")), fitted.text)
+        try:
+            _ = {link_of_preset(resolved, name)}
+        except TypeError as error:
+            what = f"{error}; must be a frozen class with parameters that are, such as a tuple in place of a list"
+            return refused(("links", name, "kind"), preset.kind, what)
     return None
 
 

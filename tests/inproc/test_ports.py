@@ -4,16 +4,18 @@ framing or bounds cannot be is refused by name.
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import msgspec
 import pytest
 from runs import Run, ccl_file, run
 
 from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS, LinkKind
-from sipsim.links.frames import Frame
+from sipsim.links.frames import Frame, FrameBody, Number, codec
 from sipsim.links.port import Port, PortContext
 from sipsim.links.rules import PAYLOADS
+from sipsim.noc.arbitration import COMM
 from sipsim.noc.graph import Route
 
 HOLD_PS = 10_000_000
@@ -71,6 +73,55 @@ class TellingPort(Port):
 class Telling(Plain, frozen=True):
     def open(self, context: PortContext) -> Port:
         return TellingPort(self, context)
+
+
+class Ack(NamedTuple):
+    """So many frames have arrived."""
+
+    count: int
+
+    @property
+    def data_bytes(self) -> int:
+        return 0
+
+
+@codec(Ack)
+class _AckBody(FrameBody, tag=102):
+    count: Number
+
+    def payload(self) -> Ack:
+        return Ack(self.count)
+
+
+class AckingPort(Port):
+    """It acknowledges each frame of data, over the link against the data of the other direction."""
+
+    own_payloads = (Ack,)
+    arrived = sent = 0
+    acks: ClassVar[list[int]] = []
+    all_sent: ClassVar[list[int]] = []
+
+    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: int = 0) -> None:
+        if not isinstance(frame.payload, Ack):
+            self.all_sent.append(1)
+        super().send(frame, way, vc, number, delay_ps)
+
+    def receive(self, frame: Frame) -> None:
+        if isinstance(frame.payload, Ack):
+            assert frame.payload.count == self.sent + 1
+            self.sent = frame.payload.count
+            self.acks.append(1)
+            return
+        self.arrived += 1
+        self.send_own(Ack(self.arrived), 8, COMM)
+        super().receive(frame)
+
+
+class Acking(Plain, frozen=True):
+    answer_ps = 0
+
+    def open(self, context: PortContext) -> Port:
+        return AckingPort(self, context)
 
 
 class NoLookahead(Plain, frozen=True):
@@ -135,9 +186,17 @@ class Losing(Plain, frozen=True):
         return payload_bytes if payload_bytes in PAYLOADS else 1
 
 
-CANNOT_BE = (NoLookahead, Shrinking, Fractional, Failing, NoReaction)
+class Listed(Plain, frozen=True):
+    lanes: list[int] = msgspec.field(default_factory=lambda: [1])
+
+
+class NoKind:
+    """No subclass of ``LinkKind``."""
+
+
+CANNOT_BE = (NoLookahead, Shrinking, Fractional, Failing, NoReaction, Listed, NoKind)
 CANNOT_RUN = (Quitting, Vague, Late, Losing)
-KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, *CANNOT_BE, *CANNOT_RUN)}
+KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, Acking, *CANNOT_BE, *CANNOT_RUN)}
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +204,7 @@ def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     LINK_KINDS.names()
     monkeypatch.setattr(LINK_KINDS, "_entries", dict(LINK_KINDS._entries))
     for name, kind in KINDS.items():
-        LINK_KINDS.register(name)(kind)
+        LINK_KINDS.register(name)(kind)  # type: ignore[arg-type]
 
 
 TWO_ON = """
@@ -177,7 +236,7 @@ def run_on(folder: Path, kind: str, sips: int, mode: str = "fast_path") -> Run:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sips", [3, 4, 5])
-@pytest.mark.parametrize("kind", ["Slow", "Holding", "Telling"])
+@pytest.mark.parametrize("kind", ["Slow", "Holding", "Telling", "Acking"])
 def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: int, mode: str) -> None:
     """Several sizes and iterations, so control packets of the barrier, which pass no port, are sent meanwhile."""
     done = run_on(tmp_path, kind, sips, mode)
@@ -185,6 +244,8 @@ def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: in
     assert len(done.document["runs"]) == 2
     if kind == "Telling":
         assert len(TellingPort.asked) > 50
+    if kind == "Acking":
+        assert len(AckingPort.acks) == len(AckingPort.all_sent) > 50
 
 
 @pytest.mark.parametrize(
@@ -194,6 +255,8 @@ def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: in
         ("Shrinking", "links.mine.kind = Shrinking: wire_bytes(16) is 8; must be a whole number of at least 16"),
         ("Fractional", "links.mine.kind = Fractional: wire_bytes(1) is 1.5; must be a whole number of at least 1"),
         ("Failing", "links.mine.kind = Failing: wire_bytes(1) raised ZeroDivisionError('by nothing')"),
+        ("Listed", "links.mine.kind = Listed: unhashable type: 'list'; must be a frozen class with parameters that"),
+        ("NoKind", "NoKind'> is registered; must be a subclass of LinkKind"),
         ("NoReaction", "link 0.E>1.W, of kind NoReaction: its reaction_ps is None; must be a whole number of ps, 0 or"),
     ],
 )

@@ -13,7 +13,7 @@ from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.links.frames import Frame, FrameBody, Number, codec, decode, encode
+from sipsim.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
 from sipsim.node.failure import describe
 from sipsim.plan.plan import Plan
 from sipsim.sip.sip import Sip
@@ -171,3 +171,18 @@ def test_a_payload_says_how_much_data_it_carries() -> None:
 
     with pytest.raises(TypeError, match=r"^Silent has no data_bytes; "):
         codec(Silent)(SilentBody)
+
+
+@pytest.mark.parametrize(
+    ("tag", "line"),
+    [(OWN_TAGS - 1, "tag 63 of Credit is kept for the simulator; give 64 or more"), (None, "of Credit has no tag; ")],
+)
+def test_a_tag_of_a_users_codec_is_checked(tag: int | None, line: str) -> None:
+    class Credit(NamedTuple):
+        data_bytes: int = 0
+
+    class CreditBody(FrameBody, tag=tag):
+        number: Number
+
+    with pytest.raises(ValueError, match=line):
+        codec(Credit)(CreditBody)
