@@ -79,12 +79,13 @@ class Completion:
     """The progress of a command that was submitted at ``start_ps``, released by span ``cause``.
 
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
-    that was received, which may be before its end. ``reason`` says what it waits for, and ``waiter`` is the task that
-    waits for its end.
+    that was received, which may be before its end. ``reason`` says what it waits for, None for its own work, and
+    ``waiter`` is the task that waits for its end.
     """
 
     ended = False
     error: Exception | None = None
+    reason: object = None
     value: Any = None
     waiter: Task | None = None
 
@@ -92,7 +93,6 @@ class Completion:
         self.command = command
         self.start_ps = start_ps
         self.cause = cause
-        self.reason: object = type(command).__name__
 
     def end(self) -> None:
         """The command has ended: its waiter resumes.
@@ -125,6 +125,6 @@ class Completion:
         """
         if not self.ended:
             self.waiter = task
-            task.wait(self.reason)
+            task.wait(self.reason or type(self.command).__name__)
         if self.error is not None:
             raise self.error

@@ -28,9 +28,10 @@ class Handle:
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements in each dimension."""
-        return tuple(self.array.shape)
+        shape: tuple[int, ...] = self.array.shape
+        return shape
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return int(self.array.nbytes)
+        return self.array.nbytes

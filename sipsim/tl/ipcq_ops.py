@@ -209,7 +209,7 @@ class IpcqOps(HandleOps):
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
-            if not all(given is None for given in (src_addr, nbytes, shape, dtype, space)):
+            if not (src_addr is nbytes is shape is dtype is space is None):
                 raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
             return IpcqSend(dir, src, src.nbytes, src.shape, src.dtype)
         if src_addr is None or (shape is None and nbytes is None):
