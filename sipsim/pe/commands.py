@@ -7,6 +7,8 @@ on bytes and records it. Addresses are physical. ``dims`` and ``dtype`` are of t
 from enum import Enum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from sipsim.dtypes import DType
 from sipsim.errors import InvariantViolation
 from sipsim.ipcq.requests import CopyTo
@@ -75,7 +77,7 @@ class IpcqRecv(NamedTuple):
     result: Handle
 
 
-class Completion:
+class Completion(msgspec.Struct, eq=False):
     """The progress of a command that was submitted at ``start_ps``, released by span ``cause``.
 
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
@@ -83,16 +85,14 @@ class Completion:
     ``waiter`` is the task that waits for its end.
     """
 
-    ended = False
+    command: Any
+    start_ps: Ps
+    cause: int = 0
+    ended: bool = False
     error: Exception | None = None
     reason: object = None
     value: Any = None
     waiter: Task | None = None
-
-    def __init__(self, command: Any, start_ps: Ps, cause: int = 0) -> None:
-        self.command = command
-        self.start_ps = start_ps
-        self.cause = cause
 
     def end(self) -> None:
         """The command has ended: its waiter resumes.

@@ -12,7 +12,7 @@ import numpy as np
 
 from sipsim.errors import IpcqTypeMismatch
 from sipsim.ipcq.messages import Received
-from sipsim.ipcq.requests import Source
+from sipsim.ipcq.requests import CopyTo, Source
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.record.oplog import as_text, record_kind
@@ -39,17 +39,15 @@ class IpcqEngine(CommandEngine):
         self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
 
 
-class Sending(Completion):
+class Sending(Completion, kw_only=True):
     """A send, which ends when its message leaves; nobody waits for the arrival."""
 
-    def __init__(self, engine: "SendEngine", command: IpcqSend, now_ps: int, cause: int, source: Source) -> None:
-        super().__init__(command, now_ps, cause)
-        self._engine = engine
-        self.source = source
+    engine: "SendEngine"
+    source: Source
 
     def sent(self, slot_pa: int, seq: int, span: int) -> None:
         """The message has left."""
-        self._engine.end(self, slot_pa, seq, span)
+        self.engine.end(self, slot_pa, seq, span)
 
 
 @engine_for(IpcqSend)
@@ -62,7 +60,7 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        sending = Sending(self, command, self._engine.now_ps, self._cause(), taken)
+        sending = Sending(command, self._engine.now_ps, self._cause(), engine=self, source=taken)
         self._ipcq.send(direction, sending)
         return sending
 
@@ -95,26 +93,24 @@ class SendEngine(IpcqEngine):
             self._release(sending, span, "send", now_ps)
 
 
-class Receiving(Completion):
+class Receiving(Completion, kw_only=True):
     """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken."""
 
-    def __init__(self, engine: "ReceiveEngine", command: IpcqRecv, now_ps: int, cause: int) -> None:
-        super().__init__(command, now_ps, cause)
-        self.freed_ps = now_ps
-        self._engine = engine
-        self.copy_to = command.copy_to
+    engine: "ReceiveEngine"
+    copy_to: CopyTo | None
+    freed_ps: int = 0
 
     def take(self, received: Received) -> None:
         """Its message was taken from the slot; it may be of another size or type."""
         self.value = received
         kind, dims = self.command.dtype, self.command.dims
         fits = len(received.data) == math.prod(dims) * kind.itemsize
-        if not fits or (self._engine.is_strict and (received.dtype, received.shape) != (kind.name, dims)):
+        if not fits or (self.engine.is_strict and (received.dtype, received.shape) != (kind.name, dims)):
             self.error = _mismatch(self.command, received)
 
     def returned(self) -> None:
         """The credit for its slot has been emitted."""
-        self._engine.end(self)
+        self.engine.end(self)
 
 
 @engine_for(IpcqRecv)
@@ -122,7 +118,7 @@ class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
     def take(self, command: IpcqRecv) -> Completion:
-        receiving = Receiving(self, command, self._engine.now_ps, self._cause())
+        receiving = Receiving(command, self._engine.now_ps, self._cause(), engine=self, copy_to=command.copy_to)
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
