@@ -82,48 +82,21 @@ class _MessageBody(FrameBody, tag=0):
         return PeMessage(self.cube, self.pe, token)
 
 
-@codec(PeCredit, lambda credit: (credit[0], credit[1], *credit[2]))
+@codec(PeCredit)
 class _PeCreditBody(FrameBody, tag=1):
     cube: Small
     pe: Small
-    consumer_seq: Number
-    dst_rx_base_pa: Address
-    src_sip: Small
-    src_cube: Small
-    src_pe: Small
-    src_direction: Name
-    sent_ps: Number
-    span: Number
+    credit: _CreditFields
 
     def payload(self) -> PeCredit:
-        return PeCredit(self.cube, self.pe, _credit(self))
+        return PeCredit(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
 
 
-@codec(CreditPacket, lambda credit: (credit[0], credit[1], *credit[2]))
+@codec(CreditPacket)
 class _CreditBody(Body, tag=2):
     cube: Small
     pe: Small
-    consumer_seq: Number
-    dst_rx_base_pa: Address
-    src_sip: Small
-    src_cube: Small
-    src_pe: Small
-    src_direction: Name
-    sent_ps: Number
-    span: Number
+    credit: _CreditFields
 
     def payload(self) -> CreditPacket:
-        return CreditPacket(self.cube, self.pe, _credit(self))
-
-
-def _credit(body: _PeCreditBody | _CreditBody) -> IpcqCreditMetadata:
-    return IpcqCreditMetadata(
-        body.consumer_seq,
-        body.dst_rx_base_pa,
-        body.src_sip,
-        body.src_cube,
-        body.src_pe,
-        body.src_direction,
-        body.sent_ps,
-        body.span,
-    )
+        return CreditPacket(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
