@@ -1,23 +1,18 @@
 """Runs from Python: :func:`run` does what ``ahbm-launch`` does, prints nothing and leaves its process as it was.
 
-Importing it sets BLAS to one thread, as the commands do: ``OPENBLAS_NUM_THREADS`` and its like, where they are not set.
+Importing ``launcher`` sets BLAS to one thread: ``OPENBLAS_NUM_THREADS`` and its like, where they are not set.
 """
 
 import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 
-# As in ``launcher.cli.launch``: before NumPy is imported.
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-
-import signal  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
-from dataclasses import replace  # noqa: E402
-
-from launcher.run.isolation import isolated  # noqa: E402
-from launcher.run.keywords import command_line, parsed  # noqa: E402
-from launcher.run.result import RunOutcome  # noqa: E402
-from launcher.run.run import checked, run_checked  # noqa: E402
+from launcher.run.isolation import isolated
+from launcher.run.keywords import command_line, parsed
+from launcher.run.result import RunOutcome
+from launcher.run.run import checked, run_checked
 
 __all__ = ["RunOutcome", "run"]
 

@@ -4,26 +4,21 @@
 join, and prints the same table. ``ahbm-sip`` needs its ticket only.
 """
 
+import argparse
 import os
+import sys
+from pathlib import Path
 
-# As in ``launcher.cli.launch``: before NumPy is imported.
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+from msgspec.structs import replace
 
-import argparse  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-from msgspec.structs import replace  # noqa: E402
-
-from launcher.cli import launch as cli  # noqa: E402
-from launcher.engines.manual import TICKETS  # noqa: E402
-from launcher.hosts.bootstrap import sip_address, tcp  # noqa: E402
-from launcher.processes.environment import RankEnvironment, rank_environment  # noqa: E402
-from launcher.processes.limits import check_files  # noqa: E402
-from launcher.processes.ticket import Ticket, read_private  # noqa: E402
-from sipsim.errors import ConfigError  # noqa: E402
-from sipsim.node.process import run_sip  # noqa: E402
+from launcher.cli import launch as cli
+from launcher.engines.manual import TICKETS
+from launcher.hosts.bootstrap import sip_address, tcp
+from launcher.processes.environment import RankEnvironment, rank_environment
+from launcher.processes.limits import check_files
+from launcher.processes.ticket import Ticket, read_private
+from sipsim.errors import ConfigError
+from sipsim.node.process import run_sip
 
 USAGE = """usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
 

@@ -1,21 +1,14 @@
 """``ahbm-launch``: from flags to a run, a table and an exit code. Each step is a module of its own."""
 
-import os
+import signal
+import sys
+import traceback
 
-# Before NumPy is imported: threads of its BLAS are unsafe in a process that forks, and their number must not change
-# a result.
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-
-import signal  # noqa: E402
-import sys  # noqa: E402
-import traceback  # noqa: E402
-
-from launcher.run import options, prepare, result, table  # noqa: E402
-from launcher.run.listing import listing  # noqa: E402
-from launcher.run.output import safe_output  # noqa: E402
-from launcher.run.run import checked, process_start_s, run_checked  # noqa: E402
-from sipsim.errors import ERROR_KINDS, ConfigError  # noqa: E402
+from launcher.run import options, prepare, result, table
+from launcher.run.listing import listing
+from launcher.run.output import safe_output
+from launcher.run.run import checked, process_start_s, run_checked
+from sipsim.errors import ERROR_KINDS, ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,27 +5,22 @@ life up. When the launcher, the connection or the standard input that carried th
 processes and exits.
 """
 
+import argparse
 import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
 
-# As in ``launcher.cli.launch``: before NumPy is imported.
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+import zmq
 
-import argparse  # noqa: E402
-import select  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import zmq  # noqa: E402
-
-from broker.ids import LAUNCHER  # noqa: E402
-from broker.mail.sockets import ClientSocket, SocketFactory  # noqa: E402
-from launcher.hosts.artifacts import AgentArtifacts  # noqa: E402
-from launcher.hosts.bootstrap import Bootstrap, sip_address  # noqa: E402
-from launcher.hosts.wire import (  # noqa: E402
+from broker.ids import LAUNCHER
+from broker.mail.sockets import ClientSocket, SocketFactory
+from launcher.hosts.artifacts import AgentArtifacts
+from launcher.hosts.bootstrap import Bootstrap, sip_address
+from launcher.hosts.wire import (
     BadMessage,
     Finish,
     FromAgent,
@@ -39,15 +34,15 @@ from launcher.hosts.wire import (  # noqa: E402
     decode_to_agent,
     encode,
 )
-from launcher.processes.children import set_process_name  # noqa: E402
-from launcher.processes.environment import node_rank  # noqa: E402
-from launcher.processes.fork_server import CLOSE_S, ForkServer, free_folder  # noqa: E402
-from launcher.processes.process_entry import SimProcessEntry  # noqa: E402
-from launcher.processes.process_state import process_state  # noqa: E402
-from launcher.processes.ticket import read_private  # noqa: E402
-from launcher.supervise.facts import describe_exit  # noqa: E402
-from sipsim import VERSION  # noqa: E402
-from sipsim.errors import ConfigError  # noqa: E402
+from launcher.processes.children import set_process_name
+from launcher.processes.environment import node_rank
+from launcher.processes.fork_server import CLOSE_S, ForkServer, free_folder
+from launcher.processes.process_entry import SimProcessEntry
+from launcher.processes.process_state import process_state
+from launcher.processes.ticket import read_private
+from launcher.supervise.facts import describe_exit
+from sipsim import VERSION
+from sipsim.errors import ConfigError
 
 HEARTBEAT_S = 0.2
 STATES_EVERY = 4
