@@ -1,12 +1,15 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
 from sipsim.ccl.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
+from sipsim.explain.explanation import Explainer
+from sipsim.explain.history import read_histories, write_history
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch
@@ -15,6 +18,7 @@ from sipsim.noc import rules as noc_rules
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
+from sipsim.record.explanation import Explanation
 from sipsim.record.trace import TRACE_FILE, TraceFile
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
@@ -25,7 +29,9 @@ class AhbmChip(Chip):
 
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
-        self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants)
+        keep_spans = context.keep_oplog or job.explain
+        self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans)
+        self._history_dir = made(context.artifact_dir) if job.explain else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
         self.loop = self.sip.loop
@@ -57,6 +63,8 @@ class AhbmChip(Chip):
 
     def results(self) -> ChipResults:
         dist = self.torch.distributed
+        if self._history_dir is not None:
+            write_history(self._history_dir, self.sip.recorder, self.sip.fabric.history or [])
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),
@@ -65,6 +73,7 @@ class AhbmChip(Chip):
             calls=tuple(dist.calls),
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
             peak_mib=dist.memory.mib,
+            usage=self.sip.usage.measured(),
         )
 
 
@@ -72,6 +81,7 @@ class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
+    explains = True
     rules = (*noc_rules.RULES, *memory_rules.RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -85,6 +95,12 @@ class Ahbm(ChipKind[Plan]):
 
     def describe_job(self, job: Job) -> str:
         return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements a cube, {job.dtype}"
+
+    def explain(
+        self, plan: Plan, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[Explanation | None]:
+        explainer = Explainer(plan, read_histories(folders))
+        return [explainer.explain(iterations, index == len(rows) - 1) for index, iterations in enumerate(rows)]
 
     def build(self, context: ChipContext[Plan]) -> AhbmChip:
         return AhbmChip(context)

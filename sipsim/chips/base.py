@@ -6,6 +6,7 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import greenlet
@@ -20,6 +21,8 @@ from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, TaskState, Unread
+from sipsim.record.explanation import Explanation
+from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
@@ -46,7 +49,8 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
-    ran and called, messages left unread, and its peak memory on the host in MiB, as far as it was sampled.
+    ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, and how much its
+    parts were used: in each run, or in all.
     """
 
     memory_sha256: str
@@ -56,6 +60,7 @@ class ChipResults(NamedTuple):
     calls: tuple[str, ...] = ()
     unread: tuple[Unread, ...] = ()
     peak_mib: float = 0.0
+    usage: tuple[Usage, ...] = ()
 
 
 class Chip(ABC):
@@ -108,11 +113,12 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """A kind. ``about``: a line for ``--list chips``. ``Params``: what ``system.chip_params`` may hold; ``rules``: what
-    else must hold of a config with it.
+    """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``Params``: what
+    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it.
     """
 
     about: ClassVar[str] = ""
+    explains: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
 
@@ -144,6 +150,15 @@ class ChipKind(ABC, Generic[PlanType]):
     def describe_job(self, job: Job) -> str:
         """Such a job in a few words."""
         return job.collective
+
+    def explain(
+        self, plan: PlanType, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[Explanation | None]:
+        """Where the time of each row went, from what the SIPs of a job with ``explain`` left in their artifact folders.
+
+        ``rows``: start and end of each iteration. What a change would save is only asked of the last row.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def build(self, context: ChipContext[PlanType]) -> Chip:

@@ -51,6 +51,8 @@ class CollectiveJob:
             if not self._is_first:
                 dist.start_together()
             self._is_first = False
+            if iteration == 0:
+                dist.count_from_here(job.warmup + job.iters)
             work = dist.start_collective(collective, call)
             work.wait()
             if iteration >= job.warmup:

@@ -138,7 +138,9 @@ class KernelQueue:
             assert pe.task is not None
             work.span = pe.task.span
             name = f"cube{pe.cube}.pe{pe.pe}.kernel"
-            self._sip.recorder.span(name, kernel.__name__, work.start_ps, self._sip.engine.now_ps, launch)
+            recorder, now_ps = self._sip.recorder, self._sip.engine.now_ps
+            recorder.span(name, kernel.__name__, work.start_ps, now_ps, launch, work.span)
+            self._sip.usage.note_kernel(work.start_ps)
             work.left -= 1
             if not work.left:
                 self._end(work)
@@ -274,6 +276,10 @@ class Distributed:
 
         self._sip.network.barrier.enter(start, host.span)
         host.wait("the common start of an iteration")
+
+    def count_from_here(self, iterations: int) -> None:
+        """What is used from here on belongs to the next run that is recorded, of so many iterations."""
+        self._sip.usage.mark(iterations)
 
     def record(
         self,

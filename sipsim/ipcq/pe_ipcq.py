@@ -155,7 +155,8 @@ class PeIpcq:
         if self._checker is not None:
             self._checker.arrived(self.place, queue, token)
         now_ps = self._engine.now_ps
-        cause = self._span(self.name, "message", token.sent_ps, now_ps, (token.src_sip, token.span))
+        seq, sending = token.sender_seq, (token.src_sip, token.span)
+        cause = self._span(self.name, "message", token.sent_ps, now_ps, sending, queue.direction, seq)
         for credit in token.credits:
             self.credit(credit)
         self._deliver(queue, cause)
@@ -170,7 +171,8 @@ class PeIpcq:
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
         if self._checker is not None:
             self._checker.credited(self.place, queue)
-        cause = self._span(self.name, "credit", credit.sent_ps, self._engine.now_ps, (credit.src_sip, credit.span))
+        freeing, now_ps = (credit.src_sip, credit.span), self._engine.now_ps
+        cause = self._span(self.name, "credit", credit.sent_ps, now_ps, freeing, queue.direction, credit.consumer_seq)
         if queue.sends and not queue.sender_wakes:
             if self._polls:
                 queue.sender_wakes = True
@@ -199,9 +201,9 @@ class PeIpcq:
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
     def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
-        (snapshot, read_pa, _, dtype, shape), slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
+        (snapshot, read_pa, nbytes, dtype, shape), slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
-        span = self._span(self.name, "send", now_ps, now_ps, cause)
+        span = self._span(self.name, "send", now_ps, now_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
         token = IpcqDmaToken(
             slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, now_ps, piggybacked, span
         )
@@ -286,21 +288,21 @@ class PeIpcq:
             self._free_slot(queue, receive, cause)
             return
         queue.blocked = True
-        taken_ps = self._engine.now_ps
+        taken_ps, address = self._engine.now_ps, receive.copy_to.address
 
         def copied() -> None:
             queue.blocked = False
-            copy = self._span(self.name, "copy", taken_ps, self._engine.now_ps, cause)
+            copy = self._span(self.name, "copy", taken_ps, self._engine.now_ps, cause, slot_pa, address, nbytes)
             self._free_slot(queue, receive, copy)
             self._deliver(queue, copy)
 
-        self._copier.copy(slot_pa, receive.copy_to.address, data, copied)
+        self._copier.copy(slot_pa, address, data, copied)
 
     def _free_slot(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         queue.my_tail += 1
         if self._checker is not None:
             self._checker.freed(self.place, queue)
-        receive.cause, receive.freed_ps = cause, self._engine.now_ps
+        receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
         credit = IpcqCreditMetadata(
             queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, receive.freed_ps, cause
         )

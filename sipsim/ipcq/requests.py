@@ -44,12 +44,13 @@ class SendRequest(Protocol):
 class ReceiveRequest(Protocol):
     """A receive posted at ``start_ps``. ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
 
-    A message of another size is not copied. ``cause``: the span that released its command, and from ``freed_ps`` on,
-    when its slot was freed, the span that freed it.
+    A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
+    freed its slot, at ``freed_ps``.
     """
 
     start_ps: Ps
     freed_ps: Ps
+    freed_by: int
     cause: int
     copy_to: CopyTo | None
     reason: object

@@ -47,8 +47,17 @@ class EdgeUse(NamedTuple):
     busy_ps: Ps
 
 
+class Started(NamedTuple):
+    """A transfer of ``nbytes`` that started at ``now_ps``, for :mod:`sipsim.noc.delays`."""
+
+    transfer: Transfer
+    route: Route
+    nbytes: int
+    now_ps: Ps
+
+
 class Fabric(Edges):
-    """All edges of one SIP and the transfers on them."""
+    """All edges of one SIP and the transfers on them. ``history``: those that have started, if it is a list."""
 
     def __init__(self, engine: Engine, arbitration: Arbitration) -> None:
         super().__init__()
@@ -62,6 +71,7 @@ class Fabric(Edges):
         self._started = 0
         self._stopped: dict[int, Transfer] = {}
         self._put_off_ps: dict[tuple[Lane | None, int], Ps] = {}
+        self.history: list[Started] | None = None
 
     @property
     def lanes(self) -> Mapping[Edge, Lane]:
@@ -109,6 +119,8 @@ class Fabric(Edges):
             if not span_ps:
                 end += first.lane.expect(tail, first.drain_ps, vc)
         self._schedule(transfer, end - lead_ps, now)
+        if self.history is not None:
+            self.history.append(Started(transfer, route, nbytes, now))
         return transfer
 
     def use(self) -> dict[Edge, EdgeUse]:

@@ -18,7 +18,9 @@ class Node(NamedTuple):
     place: int | str
 
     def __str__(self) -> str:
-        return f"io.{self.place}" if self.kind == "io" else f"cube{self.cube}.{self.kind}{self.place}"
+        if self.cube < 0:
+            return f"{self.kind}.{self.place}"
+        return f"cube{self.cube}.{self.kind}{self.place}"
 
 
 class Framing(Protocol):

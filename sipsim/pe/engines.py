@@ -77,13 +77,14 @@ class CommandEngine(ABC):
 
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""
-        now_ps = self._engine.now_ps
-        span = self._recorder.span(self._name, kind, completion.start_ps, now_ps, completion.cause)
-        self._log(kind, completion.start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
+        now_ps, start_ps = self._engine.now_ps, completion.start_ps
+        span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
+        self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         task = completion.waiter
-        if task is not None and completion.start_ps == task.since_ps:
+        if task is not None and start_ps == task.since_ps:
             # The kernel has waited since its start: the span is that of the kernel's time, too.
             task.span, task.since_ps = span, now_ps
+            self._recorder.waited_ps[kind] += now_ps - start_ps
             completion.end()
         else:
             self._release(completion, span, kind, now_ps)
@@ -92,12 +93,15 @@ class CommandEngine(ABC):
         """End a command by a span, which also ends the wait of its kernel."""
         task = completion.waiter
         if task is not None:
-            task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span)
+            task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span, task.span)
             task.since_ps = now_ps
         completion.end()
 
     def _fetch(self, completion: Completion, handles: tuple[Handle, ...], then: Callable[[Completion], None]) -> None:
-        """Bring values that are still in a slot in HBM or SRAM to the PE, one handle after the other, and then ..."""
+        """Bring values that are still in a slot in HBM or SRAM to the PE, one handle after the other, and then ...
+
+        The completion's value lists what was fetched: (address, bytes).
+        """
         for handle in handles:
             if handle.slot_pa is not None:
                 fetched = partial(self._fetched, completion, handle, handles, then)
@@ -114,6 +118,8 @@ class CommandEngine(ABC):
         _data: bytes,
     ) -> None:
         # The values were latched when the receive took them: the slot may hold a later message by now.
+        fetched = handle.slot_pa, handle.nbytes
+        completion.value = (*(completion.value or ()), fetched)
         handle.slot_pa = None
         try:
             self._fetch(completion, handles, then)

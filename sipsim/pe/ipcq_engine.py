@@ -99,6 +99,7 @@ class Receiving(Completion, kw_only=True):
     engine: "ReceiveEngine"
     copy_to: CopyTo | None
     freed_ps: int = 0
+    freed_by: int = 0
 
     def take(self, received: Received) -> None:
         """Its message was taken from the slot; it may be of another size or type."""
@@ -156,7 +157,16 @@ class ReceiveEngine(IpcqEngine):
             result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
             if copy_to is None and self._rings_are_far:
                 result.slot_pa = received.slot_pa
-        span = self._recorder.span(self._ipcq.name, "recv", receiving.freed_ps, now_ps, receiving.cause)
+        span = self._recorder.span(
+            self._ipcq.name,
+            "recv",
+            receiving.freed_ps,
+            now_ps,
+            receiving.freed_by,
+            direction,
+            received.consumer_seq - 1,
+            receiving.cause,
+        )
         self._release(receiving, span, "recv", now_ps)
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.record.dump import Unread
+from sipsim.record.usage import Usage
 
 
 class JobRequest(NamedTuple):
@@ -29,6 +30,7 @@ class JobRequest(NamedTuple):
     verify: bool
     check_invariants: bool
     trace: bool
+    explain: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     the default one.
 
     ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
-    script's collectives, for the launcher's check; ``trace``, its sends and receives.
+    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans.
     """
 
     collective: str = ""
@@ -53,6 +55,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     record_io: bool = False
     check_invariants: bool = False
     trace: bool = False
+    explain: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +80,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a SIP reports at its end: its ``ranks`` entry of the result file, its runs, the collectives that it called,
-    and messages left unread.
+    messages left unread, and how much its parts were used: in each run of the built-in job, else in all.
     """
 
     rank: int
@@ -100,6 +103,7 @@ class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunRecord, ...]
     calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
+    usage: tuple[Usage, ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

@@ -7,10 +7,13 @@ without a gap, across SIPs too.
 
 Spans are numbered when they end, whether they are kept or not: packets carry the number of the span that sent them, and
 a replay after a crash compares their bytes.
+
+What a kernel waited for is counted always (``waited_ps``), in picoseconds by the name of the span that ended the wait.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sipsim.record.oplog import OpLog
 from sipsim.record.trace import TraceLine
@@ -21,7 +24,10 @@ Cause = int | tuple[int, int]
 
 
 class Span(NamedTuple):
-    """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number)."""
+    """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number).
+
+    ``facts``: what its component tells of it besides, in the order of ``sipsim.explain.facts``.
+    """
 
     number: int
     component: str
@@ -30,35 +36,55 @@ class Span(NamedTuple):
     end_ps: Ps
     cause: tuple[int, int]
     is_wait: bool = False
+    facts: tuple[Any, ...] = ()
+
+
+class PhaseStart(NamedTuple):
+    """From the span after number ``after`` on, the kernel of ``component`` is in a phase; empty: in none."""
+
+    component: str
+    after: int
+    phase: str
 
 
 class Recorder:
-    """What happened on SIP ``rank``. ``keep`` retains op log and spans, for tests.
+    """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
     ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
     """
 
-    def __init__(self, rank: int, keep: bool = False) -> None:
+    def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
         self.rank = rank
-        self.oplog = OpLog(keep)
+        self.oplog = OpLog(keep_oplog)
         self.log = self.oplog.append
         self.tracer: Callable[[TraceLine], None] | None = None
-        self.spans: list[Span] | None = [] if keep else None
+        self.spans: list[Span] | None = [] if keep_spans else None
+        self.phases: list[PhaseStart] = []
+        self.waited_ps: defaultdict[str, Ps] = defaultdict(int)
         self.count = 0
 
-    def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause) -> int:
+    def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
         """Something took from ``start_ps``, when its cause ended, to ``end_ps``, which is now; its number."""
         number = self.count = self.count + 1
         if self.spans is not None:
-            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause)))
+            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), False, facts))
         return number
 
-    def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause) -> int:
-        """A kernel was blocked until ``end_ps``, when the cause ended, which is now; its number."""
+    def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, before: int) -> int:
+        """A kernel was blocked until ``end_ps``, when the cause ended, which is now; its number.
+
+        ``before``: the span at whose end it was blocked.
+        """
         number = self.count = self.count + 1
+        self.waited_ps[name] += end_ps - start_ps
         if self.spans is not None:
-            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), True))
+            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), True, (before,)))
         return number
+
+    def phase(self, component: str, phase: str) -> None:
+        """The kernel of a component is in a phase from now on."""
+        if self.spans is not None:
+            self.phases.append(PhaseStart(component, self.count, phase))
 
     def _whole(self, cause: Cause) -> tuple[int, int]:
         return (self.rank, cause) if isinstance(cause, int) else cause

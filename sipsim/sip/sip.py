@@ -24,13 +24,14 @@ from sipsim.pe.dma import PeDma
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
+from sipsim.sip.usage_meter import UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
 
 
 class Pe:
-    """A PE in use: its parts, its rank in the wiring if it takes part, and the task of its present kernel."""
+    """A PE in use: its parts, its rank in the wiring if it takes part, the task and the phase of its present kernel."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
@@ -42,6 +43,13 @@ class Pe:
         self.submit = scheduler.submit
         self.number_handle = scheduler.number_handle
         self.task: Task | None = None
+        self.phase = ""
+        self._recorder = sip.recorder
+
+    def enter_phase(self, phase: str) -> None:
+        """Its kernel is in a phase from now on; empty: in none."""
+        self.phase = phase
+        self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan
@@ -64,7 +72,8 @@ class Pe:
 class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
-    ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``.
+    ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``. ``keep_spans`` retains spans
+    and transfers, for ``sipsim.explain``.
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class Sip:
         send: Callable[[int, PacketBatch], None],
         keep_oplog: bool = False,
         check_invariants: bool = False,
+        keep_spans: bool = False,
     ) -> None:
         self.sip = sip
         self.plan = plan
@@ -86,7 +96,8 @@ class Sip:
             self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
-        self.recorder = Recorder(sip, keep_oplog)
+        self.recorder = Recorder(sip, keep_oplog, keep_spans)
+        self.fabric.history = [] if keep_spans else None
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
@@ -94,6 +105,8 @@ class Sip:
         self.network = NetworkInterface(
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
+        names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
+        self.usage = UsageMeter(self.engine, self.fabric, self.recorder, names, self.network.ports.by_letter)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
         self.tasks: list[Task] = []

@@ -40,18 +40,25 @@ class KernelQueues(Protocol):
 
 
 class KernelPe(Protocol):
-    """The PE that a kernel runs on. ``rank`` is its rank in the wiring, None for a PE that takes no part."""
+    """The PE that a kernel runs on. ``rank`` is its rank in the wiring, None for a PE that takes no part.
+
+    ``phase``: the phase that its kernel is in, empty for none.
+    """
 
     cube: int
     pe: int
     rank: int | None
     task: Task | None
+    phase: str
 
     @property
     def ipcq(self) -> KernelQueues: ...
 
     def submit(self, command: Any) -> Completion:
         """Start a command."""
+
+    def enter_phase(self, phase: str) -> None:
+        """Its kernel is in a phase from now on."""
 
     def number_handle(self) -> int:
         """The number of the next handle."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.pe.commands import DmaRead, DmaWrite, MathOp
 from sipsim.tl.ipcq_ops import IpcqOps
+from sipsim.tl.phases import Phase, check_name
 from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, pointee
 
 HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
@@ -28,6 +29,15 @@ class TL(IpcqOps):
         """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
         system = self._sip.plan.system
         return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
+
+    def phase(self, name: str) -> Phase:
+        """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
+
+        Raises:
+            KernelError: for a name that is no short line of text.
+        """
+        self._task()
+        return Phase(self._pe, check_name(name))
 
     def rank(self) -> int:
         """This PE's rank in the wiring, which counts PEs and not SIPs.

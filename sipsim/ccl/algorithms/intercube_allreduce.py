@@ -102,11 +102,12 @@ def kernel(
         _reduce_to_root(ptr, length, x, y, cube_w, cube_h, tl)
     if is_root and n_sips > 1:
         exchange = _EXCHANGES[sip_topo_kind]
-        for block in _blocks(tiles, tl):
-            sums = [tl.load(ptr, length) for ptr, length in block]
-            sums = exchange(sums, sip_rank, sip_topo_w, sip_topo_h, tl)
-            for (ptr, _), total in zip(block, sums, strict=True):
-                tl.store(ptr, total)
+        with tl.phase("exchange between SIPs"):
+            for block in _blocks(tiles, tl):
+                sums = [tl.load(ptr, length) for ptr, length in block]
+                sums = exchange(sums, sip_rank, sip_topo_w, sip_topo_h, tl)
+                for (ptr, _), total in zip(block, sums, strict=True):
+                    tl.store(ptr, total)
     for ptr, length in tiles:
         _broadcast_from_root(ptr, length, x, y, cube_w, is_root, tl)
 
@@ -127,30 +128,33 @@ def _blocks(tiles: list[tuple[Pointer, int]], tl: "TL") -> list[list[tuple[Point
 
 def _reduce_to_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, cube_h: int, tl: "TL") -> None:
     """Phases 1 and 2 for one tile."""
-    total = tl.load(ptr, length)
-    if x > 0:
-        total = total + tl.recv("W", length, total.dtype)
-    if x < cube_w - 1:
-        tl.send("E", total)
-        return
-    if y > 0:
-        total = total + tl.recv("N", length, total.dtype)
-    if y < cube_h - 1:
-        tl.send("S", total)
-    else:
-        tl.store(ptr, total)
+    with tl.phase("reduce rows"):
+        total = tl.load(ptr, length)
+        if x > 0:
+            total = total + tl.recv("W", length, total.dtype)
+        if x < cube_w - 1:
+            tl.send("E", total)
+            return
+    with tl.phase("reduce last column"):
+        if y > 0:
+            total = total + tl.recv("N", length, total.dtype)
+        if y < cube_h - 1:
+            tl.send("S", total)
+        else:
+            tl.store(ptr, total)
 
 
 def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, is_root: bool, tl: "TL") -> None:
     """Phases 4 and 5 for one tile."""
     in_last_column = x == cube_w - 1
-    total = tl.load(ptr, length) if is_root else tl.recv("S" if in_last_column else "E", length, ptr.dtype)
-    if in_last_column and y > 0:
-        tl.send("N", total)
-    if x > 0:
-        tl.send("W", total)
-    if not is_root:
-        tl.store(ptr, total)
+    with tl.phase("broadcast last column" if in_last_column else "broadcast rows"):
+        total = tl.load(ptr, length) if is_root else tl.recv("S" if in_last_column else "E", length, ptr.dtype)
+        if in_last_column and y > 0:
+            tl.send("N", total)
+        if x > 0:
+            tl.send("W", total)
+        if not is_root:
+            tl.store(ptr, total)
 
 
 def _ring(sums: Block, size: int, to: str, source: str, tl: "TL") -> Block:

@@ -1,0 +1,141 @@
+"""What a span did, as a call of :class:`~sipsim.explain.terms.Machine`: the same call costs the same everywhere.
+
+Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
+was fetched, operation, type, shape, ...; ``send``: direction, number, bytes, address of the source, span of the
+command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the command; ``copy``:
+from, to, bytes; a wait: the span before it; a kernel: its last span.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sipsim.dtypes import DTYPES
+from sipsim.explain.history import History
+from sipsim.explain.terms import Machine, Place, Term
+from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.pe.dma_engine import READ, WRITE
+from sipsim.pe.math import MATH
+from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Span
+from sipsim.topology.address import PePlace, PhysAddr
+
+_COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
+MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
+
+
+class Call(NamedTuple):
+    """A method of ``Machine`` and its arguments."""
+
+    method: str
+    args: tuple[Any, ...]
+
+    def terms(self, machine: Machine) -> list[Term]:
+        """What it costs on a machine."""
+        found: list[Term] = getattr(machine, self.method)(*self.args)
+        return found
+
+
+class Calls:
+    """The calls of the spans of a run. ``histories``: by rank."""
+
+    def __init__(self, plan: Plan, histories: list[History]) -> None:
+        self._plan = plan
+        self._histories = histories
+        self._queues = {place: {entry.direction: entry for entry in entries} for place, entries in plan.entries.items()}
+        self._of_ring = {entry.my_rx_base_pa: entry for entries in plan.entries.values() for entry in entries}
+        self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
+            READ: self._read,
+            WRITE: self._write,
+            MATH: self._math,
+            MESSAGE: self._message,
+            CREDIT: self._credit,
+            RECV: self._receive,
+            COPY: self._copy,
+        }
+
+    def of(self, rank: int, span: Span) -> list[Call]:
+        """The calls of a span; none where it is no work of a known part."""
+        place, handler = place_of(rank, span), self._handlers.get(span.name)
+        if place is None or span.is_wait or handler is None:
+            return []
+        return handler(place, span)
+
+    def queue(self, place: Place, direction: str) -> IpcqInitEntry:
+        """The queue pair of a PE in a direction."""
+        return self._queues[PePlace(*place)][direction]
+
+    def sending(self, message: Span) -> Span:
+        """The send of a message."""
+        rank, number = message.cause
+        return self._histories[rank].spans[number - 1]
+
+    def _read(self, place: Place, span: Span) -> list[Call]:
+        fetched, address, nbytes, *_ = span.facts
+        return [*_fetched(place, fetched), Call("read", (_near(place), _whole(address), nbytes))]
+
+    def _write(self, place: Place, span: Span) -> list[Call]:
+        fetched, address, nbytes, *_ = span.facts
+        return [*_fetched(place, fetched), Call("write", (_near(place), _whole(address), nbytes))]
+
+    def _math(self, place: Place, span: Span) -> list[Call]:
+        fetched, _, dtype, shape, *_ = span.facts
+        nbytes = math.prod(map(int, shape.split("x"))) * DTYPES[dtype].itemsize
+        return [*_fetched(place, fetched), Call("math", (nbytes,))]
+
+    def _message(self, _place: Place, span: Span) -> list[Call]:
+        sending = self.sending(span)
+        src = place_of(span.cause[0], sending)
+        assert src is not None
+        direction, _, nbytes, read_pa, _ = sending.facts
+        source = None if read_pa is None else _whole(read_pa)
+        peer = self.queue(src, direction).peer._replace(rx_base_pa=0)
+        if src[0] == peer.sip:
+            return [Call("message", (_near(src), "", peer._replace(sip=0), nbytes, source))]
+        return [Call("message", (src, direction, peer, nbytes, source))]
+
+    def _credit(self, place: Place, span: Span) -> list[Call]:
+        """Of a credit that has come for what this PE sends in a direction."""
+        peer = self.queue(place, span.facts[0]).peer
+        theirs = self._of_ring[peer.rx_base_pa]
+        return [_credit_call("credit", peer.place, theirs.direction, place)]
+
+    def _receive(self, place: Place, span: Span) -> list[Call]:
+        """What a receive blocks for after its slot is free."""
+        direction, mode = span.facts[0], self._plan.ipcq.credit_return_mode
+        if mode == "piggyback":
+            return []
+        peer = self.queue(place, direction).peer.place
+        return [_credit_call("credit" if mode == "fast_path" else "injection", place, direction, peer)]
+
+    def _copy(self, place: Place, span: Span) -> list[Call]:
+        src, dst, nbytes = span.facts
+        near = _near(place)
+        return [Call("read", (near, _whole(src), nbytes)), Call("write", (near, _whole(dst), nbytes))]
+
+
+def place_of(rank: int, span: Span) -> Place | None:
+    """The PE that a span is of; None for a part of the SIP."""
+    found = _COMPONENT.match(span.component)
+    return None if found is None else (rank, int(found[1]), int(found[2]))
+
+
+def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
+    if src[0] == peer[0]:
+        return Call(method, (_near(src), "", _near(peer)))
+    return Call(method, (src, direction, peer))
+
+
+def _fetched(place: Place, fetched: Any) -> list[Call]:
+    return [Call("read", (_near(place), _whole(address), nbytes)) for address, nbytes in fetched or ()]
+
+
+def _near(place: Place) -> Place:
+    """SIPs are alike inside, so one stands for all."""
+    return (0, *place[1:])
+
+
+def _whole(address: int) -> int:
+    """The first byte of the memory that an address is in, on SIP 0."""
+    return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()

@@ -1,0 +1,78 @@
+"""The explanation of a run's rows, from the histories of all ranks: path, parts, phases, and what a change saves."""
+
+from collections.abc import Sequence
+
+from sipsim.explain import what_if
+from sipsim.explain.calls import Calls
+from sipsim.explain.costs import Costs
+from sipsim.explain.graph import Graph, Key
+from sipsim.explain.history import History
+from sipsim.explain.path import PathMaker, walk_back
+from sipsim.explain.phases import Phases, phase_times
+from sipsim.explain.terms import Machine, Ps
+from sipsim.plan.plan import Plan
+from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+
+KERNEL = ".kernel"
+
+
+class Explainer:
+    """Explains the iterations of a run."""
+
+    def __init__(self, plan: Plan, histories: list[History]) -> None:
+        self._plan = plan
+        self._histories = histories
+        self._calls = Calls(plan, histories)
+        self._graph = Graph(histories, self._calls)
+        self._phases = Phases(histories)
+        self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
+        self._paths = PathMaker(self._costs, self._calls, self._phases)
+
+    def explain(self, iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool) -> Explanation | None:
+        """The longest of the iterations of a row, given by their starts and ends; None if no kernel ended then."""
+        index, (since_ps, until_ps) = max(enumerate(iterations), key=lambda each: each[1][1] - each[1][0])
+        last = self._last_spans(since_ps, until_ps)
+        if not last:
+            return None
+        final = max(last, key=lambda key: (self._graph.span(key).end_ps, -key[0], -key[1]))
+        steps = self._paths.steps(walk_back(self._graph, final, since_ps), since_ps)
+        return Explanation(
+            index,
+            since_ps,
+            until_ps,
+            f"sip{final[0]}.{self._graph.span(final).component.removesuffix('.ipcq')}",
+            _parts(steps),
+            self._phase_times(steps, since_ps, until_ps),
+            tuple(steps),
+            self._what_if(steps, last, since_ps) if with_what_if else (),
+        )
+
+    def _last_spans(self, since_ps: Ps, until_ps: Ps) -> list[Key]:
+        return [
+            (rank, span.facts[0])
+            for rank, span in self._graph.between(since_ps, until_ps)
+            if span.component.endswith(KERNEL) and span.facts[0]
+        ]
+
+    def _phase_times(self, steps: list[Step], since_ps: Ps, until_ps: Ps) -> tuple[PhaseTime, ...]:
+        on_path: dict[str, Ps] = {}
+        for step in steps:
+            on_path[step.phase] = on_path.get(step.phase, 0) + step.end_ps - step.start_ps
+        times = phase_times(self._histories, self._phases, since_ps, until_ps)
+        found = [PhaseTime(phase, on_path.pop(phase, 0), ps) for phase, ps in times.items()]
+        return (*found, *(PhaseTime(phase, ps, {}) for phase, ps in on_path.items()))
+
+    def _what_if(self, steps: list[Step], last: list[Key], since_ps: Ps) -> tuple[WhatIf, ...]:
+        plan = self._plan
+        some = what_if.scenarios(plan.resolved, steps)
+        saved = what_if.saved_ps(plan.resolved, plan.ipcq, some, self._graph, self._costs, last, since_ps)
+        found = [WhatIf(each.name, each.settings(), ps) for each, ps in zip(some, saved, strict=True)]
+        return tuple(sorted(found, key=lambda each: (-each.saved_ps, each.name)))
+
+
+def _parts(steps: list[Step]) -> tuple[Part, ...]:
+    total: dict[tuple[str, tuple[str, ...]], Ps] = {}
+    for part, keys, ps in (part for step in steps for part in step.parts):
+        total[part, keys] = total.get((part, keys), 0) + ps
+    found = [Part(part, keys, ps) for (part, keys), ps in total.items()]
+    return tuple(sorted(found, key=lambda each: (-each.ps, each.part)))

@@ -1,0 +1,58 @@
+"""What a rank leaves for the explanation: its spans, the phases of its kernels, and the transfers that met others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.wire import checked
+from sipsim.errors import OutputError
+from sipsim.noc.delays import Delayed, delayed
+from sipsim.noc.fabric import Started
+from sipsim.record.recorder import PhaseStart, Recorder, Span
+
+HISTORY_FILE = "history.msgpack"
+"""The name of a rank's history in its artifact folder."""
+
+
+class History(msgspec.Struct, frozen=True):
+    """Of one rank. Span number n is at n - 1."""
+
+    rank: int
+    spans: list[Span]
+    phases: list[PhaseStart]
+    delayed: list[Delayed]
+
+
+_DECODER = msgspec.msgpack.Decoder(History)
+
+
+def write_history(folder: Path, recorder: Recorder, started: list[Started]) -> None:
+    """Write a rank's history, at the end of its run.
+
+    Raises:
+        OutputError: when the disk is full.
+    """
+    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed(started)))
+    path = folder / HISTORY_FILE
+    try:
+        path.write_bytes(msgspec.msgpack.encode(history, enc_hook=_as_text))
+    except OSError as error:
+        hint = "make room there, set TMPDIR to another folder, or leave --explain out"
+        raise OutputError(f"{path.parent}: the history cannot be written: {error.strerror}; {hint}") from None
+
+
+def read_histories(folders: Sequence[Path]) -> list[History]:
+    """The histories of all ranks, in order of rank.
+
+    Raises:
+        OSError: when one is missing.
+        BadFrame: for a file that is none.
+    """
+    return [checked(_DECODER.decode, (each / HISTORY_FILE).read_bytes(), "the history of a rank") for each in folders]
+
+
+def _as_text(fact: Any) -> str:
+    """A fact of a user's command that is no plain value."""
+    return repr(fact)

@@ -1,0 +1,126 @@
+"""What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
+
+A cost in ns is halved, a bandwidth is doubled. Each span takes the terms of the changed machine; what sharing an edge
+added changes as the edge's bandwidth does; the rest of a duration and the order of all events stay as they were.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.explain.costs import Cost, Costs
+from sipsim.explain.graph import Graph, Key, Times
+from sipsim.explain.terms import Machine, Ps
+from sipsim.record.explanation import Step
+
+TIME, RATE, WIRE = "_ns", "_GBps", "ns_per_mm"
+LEAST_SHARE = 100
+INSIDE = "all bandwidths inside SIPs"
+
+
+class Scenario(NamedTuple):
+    """A change: config keys and their new values."""
+
+    name: str
+    values: tuple[tuple[str, float], ...]
+
+    def settings(self) -> tuple[str, ...]:
+        """The flags ``--set`` that make it."""
+        return tuple(f"{key}={value:.12g}" for key, value in self.values)
+
+
+def scenarios(resolved: Resolved, steps: list[Step]) -> list[Scenario]:
+    """One for each cost of at least 1 % of the path, and one for all bandwidths inside SIPs, which bound each other.
+
+    A bandwidth that only ever is one of several equal ones changes nothing by itself.
+    """
+    alone: dict[str, Ps] = {}
+    rates: dict[str, Ps] = {}
+    for keys, ps in ((part.keys, part.ps) for step in steps for part in step.parts):
+        if len(keys) == 1:
+            alone[keys[0]] = alone.get(keys[0], 0) + ps
+        for key in filter(_is_rate_inside, keys):
+            rates[key] = rates.get(key, 0) + ps
+    total_ps = sum(part.ps for step in steps for part in step.parts)
+    large = sorted(key for key, ps in alone.items() if ps * LEAST_SHARE >= total_ps)
+    found = [Scenario(key, ((key, better),)) for key in large if (better := _better(resolved, key)) is not None]
+    together = [(key, better) for key in sorted(rates) if (better := _better(resolved, key)) is not None]
+    return [*found, Scenario(INSIDE, tuple(together))] if len(together) > 1 else found
+
+
+def changed(resolved: Resolved, scenario: Scenario) -> Resolved:
+    """The config with the scenario's values."""
+    plain = msgspec.to_builtins(resolved)
+    for key, value in scenario.values:
+        *path, name = _path(key)
+        section = plain
+        for each in path:
+            section = section[each]
+        section[name] = value
+    return msgspec.convert(plain, Resolved)
+
+
+def saved_ps(
+    resolved: Resolved,
+    knobs: IpcqKnobs,
+    some: list[Scenario],
+    graph: Graph,
+    costs: Costs,
+    last: list[Key],
+    since_ps: Ps,
+) -> list[Ps]:
+    """How much earlier the last of the spans ``last`` would end, for each scenario."""
+    if not some:
+        return []
+    machines = [Machine(changed(resolved, each), knobs) for each in some]
+    durations = _Durations(costs, machines)
+    times: dict[Key, Times] = {}
+    end_ps = max(graph.span(key).end_ps for key in last)
+    for rank, span in graph.between(since_ps, end_ps):
+        if not span.is_wait and span.end_ps > span.start_ps:
+            times[rank, span.number] = durations.of(costs.of(rank, span))
+    return [int(end_ps - each) for each in graph.ends(last, since_ps, times, len(some))]
+
+
+class _Durations:
+    """What spans take on each of the machines."""
+
+    def __init__(self, costs: Costs, machines: list[Machine]) -> None:
+        self._base = costs.machine
+        self._machines = machines
+        self._totals: dict[Any, Times] = {}
+        self._ratios: dict[Any, Any] = {}
+
+    def of(self, cost: Cost) -> Times:
+        total = self._totals.get(cost.calls)
+        if total is None:
+            each = [sum(term.ps for call in cost.calls for term in call.terms(one)) for one in self._machines]
+            total = self._totals[cost.calls] = np.array(each, np.int64)
+        total = total + cost.rest_ps
+        for rank, src, dst, _, delay_ps in cost.excess:
+            ratio = self._ratios.get((rank, src, dst))
+            if ratio is None:
+                drains = [one.drain_ps(rank, src, dst) for one in self._machines]
+                ratio = self._ratios[rank, src, dst] = np.array(drains) / self._base.drain_ps(rank, src, dst)
+            total = total + (ratio * delay_ps).astype(np.int64)
+        return total
+
+
+def _is_rate_inside(key: str) -> bool:
+    return key.endswith(RATE) and not key.startswith(("links.", "pe_math."))
+
+
+def _path(key: str) -> list[str]:
+    parts = key.split(".")
+    return ["links", *parts] if parts[0] == "links" else ["components", *parts]
+
+
+def _better(resolved: Resolved, key: str) -> float | None:
+    value: Any = msgspec.to_builtins(resolved)
+    for each in _path(key):
+        value = value.get(each) if isinstance(value, dict) else None
+    if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE)):
+        return value * 2 if key.endswith(RATE) else value / 2
+    return None

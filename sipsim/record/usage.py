@@ -1,0 +1,34 @@
+"""How much of a SIP was used: by counters alone, which every run has. Plain data, part of a rank's outcome."""
+
+import msgspec
+
+
+class LinkUse(msgspec.Struct, frozen=True):
+    """What left over a link: data, the same with all that links and queues add, and how long that kept the link busy.
+
+    ``frames``: messages, and credits that are messages; through traffic counts on each link that it passes.
+    """
+
+    link: str
+    frames: int
+    payload_bytes: int
+    wire_bytes: int
+    busy_ps: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times.
+
+    ``kernels``: how many ran, and ``kernel_ps`` how long in all; ``waited_ps`` of it by the commands that they waited
+    for. ``edge``: the edge that was busy longest, links aside, for ``edge_busy_ps``.
+    """
+
+    since_ps: int
+    until_ps: int
+    iterations: int
+    kernels: int
+    kernel_ps: int
+    waited_ps: dict[str, int]
+    links: tuple[LinkUse, ...]
+    edge: str
+    edge_busy_ps: int

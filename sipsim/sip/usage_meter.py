@@ -1,0 +1,97 @@
+"""Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sipsim.engine import Engine
+from sipsim.links.port import Port
+from sipsim.noc.fabric import EdgeUse, Fabric
+from sipsim.noc.graph import Edge
+from sipsim.record.recorder import Recorder
+from sipsim.record.usage import LinkUse, Usage
+
+Ps = int
+
+
+class _Counters(NamedTuple):
+    """All counters at ``now_ps``. ``payload_bytes``: by port."""
+
+    now_ps: Ps
+    kernels: int
+    kernel_ps: Ps
+    waited_ps: dict[str, Ps]
+    edges: dict[Edge, EdgeUse]
+    payload_bytes: dict[str, int]
+
+
+class UsageMeter:
+    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        fabric: Fabric,
+        recorder: Recorder,
+        link_names: Mapping[str, str],
+        ports: Mapping[str, Port],
+    ) -> None:
+        self._engine = engine
+        self._fabric = fabric
+        self._recorder = recorder
+        self._link_names = link_names
+        self._ports = ports
+        self._kernels = 0
+        self._kernel_ps: Ps = 0
+        self._marks: list[tuple[int, _Counters]] = []
+
+    def note_kernel(self, start_ps: Ps) -> None:
+        """A kernel that started then has ended."""
+        self._kernels += 1
+        self._kernel_ps += self._engine.now_ps - start_ps
+
+    def mark(self, iterations: int) -> None:
+        """A stretch with so many equal iterations begins here, and the one before ends."""
+        self._marks.append((iterations, self._read()))
+
+    def measured(self) -> tuple[Usage, ...]:
+        """Each stretch, up to now; without any, the whole run as one."""
+        marks = self._marks or [(1, _Counters(0, 0, 0, {}, {}, {}))]
+        ends = [counters for _, counters in marks[1:]] + [self._read()]
+        return tuple(
+            self._between(iterations, begin, end) for (iterations, begin), end in zip(marks, ends, strict=True)
+        )
+
+    def _read(self) -> _Counters:
+        payloads = {letter: port.bytes_sent for letter, port in self._ports.items()}
+        now_ps, waited_ps = self._engine.now_ps, dict(self._recorder.waited_ps)
+        return _Counters(now_ps, self._kernels, self._kernel_ps, waited_ps, self._fabric.use(), payloads)
+
+    def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
+        none = EdgeUse(0, 0, 0)
+        edges = {
+            edge: EdgeUse(*(after - before for after, before in zip(use, begin.edges.get(edge, none), strict=True)))
+            for edge, use in end.edges.items()
+        }
+        links = {str(edge.src.place): use for edge, use in edges.items() if edge.framing is not None}
+        inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if edge.framing is None]
+        busy_ps, busiest = max(inside, default=(0, ""))
+        return Usage(
+            begin.now_ps,
+            end.now_ps,
+            iterations,
+            end.kernels - begin.kernels,
+            end.kernel_ps - begin.kernel_ps,
+            {name: ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
+            tuple(
+                LinkUse(
+                    name,
+                    links.get(letter, none).transfers,
+                    end.payload_bytes[letter] - begin.payload_bytes.get(letter, 0),
+                    links.get(letter, none).nbytes,
+                    links.get(letter, none).busy_ps,
+                )
+                for letter, name in self._link_names.items()
+            ),
+            busiest,
+            busy_ps,
+        )
