@@ -51,6 +51,11 @@ class RunPlan(ABC):
         """Rows of a SIP's tensors, each of ``n_elems`` elements of the job. Estimates of a run's length count them."""
         return 1
 
+    @property
+    def n_cubes(self) -> int | None:
+        """Cubes of a SIP; None for a chip without cubes."""
+        return None
+
     def has_transit(self) -> bool:
         """Whether some frames pass through a SIP that is not their destination."""
         return True

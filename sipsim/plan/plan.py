@@ -121,6 +121,11 @@ class Plan(RunPlan):
         """One a cube."""
         return self.system.n_cubes
 
+    @property
+    def n_cubes(self) -> int:
+        """Of the mesh."""
+        return self.system.n_cubes
+
     def canonical_view(self) -> dict[str, Any]:
         """The system and the algorithm that runs."""
         return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}

@@ -35,7 +35,8 @@ class Span(NamedTuple):
 class Recorder:
     """What happened on SIP ``rank``. ``keep`` retains op log and spans, for tests.
 
-    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
+    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``run``: the index of
+    the collective that runs, among those of the SIP; None while another kernel does.
     """
 
     def __init__(self, rank: int, keep: bool = False) -> None:
@@ -43,6 +44,7 @@ class Recorder:
         self.oplog = OpLog(keep)
         self.log = self.oplog.append
         self.tracer: Callable[[TraceLine], None] | None = None
+        self.run: int | None = None
         self.spans: list[Span] | None = [] if keep else None
         self.count = 0
 
