@@ -71,17 +71,17 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
         trace = TraceFile(made(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
         for t_ps in times:
-            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4))
+            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4, 0, 3, "1.0.0"))
         trace.close()
     with (tmp_path / "rank-1" / TRACE_FILE).open("a") as file:
         file.write("1,0,0,3")
     write_trace(str(tmp_path), tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().splitlines() == [
-        "rank,cube,pe,t_ps,op,dir,nbytes",
-        "0,0,0,5,send,E,4",
-        "1,0,0,7,send,E,4",
-        "0,0,0,30,send,E,4",
-        "1,0,0,30,send,E,4",
+        "rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer",
+        "0,0,0,5,send,E,4,0,3,1.0.0",
+        "1,0,0,7,send,E,4,0,3,1.0.0",
+        "0,0,0,30,send,E,4,0,3,1.0.0",
+        "1,0,0,30,send,E,4,0,3,1.0.0",
     ]
 
 

@@ -170,7 +170,7 @@ class TestFiles:
         with (tmp_path / "a.csv").open(newline="") as file:
             rows = list(csv.reader(file))
         assert rows[0] == list(made["runs"][0]) == list(result.RUN_COLUMNS)
-        assert rows[1:] == [[str(value) for value in made["runs"][0].values()]]
+        assert rows[1:] == [["" if value is None else str(value) for value in made["runs"][0].values()]]
         assert sorted(os.listdir(tmp_path)) == ["a.csv", "a.json"]
 
     def test_neither(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
