@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from launch import CHECKOUT, END_S, Done, environment, launched, launching, temporary_folder
+from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
 
 from launcher.run.result_fields import RankRow, ResultDocument, RunRow
@@ -173,6 +173,42 @@ class TestOutput:
             {key: "" if value is None else str(value) for key, value in each.items()} for each in done.document["runs"]
         ]
         assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
+
+    @pytest.mark.parametrize("flag", ["--json", "--csv", "--trace-ccl"])
+    @pytest.mark.parametrize("engine", ["local", "inproc"])
+    def test_standard_output_in_place_of_the_table(self, tmp_path, flag, engine):
+        """Nothing else is there, whatever a script prints, and no file of that name is made."""
+        body = "print('said'); dist.all_reduce(torch.ones(4, 8))"
+        words = ("--sips", "2", *SMALL, "--engine", engine, flag, "-", script(tmp_path, body))
+        (tmp_path / "here").mkdir()
+        done = launched(*words, cwd=tmp_path / "here")
+        assert (done.exit_code, done.stderr.count("said")) == (0, 2), done.stderr
+        assert os.listdir(tmp_path / "here") == []
+        if flag == "--json":
+            assert json.loads(done.stdout)["status"] == "ok"
+        else:
+            rows = list(csv.reader(done.stdout.splitlines()))
+            first, lines = ("sips", 1) if flag == "--csv" else ("rank", 2)
+            assert rows[0][0] == first
+            assert len(rows) > lines
+            assert {len(row) for row in rows} == {len(rows[0])}
+
+    def test_a_refused_run_has_its_document_on_standard_output_too(self, tmp_path):
+        for words in (("--sipz",), ("--sips", "6", "--topology", "torus_2d")):
+            done = launched("--json", "-", *words, cwd=tmp_path)
+            assert (done.exit_code, len(done.stderr.splitlines()), os.listdir(tmp_path)) == (2, 1, [])
+            assert done.stderr == f"ahbm-launch: {json.loads(done.stdout)['error']['message']}\n"
+
+    def test_rows_of_several_runs_make_one_table(self, tmp_path):
+        """The usual flags, wherever they differ, stand in each row."""
+        runs = (("--sips", "2"), ("--sips", "4", "--topology", "torus_2d", "--iters", "2", "--link", "ethernet_100g"))
+        rows = [next(csv.DictReader(launched(*words, *SMALL, "--csv", "-").stdout.splitlines())) for words in runs]
+        assert rows[0].keys() == rows[1].keys()
+        keys = ("sips", "topology", "shape", "link", "cubes", "iters", "algorithm")
+        assert [[row[key] for key in keys] for row in rows] == [
+            ["2", "ring_1d", "", "ucie", "4", "1", "intercube_allreduce"],
+            ["4", "torus_2d", "2x2", "ethernet_100g", "4", "2", "intercube_allreduce"],
+        ]
 
     def test_quiet(self, tmp_path):
         done = launched("--sips", "2", *SMALL, "--quiet", "--json", tmp_path / "out.json")

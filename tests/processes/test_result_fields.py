@@ -1,4 +1,4 @@
-"""Every key of real result files is on the page of fields with its type, and every entry of the page is in one of them."""
+"""Every key of real result files is on the page of fields, with its type, and every entry of the page is in a file."""
 
 import csv
 import json
