@@ -23,6 +23,9 @@ DTYPES: dict[str, DType] = {
     "i32": DType("i32", np.dtype("<i4"), 4, None),
 }
 
+DEFAULT_DTYPE = "f16"
+"""Where none is named, on the command line and in host scripts alike, so that both move the same bytes."""
+
 
 def named_dtype(dtype: object) -> DType | None:
     """A type from its name or itself; None for anything else."""

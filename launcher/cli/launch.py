@@ -4,6 +4,7 @@ import signal
 import sys
 import traceback
 
+from launcher.report.destination import absolute
 from launcher.run import options, prepare, result, table
 from launcher.run.listing import listing
 from launcher.run.output import safe_output
@@ -34,7 +35,7 @@ def _main(arguments: list[str]) -> int:
             result.write_refusal(options.json_file(arguments), arguments, usage.text.removeprefix("ahbm-launch: "))
         return usage.exit_code
     # A resumed run changes to its own working folder.
-    json_file = chosen.json.absolute() if chosen.json is not None else None
+    json_file = absolute(chosen.json) if chosen.json is not None else None
     try:
         return _run(chosen, arguments)
     except ConfigError as error:
@@ -61,7 +62,7 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         return 0
 
     def show(document: result.Document) -> None:
-        if not chosen.quiet:
+        if not (chosen.quiet or chosen.to_standard_output):
             print(table.render(document, prepared, chosen.verbose), end="", flush=True)
 
     return run_checked(prepared, chosen, arguments, process_start_s(), show).exit_code

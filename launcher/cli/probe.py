@@ -5,14 +5,17 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
+from launcher.report.destination import STANDARD_OUTPUT, opened
 from launcher.report.progress import Progress
 from launcher.run import options
 from launcher.run.prepare import resolve
+from launcher.run.probe_fields import ProbeDocument, TermRow, TransferSum
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim import VERSION, host
@@ -34,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         chosen = options.parse_probe(sys.argv[1:] if argv is None else argv)
         document = probe(chosen)
         if chosen.json is not None:
-            chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+            with opened(chosen.json) as file:
+                file.write(json.dumps(document, indent=1) + "\n")
     except options.Usage as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
         return usage.exit_code
@@ -44,11 +48,12 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"ahbm-probe: {error}", file=sys.stderr)
         return ConfigError.exit_code
-    print(_render(document))
+    if chosen.json != STANDARD_OUTPUT:
+        print(_render(document))
     return 0
 
 
-def probe(chosen: argparse.Namespace) -> dict[str, Any]:
+def probe(chosen: argparse.Namespace) -> ProbeDocument:
     """Both sums, their terms, and the simulated time of each.
 
     Raises:
@@ -124,8 +129,8 @@ def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:
     return ended[0] - began_ps
 
 
-def _sum(terms: list[Term], simulated_ps: int | None) -> dict[str, Any]:
-    listed = [{"part": term.part, "what": term.what, "ps": term.ps} for term in terms]
+def _sum(terms: list[Term], simulated_ps: int | None) -> TransferSum:
+    listed: list[TermRow] = [{"part": term.part, "what": term.what, "ps": term.ps} for term in terms]
     return {"terms": listed, "sum_ps": _total(terms), "simulated_ps": simulated_ps}
 
 
@@ -133,7 +138,7 @@ def _total(terms: list[Term]) -> int:
     return sum(term.ps for term in terms)
 
 
-def _render(document: dict[str, Any]) -> str:
+def _render(document: Mapping[str, Any]) -> str:
     src, dst = (".".join(map(str, document[end])) for end in ("from", "to"))
     lines = [
         f"# ahbm-probe {document['version']}: {document['bytes']} B from PE {src} to PE {dst} (SIP, cube, PE)",
@@ -147,7 +152,7 @@ def _render(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", _line("send/recv pair less raw DMA", document["overhead_ps"])])
 
 
-def _sum_lines(result: dict[str, Any]) -> list[str]:
+def _sum_lines(result: Mapping[str, Any]) -> list[str]:
     lines, part = [], ""
     for term in result["terms"]:
         lines.append(_line(f"  {term['part'] if term['part'] != part else '':<17}{term['what']}", term["ps"]))

@@ -30,6 +30,7 @@ from launcher.processes.environment import RankEnvironment, rank_environment
 from launcher.processes.fork_server import Ended, ForkServer, News, ProcessMessage, ProcessStarted
 from launcher.processes.names import BROKER_NAME, sip_name
 from launcher.processes.process_entry import SimProcessEntry, broker_order, sip_order
+from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import Outcome, RunError
 from launcher.supervise.facts import (
     LAUNCHER_HOST,
@@ -112,7 +113,7 @@ class _Loop:
         if self.outcome.cut_short and self.outcome.error is None:
             self.outcome.fail(RunError("internal", None, "the run was stopped, and no reason is known"))
         if not self.outcome.finished and self.outcome.error is None:
-            facts = {"process": BROKER_NAME, **self._logs.tail_of(BROKER_NAME)}
+            facts: FoundFacts = {"process": BROKER_NAME, **self._logs.tail_of(BROKER_NAME)}
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
         self.outcome.troubles += filter(None, [self._logs.trouble, self._pool.trouble])
         return self.outcome
@@ -265,7 +266,7 @@ class _Loop:
 
     def _fail(self, command: Fail) -> None:
         error = command.error
-        facts = {**error.facts, **(self._logs.tail_of(command.log) if command.log else {})}
+        facts: FoundFacts = {**error.facts, **(self._logs.tail_of(command.log) if command.log else FoundFacts())}
         self.outcome.fail(RunError(error.kind, error.rank, error.message, error.detail, facts))
 
     def _check_signals(self) -> None:

@@ -1,18 +1,6 @@
 """A failure as text for the terminal and as a document for programs. Pure.
 
-``error.json`` in ``--log-dir`` and ``--run-dir``, and ``error`` in ``--json``, hold (unknown keys are left out):
-
-    kind, rank, message       as schema 1 has them; ``rank`` is null where the failure is of no one rank
-    process, host, pid        the process that failed: "sip-2", "broker", ...
-    signal | exit_code        how it exited: "SIGKILL", 7
-    oom_kills                 out-of-memory kills on this host during the run
-    time_ps, granted_ps       simulated time of the rank, and the horizon of its last grant
-    incarnation, restarts     the rank's incarnation, and the number of restarts in the run
-    last_lines, log           the end of its output, and the path of all of it
-    also                      later failures, in order: [{kind, rank, message}]
-
-and keys of single kinds, such as ``cube``, ``pe``, ``direction``, ``deadlock``, ``missing``. ``error.json`` has
-``schema``, ``version``, ``status`` and ``detail`` (further lines, such as a traceback) as well.
+Every key that it may have is declared in :mod:`launcher.report.error_facts`; unknown ones are left out.
 """
 
 from typing import Any

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
+from launcher.report.error_facts import FoundFacts
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
@@ -25,13 +26,15 @@ MOST_ALSO = 100
 
 
 class RunError(Struct, frozen=True):
-    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file."""
+    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file, which
+    :mod:`launcher.report.error_facts` describes.
+    """
 
     kind: str
     rank: int | None
     message: str
     detail: str = ""
-    facts: dict[str, Any] = {}
+    facts: FoundFacts = {}
 
 
 class Outcome:
@@ -68,7 +71,7 @@ class Outcome:
             case RankResult():
                 self._note_result(message)
             case RankFailed():
-                facts = {**_place_of(message), "time_ps": message.now_ps}
+                facts: FoundFacts = {**_place_of(message), "time_ps": message.now_ps}
                 # An unknown kind would have no exit code.
                 kind = message.kind if message.kind in ERROR_KINDS else "internal"
                 self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
@@ -148,9 +151,10 @@ class Outcome:
             self.notices.append(f"{message}; with --check-invariants this is an error")
             return
         _, cube, pe = unread[0].receiver
-        facts = {"cube": cube, "pe": pe, "direction": unread[0].receiver_direction}
-        rings = [each._asdict() for each in unread]
-        self.fail(RunError(IpcqUnreadMessages.kind, unread[0].receiver[0], message, facts={**facts, "unread": rings}))
+        # Objects in JSON, not the arrays that named tuples would be.
+        rings: list[Any] = [each._asdict() for each in unread]
+        facts: FoundFacts = {"cube": cube, "pe": pe, "direction": unread[0].receiver_direction, "unread": rings}
+        self.fail(RunError(IpcqUnreadMessages.kind, unread[0].receiver[0], message, facts=facts))
 
     @property
     def restarts(self) -> int:
@@ -209,7 +213,11 @@ def _same(one: RunError, other: RunError) -> bool:
     return (one.kind, one.rank, one.message) == (other.kind, other.rank, other.message)
 
 
-def _place_of(failed: RankFailed) -> dict[str, Any]:
+def _place_of(failed: RankFailed) -> FoundFacts:
     where = failed.where
-    place = {"cube": where.cube, "pe": where.pe, "direction": where.direction}
-    return {name: value for name, value in place.items() if value not in (-1, "")}
+    place: FoundFacts = {} if where.cube == -1 else {"cube": where.cube}
+    if where.pe != -1:
+        place["pe"] = where.pe
+    if where.direction:
+        place["direction"] = where.direction
+    return place

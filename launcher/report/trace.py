@@ -5,13 +5,15 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
+from launcher.report.destination import opened
 from sipsim.record.trace import TRACE_FILE, TraceLine
 
 T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 
 
 def write_trace(folder: str, target: Path) -> str:
-    """Merge the traces in the ranks' folders below ``folder``; returns why that failed, or "".
+    """Merge the traces in the ranks' folders below ``folder``; returns why that failed, or "". ``target``: see
+    :mod:`launcher.report.destination`.
 
     Lines that a killed process has left incomplete are skipped.
     """
@@ -20,7 +22,7 @@ def write_trace(folder: str, target: Path) -> str:
         whole = path.read_text(errors="replace").rpartition("\n")[0].splitlines()
         rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
     try:
-        with target.open("w", newline="") as file:
+        with opened(target) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(TraceLine._fields)
             writer.writerows(row for *_, row in sorted(rows))

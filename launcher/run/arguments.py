@@ -48,6 +48,8 @@ def place(text: str) -> tuple[int, int, int]:
 
 def size(text: str) -> int:
     """Bytes, at least one."""
+    if text.startswith("-"):
+        raise argparse.ArgumentTypeError(f"{text!r}: a size must be positive, such as {text.lstrip('-') or '64K'}")
     try:
         nbytes = parse_size_bytes(text)
     except ValueError as error:
@@ -55,6 +57,11 @@ def size(text: str) -> int:
     if nbytes < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 byte")
     return nbytes
+
+
+def output(text: str) -> Path:
+    """A file to write, or ``-`` for standard output."""
+    return Path(text)
 
 
 def shape(text: str) -> tuple[int, int]:
@@ -96,7 +103,11 @@ def hosts(text: str) -> Hosts:
     found = tuple(_host(entry.strip()) for entry in entries)
     for name, times in Counter(name for name, _ in found).items():
         if times > 1:
-            raise argparse.ArgumentTypeError(f"host {name!r} is named twice; write {name}:2 for two SIPs on it")
+            # A name without a number counts as one SIP, as in host files of MPI.
+            sips = sum(number or 1 for other, number in found if other == name)
+            raise argparse.ArgumentTypeError(
+                f"host {name!r} is named {times} times; write {name}:{sips} for {sips} SIPs on it"
+            )
     return found
 
 

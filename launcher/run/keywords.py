@@ -7,6 +7,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
+from launcher.run import arguments
 from launcher.run.options import Options, Usage, launch_parser, parse
 from sipsim.errors import ConfigError
 from sipsim.registry import unknown_name
@@ -70,6 +71,8 @@ def _words(name: str, action: argparse.Action, value: object) -> list[str]:
     if isinstance(action, argparse._AppendAction):
         several = value if isinstance(value, (list, tuple)) else (value,)
         return [f"{flag}={_text(name, each)}" for each in several]
+    if action.type is arguments.output and str(value) == "-":
+        raise ConfigError(f"{name}='-': a run from Python prints nothing; name a file, or take the outcome's document")
     return [f"{flag}={_text(name, value)}"]
 
 

@@ -1,4 +1,4 @@
-"""``--list``: available names, from registries and the config."""
+"""``--list``: available names, from registries and the config; and what the fields of result files are."""
 
 from collections.abc import Callable
 
@@ -39,6 +39,12 @@ def _engines(_: Resolved) -> list[str]:
     return [f"{name:<20} {(ENGINES.get(name).__doc__ or '').splitlines()[0]}" for name in ENGINES.names()]
 
 
+def _fields(_: Resolved) -> list[str]:
+    from launcher.run.fields_page import page
+
+    return [page()]
+
+
 LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "chips": _chips,
     "topologies": _topologies,
@@ -47,6 +53,7 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "algorithms": _algorithms,
     "tables": _tables,
     "engines": _engines,
+    "fields": _fields,
 }
 
 

@@ -3,21 +3,24 @@
 import argparse
 import difflib
 import os
+import re
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from broker.ids import MAX_INCARNATION
 from broker.mail.base import SILENCE_S
 from broker.mail.kinds import MAIL_KINDS
 from broker.mail.sockets import HEARTBEAT_MS
 from launcher.engines import ENGINES
+from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run import arguments
 from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.ccl.collectives.base import operators
-from sipsim.dtypes import DTYPES
+from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -74,6 +77,12 @@ class Options(RunSettings):
     as_module: bool
     script_args: tuple[str, ...]
 
+    @property
+    def to_standard_output(self) -> tuple[str, ...]:
+        """The flags whose file is standard output, which then has no table."""
+        files = {"--json": self.json, "--csv": self.csv, "--trace-ccl": self.trace_ccl}
+        return tuple(flag for flag, path in files.items() if path == STANDARD_OUTPUT)
+
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""
         return replace(self, **fields)  # type: ignore[arg-type]
@@ -83,11 +92,24 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
             flag = message.split()[2]
-            known = [s for action in self._actions for s in action.option_strings]
-            near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5)
+            known = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
+            # All letters are alike: another one is no better guess than any.
+            is_word = flag.startswith("--")
+            near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5) if is_word else []
             hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
         raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """A word such as ``-64K`` after a flag that takes a value is that value, for its type to judge."""
+        takes_value = {s for action in self._actions for s in action.option_strings if action.nargs is None}
+        words: list[str] = []
+        for word in sys.argv[1:] if args is None else args:
+            if words and words[-1] in takes_value and re.match(r"-[.\d]", word):
+                words[-1] += f"={word}" if words[-1].startswith("--") else word
+            else:
+                words.append(word)
+        return super().parse_known_args(words, namespace)
 
     def print_help(self, file: object = None) -> NoReturn:
         raise Usage(self.format_help().rstrip(), 0)
@@ -106,6 +128,8 @@ def parse(argv: list[str]) -> Options:
     """
     own, script, as_module, script_args = _split_script(argv)
     values = launch_parser().parse_args(own)
+    if script is not None:
+        _check_script_flags(own)
     source, sizes, n_elems = _sizes(values)
     fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
     fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
@@ -123,6 +147,16 @@ def given_options(argv: list[str]) -> dict[str, str]:
     names = vars(parser.parse_args(own))
     given = {name: flags[name] for name in names}
     return given if script is None else {**given, "script": f"-m {script}" if as_module else script}
+
+
+def _check_script_flags(own: list[str]) -> None:
+    only = argparse.ArgumentParser(add_help=False)
+    _add_collective(only.add_argument_group())
+    without_effect = {action.dest for action in only._actions}
+    for name, flag in given_options(own).items():
+        if name in without_effect:
+            why = "a script makes its own tensors and calls"
+            raise Usage(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
 
 
 def json_file(argv: list[str]) -> Path | None:
@@ -157,7 +191,7 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
         "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="the receiving PE"
     )
     group.add_argument("--bytes", type=arguments.size, default=4096, metavar="B", help="size of the message (4096)")
-    group.add_argument("--json", type=Path, metavar="FILE", help="write the sums and their terms")
+    group.add_argument("--json", type=arguments.output, metavar="FILE", help="write the sums and their terms")
     group.add_argument("--version", action=_Version, nargs=0, help="print the version")
     values = parser.parse_args(argv)
     values.settings, values.algorithm = tuple(values.settings), None
@@ -193,10 +227,11 @@ def launch_parser() -> argparse.ArgumentParser:
     )
     _add_system(parser.add_argument_group("the system"))
     _add_work(parser.add_argument_group("the work"))
+    _add_collective(parser.add_argument_group("the work without a script"))
     _add_run(parser.add_argument_group("the run"))
     _add_hosts(parser.add_argument_group("the hosts"))
     _add_failures(parser.add_argument_group("failures"))
-    _add_output(parser.add_argument_group("the output"))
+    _add_output(parser.add_argument_group("the output", "A FILE of - is standard output, in place of the table."))
     return parser
 
 
@@ -213,8 +248,16 @@ def _add_system(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--collective", metavar="NAME", help="what to run without a script")
     group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
+    group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument(
+        "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
+    )
+
+
+def _add_collective(group: "argparse._ArgumentGroup") -> None:
+    """The flags of the built-in job, which have no effect with a script."""
+    group.add_argument("--collective", metavar="NAME", help="what to run; see --list collectives")
     group.add_argument(
         "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
     )
@@ -224,14 +267,10 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
     group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
     group.add_argument("-f", type=arguments.IntRange(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
-    group.add_argument("--dtype", choices=list(DTYPES), default="f16", help="element type (f16)")
+    group.add_argument("--dtype", choices=list(DTYPES), default=DEFAULT_DTYPE, help=f"element type ({DEFAULT_DTYPE})")
     group.add_argument("--op", choices=operators(), default="sum", help="reduction (sum)")
     group.add_argument("-n", "--iters", type=arguments.IntRange(1), default=1, metavar="N", help="timed iterations (1)")
     group.add_argument("-w", "--warmup", type=arguments.IntRange(0), default=0, metavar="N", help="untimed ones (0)")
-    group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")
-    group.add_argument(
-        "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
-    )
 
 
 def _add_run(group: "argparse._ArgumentGroup") -> None:
@@ -304,14 +343,14 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--json", type=Path, metavar="FILE", help="write the result, schema 1")
-    group.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
-    group.add_argument("--trace-ccl", type=Path, metavar="FILE", help="write a line of CSV a send and recv")
+    group.add_argument("--json", type=arguments.output, metavar="FILE", help="write the result, schema 1")
+    group.add_argument("--csv", type=arguments.output, metavar="FILE", help="write the table as CSV")
+    group.add_argument("--trace-ccl", type=arguments.output, metavar="FILE", help="write a line of CSV a send and recv")
     group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
     group.add_argument(
         "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
     )
-    group.add_argument("--list", choices=list(LISTS), help="list the available names")
+    group.add_argument("--list", choices=list(LISTS), help="list the available names; or the fields of result files")
     group.add_argument("--version", action=_Version, nargs=0, help="print the version")
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
     group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")

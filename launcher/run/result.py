@@ -7,33 +7,27 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from launcher.report.destination import STANDARD_OUTPUT, opened
+from launcher.report.error_facts import ErrorFacts
 from launcher.report.failure import error_of
 from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
+from launcher.run.result_fields import RankRow, ResultDocument, RunRow
 from sipsim import VERSION
 from sipsim.errors import ConfigError
-from sipsim.plan.job import RunRecord, builtins
+from sipsim.plan.base import RunPlan
+from sipsim.plan.job import RankResult, RunRecord
+from sipsim.record.fields import columns_of
+from sipsim.topology.base import grid_text
 
 SCHEMA = 1
 Document = dict[str, Any]
-RUN_COLUMNS = (
-    "collective",
-    "algorithm",
-    "dtype",
-    "op",
-    "count",
-    "bytes",
-    "time_ns",
-    "algbw_GBps",
-    "busbw_GBps",
-    "wrong",
-    "checked",
-)
+RUN_COLUMNS = columns_of(RunRow)
 """The columns of ``--csv`` and the keys of each of the document's ``runs``."""
 
 
@@ -82,9 +76,8 @@ class RunOutcome:
 
 def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcome) -> Document:
     """The whole document."""
-    system = prepared.plan.system
-    sync = outcome.sync
-    return {
+    system, sync = prepared.plan.system, outcome.sync
+    document: ResultDocument = {
         "schema": SCHEMA,
         "version": VERSION,
         "argv": argv,
@@ -95,7 +88,10 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "mail": options.mail if prepared.engine != "inproc" else None,
         "sips": system.n_sips,
         "topology": system.topology,
-        "runs": runs_of(outcome, system.n_sips),
+        "shape": system.shape_text,
+        "link": system.link_text,
+        "cubes": prepared.plan.n_cubes,
+        "runs": runs_of(outcome, prepared.plan),
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "sync": {
             "reports": sync.reports if sync else 0,
@@ -109,8 +105,10 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
             "simulate": round(outcome.simulate_s, 4),
         },
         "status": outcome.status,
-        "error": error_of(outcome),
+        "error": cast(ErrorFacts | None, error_of(outcome)),
     }
+    plain: Document = msgspec.to_builtins(document)
+    return plain
 
 
 def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
@@ -129,41 +127,46 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def runs_of(outcome: Outcome, size: int) -> list[Document]:
+def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunRow]:
     """The collectives that every rank completed, over all ranks."""
     if not outcome.complete:
         return []
-    by_rank = [outcome.ranks[rank].runs for rank in range(size)]
-    return [_run(list(together)) for together in zip(*by_rank, strict=False)]
+    by_rank = [outcome.ranks[rank].runs for rank in range(plan.system.n_sips)]
+    return [_run(list(together), plan) for together in zip(*by_rank, strict=False)]
 
 
-def _run(together: list[RunRecord]) -> Document:
+def _run(together: list[RunRecord], plan: RunPlan) -> RunRow:
     """``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations."""
-    first = together[0]
+    first, system = together[0], plan.system
     iterations = list(zip(*(r.spans_ps for r in together), strict=False))
     spans_ps = [max(end for _, end in spans) - min(start for start, _ in spans) for spans in iterations]
     time_ps = sum(spans_ps) / len(spans_ps)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
-    checked = all(r.wrong is not None for r in together)
     return {
+        "sips": system.n_sips,
+        "topology": system.topology,
+        "shape": system.shape_text,
+        "link": system.link_text,
+        "cubes": plan.n_cubes,
         "collective": first.collective,
         "algorithm": first.algorithm,
         "dtype": first.dtype,
         "op": first.op,
         "count": first.count,
         "bytes": first.nbytes,
+        "iters": len(iterations),
         "time_ns": time_ps / 1000,
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
-        "checked": checked,
+        "checked": all(r.wrong is not None for r in together),
     }
 
 
-def _rank(outcome: Outcome, rank: int) -> Document:
-    fields = builtins(outcome.ranks[rank])
-    del fields["runs"], fields["calls"], fields["unread"]
-    return {**fields, "restarts": outcome.incarnations.get(rank, 0)}
+def _rank(outcome: Outcome, rank: int) -> RankRow:
+    told = outcome.ranks[rank]
+    shared = {name: getattr(told, name) for name in RankResult.__struct_fields__}
+    return RankRow(**shared, restarts=outcome.incarnations.get(rank, 0))
 
 
 def check_writable(options: Options) -> None:
@@ -173,7 +176,7 @@ def check_writable(options: Options) -> None:
         ConfigError: naming the flag and the file.
     """
     for flag, path in (("--json", options.json), ("--csv", options.csv), ("--trace-ccl", options.trace_ccl)):
-        if path is None:
+        if path is None or path == STANDARD_OUTPUT:
             continue
         folder = path.parent
         if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
@@ -192,7 +195,7 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
     """Write the result file of a refused run, if possible. ``options``: None for an invalid command line."""
     if path is None or path.is_dir():
         return
-    document = {
+    document: ResultDocument = {
         "schema": SCHEMA,
         "version": VERSION,
         "argv": argv,
@@ -203,6 +206,9 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "mail": options.mail if options and options.engine != "inproc" else None,
         "sips": options.sips if options else None,
         "topology": options.topology if options else None,
+        "shape": grid_text(options.shape) if options and options.shape else None,
+        "link": options.link if options else None,
+        "cubes": None,
         "runs": [],
         "ranks": [],
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
@@ -217,8 +223,9 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
 
 def _replace(path: Path, text: str) -> None:
     """Write a file completely or not at all. Other than regular files (``/dev/stdout``) are written to directly."""
-    if path.exists() and not path.is_file():
-        path.write_text(text)
+    if path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
+        with opened(path) as file:
+            file.write(text)
         return
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -229,7 +236,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _write_csv(path: Path, runs: list[Document]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, RUN_COLUMNS)
+    with opened(path) as file:
+        writer = csv.DictWriter(file, RUN_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(runs)

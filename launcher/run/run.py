@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 
 from launcher.engines import ENGINES
 from launcher.processes.fork_server import free_folder
@@ -148,7 +149,8 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
             os.mkdir(scratch_dir, 0o700)
         try:
             request = _request(prepared, options, faults, started_s, scratch_dir, progress)
-            outcome = ENGINES.get(prepared.engine)(request, signals)
+            with _kept_apart(prepared, options):
+                outcome = ENGINES.get(prepared.engine)(request, signals)
             if request.job.record_io:
                 check_recorded_io(outcome, prepared.plan, scratch_dir)
         finally:
@@ -163,6 +165,12 @@ def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_
     outcome.host = socket.gethostname()
     outcome.signal = signals.signum
     return outcome
+
+
+def _kept_apart(prepared: Prepared, options: Options) -> AbstractContextManager[object]:
+    """In one process a script prints to standard output itself: not when a file is written there."""
+    is_shared = prepared.engine == "inproc" and options.to_standard_output
+    return redirect_stdout(sys.stderr) if is_shared else nullcontext()
 
 
 def _request(

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from launcher.report.destination import absolute
 from launcher.run.options import Options, Usage, given_options, parse
 from launcher.run.prepare import Prepared
 from sipsim import VERSION
@@ -195,7 +196,7 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
     except Usage as usage:
         raise ConfigError(f"--resume {folder}: {RUN_FILE}: {usage.text.partition(': ')[2]}") from None
     fields = {name: getattr(options, name) for name in given_options(argv) if name != "resume"}
-    fields |= {name: value.absolute() for name, value in fields.items() if isinstance(value, Path)}
+    fields |= {name: absolute(value) for name, value in fields.items() if isinstance(value, Path)}
     home = folder.absolute()
     try:
         os.chdir(saved.cwd)

@@ -41,8 +41,9 @@ def _rank(rank: dict[str, Any]) -> str:
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     notes = [f"# {note}" for note in prepared.plan.notes()]
-    added = [DTYPES[run["dtype"]] for run in document["runs"] if run["op"] != NO_OP]
-    if any(dtype.exact_int is not None for dtype in added) and prepared.plan.system.n_sips >= 3:
+    plan = prepared.plan
+    added = {(run["dtype"], run["count"] // plan.n_rows) for run in document["runs"] if run["op"] != NO_OP}
+    if any(plan.rows_differ(DTYPES[dtype], n_elem) for dtype, n_elem in added):
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")
     if document["digest"] is not None:
         notes.append(f"# digest {document['digest']}")

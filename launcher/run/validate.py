@@ -25,6 +25,9 @@ def check_flags(options: Options) -> None:
     Raises:
         ConfigError: with the flags and an alternative.
     """
+    if len(options.to_standard_output) > 1:
+        flags = " and ".join(f"{flag} -" for flag in options.to_standard_output)
+        raise ConfigError(f"{flags}: standard output takes one of them; name a file for the others")
     chosen = {
         "--hosts": bool(options.hosts),
         "--bind": options.bind is not None,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from broker.wire import Message
 from launcher.processes.fork_server import News
+from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import RunError
 
 
@@ -119,7 +120,7 @@ def describe_exit(status: int) -> str:
     return f"ended with exit code {status}" + ("" if status else " before the run was over")
 
 
-def status_facts(status: int) -> dict[str, object]:
+def status_facts(status: int) -> FoundFacts:
     """How a process exited, for the result file."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}

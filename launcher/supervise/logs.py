@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.process import THE_BROKER
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
+from launcher.report.error_facts import FoundFacts
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import Outcome
 from launcher.supervise.request import Request
@@ -134,14 +135,14 @@ class Logs:
             if to_the_end:
                 self._show(name, log, log.lines(b"", True))
 
-    def tail_of(self, name: str) -> dict[str, Any]:
-        """The last lines of a process and the path of its log, as :mod:`launcher.report.failure` names them."""
+    def tail_of(self, name: str) -> FoundFacts:
+        """The last lines of a process and the path of its log, as they stand in result files."""
         log = self._logs.get(name)
         if log is None:
             return {}
         self.forward()
         lines = [*log.tail, *log._partial.decode(errors="replace").splitlines()][-LAST_LINES:]
-        known: dict[str, Any] = {"last_lines": lines} if lines else {}
+        known: FoundFacts = {"last_lines": lines} if lines else {}
         if self._log_dir:
             known["log"] = str(self._log_dir / log_file(name))
         return known

@@ -7,13 +7,14 @@ not progress in time counts as hung and is named. Errors of the simulation are r
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
+from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
     LAUNCHER_HOST,
@@ -175,7 +176,7 @@ class Supervisor:
 
     def _died(self, news: Ended) -> list[Command]:
         number = rank_of(news.name)
-        facts = {"pid": news.pid, **status_facts(news.status)}
+        facts: FoundFacts = {"pid": news.pid, **status_facts(news.status)}
         if number is None:
             message = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
             return self._fail("process_died", None, message, facts, BROKER_NAME)
@@ -247,7 +248,7 @@ class Supervisor:
             host.gone = True
             tail = self._budget_note() if not can else "; no other host is left" if self._settings.max_restarts else ""
             ranks = ", ".join(str(rank.number) for rank in affected) or "none"
-            facts = {"host": host.name, "ranks": [rank.number for rank in affected]}
+            facts: FoundFacts = {"host": host.name, "ranks": [rank.number for rank in affected]}
             return [*self._fail(fact.kind, None, f"{fact.why}; ranks that ran there: {ranks}{tail}", facts), *lost]
         self.restarts += not was_awaited
         if fact.can_return and not was_awaited:
@@ -307,7 +308,7 @@ class Supervisor:
             for rank in late:
                 rank.kill_reason = ("not_joined", f"{rank.label} has not joined within {limit_s:g} s, --join-timeout")
             return [Kill(rank.host.index, rank.number) for rank in late]
-        facts = {"missing": [rank.number for rank in waiting]}
+        facts: FoundFacts = {"missing": [rank.number for rank in waiting]}
         why = f"{join_status(self.ranks, waiting)} (after {limit_s:g} s, --join-timeout){self._budget_note()}"
         log = sip_name(late[0].number)
         return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
@@ -360,7 +361,7 @@ class Supervisor:
             f"{rank.label} has made no progress for {sip.quiet_ns / 1e9:.1f} s at "
             f"{format_time_ps(sip.now_ps)}, granted {granted}" + (f"; its process {doing}" if doing else "")
         )
-        facts = {"host": rank.host.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
+        facts = FoundFacts(host=rank.host.name, pid=rank.pid, time_ps=sip.now_ps, granted_ps=sip.horizon_ps)
         rank.kill_reason = ("hung", message)
         if self._may_restart():
             return [Kill(rank.host.index, rank.number)]
@@ -390,9 +391,9 @@ class Supervisor:
         kind: str,
         rank: int | None,
         message: str,
-        facts: Mapping[str, object] | None = None,
+        facts: FoundFacts | None = None,
         log: str = "",
         detail: str = "",
     ) -> list[Command]:
         self.failed()
-        return [Fail(RunError(kind, rank, message, detail, dict(facts or {})), log)]
+        return [Fail(RunError(kind, rank, message, detail, facts or {}), log)]

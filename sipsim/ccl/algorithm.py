@@ -22,6 +22,7 @@ from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.system.system import System
 
+OWN_PACKAGE = "sipsim."
 NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
 
 
@@ -54,6 +55,11 @@ class Algorithm:
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
         self._root_cube: Callable[[System], int] | None = self._hook("root_cube", callable, "a function", needed=False)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether its module is a user's, and not of this package."""
+        return not self._module.__name__.startswith(OWN_PACKAGE)
 
     def topology_kind(self, topology: str) -> int | None:
         """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.

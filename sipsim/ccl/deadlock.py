@@ -4,11 +4,12 @@ Runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from broker.wire import BadFrame, checked
+from sipsim.ccl.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.diagnostics import place_name, pointers
 from sipsim.ccl.wait_groups import grouped, grouped_ranks, shortened
 from sipsim.record.dump import Place, QueueState, SipDump, TaskState
@@ -30,7 +31,7 @@ class Explanation(NamedTuple):
 
     headline: str
     report: str
-    facts: dict[str, Any]
+    facts: DeadlockFacts
 
 
 def explain_deadlock(blobs: list[bytes]) -> Explanation:
@@ -57,8 +58,12 @@ def explain_deadlock(blobs: list[bytes]) -> Explanation:
         lines += ["  waits-for graph:", *grouped(edges, "wait")]
     lines += grouped_ranks([(task.place[0], f"{task.name} waits for {task.waits_for}") for task in others])
     lines += grouped_ranks([(d.rank, "its script has ended") for d in dumps if not d.tasks])
-    facts = {"reason": reason, "time_ps": now_ps, "waits": [_facts(w) for w in ordered]}
-    facts["cycle"] = [list(wait.task.place) for wait in cycle]
+    facts: DeadlockFacts = {
+        "reason": reason,
+        "time_ps": now_ps,
+        "waits": [_facts(wait) for wait in ordered],
+        "cycle": [list(wait.task.place) for wait in cycle],
+    }
     return Explanation(headline, "\n".join(lines), facts)
 
 
@@ -159,11 +164,21 @@ def _other_text(tasks: list[TaskState]) -> str:
     return f"{place_name(first.place)} waits for {first.waits_for}, which nothing will end"
 
 
-def _facts(wait: Wait) -> dict[str, Any]:
-    def end(queue: QueueState) -> dict[str, Any]:
-        sip, cube, pe = queue.place
-        names = ("direction", "my_head", "my_tail", "peer_head_cache", "peer_tail_cache", "rx_base_pa", "rx_bytes")
-        return {"rank": sip, "cube": cube, "pe": pe, **{name: getattr(queue, name) for name in names}}
+def _facts(wait: Wait) -> WaitFacts:
+    far = None if wait.far is None else _end(wait.far)
+    return {"op": wait.task.op, "here": _end(wait.local), "peer": list(wait.local.peer), "there": far}
 
-    far = None if wait.far is None else end(wait.far)
-    return {"op": wait.task.op, "here": end(wait.local), "peer": list(wait.local.peer), "there": far}
+
+def _end(queue: QueueState) -> QueueEnd:
+    return {
+        "rank": queue.place[0],
+        "cube": queue.place[1],
+        "pe": queue.place[2],
+        "direction": queue.direction,
+        "my_head": queue.my_head,
+        "my_tail": queue.my_tail,
+        "peer_head_cache": queue.peer_head_cache,
+        "peer_tail_cache": queue.peer_tail_cache,
+        "rx_base_pa": queue.rx_base_pa,
+        "rx_bytes": queue.rx_bytes,
+    }

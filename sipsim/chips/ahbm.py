@@ -50,8 +50,7 @@ class AhbmChip(Chip):
         return list(self.sip.tasks)
 
     def run_job(self, job: Job) -> None:
-        system = self.sip.plan.system
-        CollectiveJob(job, self.torch, self.sip.sip, system.n_sips, system.n_cubes).run()
+        CollectiveJob(job, self.torch, self.sip.plan, self.sip.sip).run()
 
     def dump(self) -> bytes:
         return dump(self.sip)

@@ -117,6 +117,7 @@ class KernelQueue:
         work, kernel, self._arguments, places = self._queued.popleft()
         self._running = work
         work.start_ps = self._sip.engine.now_ps
+        self._sip.recorder.run = None
         if work.on_start is not None:
             work.on_start()
         work.left = len(places)
@@ -236,9 +237,6 @@ class Distributed:
         """
         collective = COLLECTIVES.get(name)
         work = Work(self._queue)
-        if self._recorded_io_dir:
-            # At the start, not at the launch: an earlier collective may still write to the tensor.
-            work.on_start = lambda: self._record_io("in", call.source)
         work.on_end = lambda: self._note_run(work, collective, call)
         self._launch(work, collective, call)
         if async_op:
@@ -261,6 +259,8 @@ class Distributed:
         more = group.kernel_args(system, self._sip.sip, call.n_elem())
         group.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)
+        # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
+        work.on_start = lambda: self._start_run(call, work.on_end is not None)
         self._queue.launch(work, group.algorithm.kernel, args, self._places)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
@@ -306,6 +306,11 @@ class Distributed:
                 values=call.values,
             )
         )
+
+    def _start_run(self, call: Call, is_recorded: bool) -> None:
+        self._sip.recorder.run = len(self.runs)
+        if is_recorded and self._recorded_io_dir:
+            self._record_io("in", call.source)
 
     def _note_run(self, work: Work, collective: Collective, call: Call) -> None:
         if self._recorded_io_dir:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
-from sipsim.dtypes import DTYPES
+from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
 from sipsim.host.distributed import Distributed, KernelQueue, Work
@@ -33,8 +33,11 @@ class Torch:
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
 
     @host_call
-    def zeros(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
-        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a block of rows per cube."""
+    def zeros(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
+        """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a block of rows per cube.
+
+        ``dtype``: f16 if none is named, as on the command line, and not PyTorch's f32.
+        """
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
         policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
@@ -45,11 +48,13 @@ class Torch:
 
     empty = zeros
 
-    def ones(self, *shape: Any, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
+    def ones(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
         """A device tensor of ones."""
         return self.zeros(*shape, dtype=dtype, dp=dp).fill_(1)
 
-    def full(self, shape: tuple[int, ...], value: float, dtype: object = "f32", dp: DPPolicy | None = None) -> Tensor:
+    def full(
+        self, shape: tuple[int, ...], value: float, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None
+    ) -> Tensor:
         """A device tensor of one value."""
         return self.zeros(shape, dtype=dtype, dp=dp).fill_(value)
 

@@ -69,7 +69,8 @@ class SendEngine(IpcqEngine):
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
         if self._recorder.tracer is not None:
-            self._recorder.tracer(TraceLine(*self._place, now_ps, "send", direction, nbytes))
+            asked = self._recorder.run, sending.start_ps, queue.peer_name
+            self._recorder.tracer(TraceLine(*self._place, now_ps, "send", direction, nbytes, *asked))
         self._log(
             SEND,
             now_ps,
@@ -133,7 +134,8 @@ class ReceiveEngine(IpcqEngine):
         direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
         queue = self._ipcq.queues[direction]
         if self._recorder.tracer is not None:
-            self._recorder.tracer(TraceLine(*self._place, now_ps, "recv", direction, nbytes))
+            asked = self._recorder.run, receiving.start_ps, queue.peer_name
+            self._recorder.tracer(TraceLine(*self._place, now_ps, "recv", direction, nbytes, *asked))
         self._log(
             RECV,
             receiving.start_ps,

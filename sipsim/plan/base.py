@@ -11,6 +11,7 @@ import msgspec
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.model import Resolved
+from sipsim.dtypes import DType
 from sipsim.plan.barrier_tree import BarrierTree
 from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
@@ -50,6 +51,11 @@ class RunPlan(ABC):
     def n_rows(self) -> int:
         """Rows of a SIP's tensors, each of ``n_elems`` elements of the job. Estimates of a run's length count them."""
         return 1
+
+    @property
+    def n_cubes(self) -> int | None:
+        """Cubes of a SIP; None for a chip without cubes."""
+        return None
 
     def has_transit(self) -> bool:
         """Whether some frames pass through a SIP that is not their destination."""
@@ -109,6 +115,13 @@ class RunPlan(ABC):
     def reference(self) -> Callable[..., Any] | None:
         """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
         return None
+
+    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
+        """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.
+
+        False where that is not known.
+        """
+        return False
 
     def notes(self) -> list[str]:
         """Lines about the plan for the user."""

@@ -5,7 +5,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from broker.wire import checked
+from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
+from sipsim.record.fields import host_time, no_time, simulated_time
 from sipsim.record.usage import Usage
 
 
@@ -43,7 +45,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     collective: str = ""
     n_elems: tuple[int, ...] = ()
-    dtype: str = "f16"
+    dtype: str = DEFAULT_DTYPE
     op: str = "sum"
     iters: int = 1
     warmup: int = 0
@@ -78,28 +80,37 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[int, ...] = ()
 
 
-class RankOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end: its ``ranks`` entry of the result file, its runs, the collectives that it called,
-    messages left unread, and how much its parts were used: in each run of the built-in job, else in all.
+class RankResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a SIP reports at its end and result files publish: its entry of ``ranks``, but for ``restarts``."""
+
+    rank: Annotated[int, no_time("The number of the SIP.")]
+    pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]
+    host: Annotated[str, no_time("The name of the host on which that process ran.")]
+    sim_end_ps: Annotated[int, simulated_time("When the last event of the SIP ended, in ps.")]
+    events: Annotated[int, no_time("Events of the simulation that the SIP has run.")]
+    grants: Annotated[int, no_time("Grants of the broker to the SIP; may differ from run to run.")]
+    packets_sent: Annotated[int, no_time("Packets that the SIP has sent to other SIPs, credits included.")]
+    packets_received: Annotated[int, no_time("Packets that it has taken from other SIPs.")]
+    bytes_sent: Annotated[
+        int, no_time("Bytes of data that the SIP has sent over all of its links together, without framing.")
+    ]
+    tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
+    oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
+    wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
+    cpu_s: Annotated[float, host_time("CPU time of the process, user and system, in s.")]
+    peak_pss_mib: Annotated[
+        float, no_time("The most memory of the host that the process had at a sample, shared pages divided, in MiB.")
+    ]
+    run_s: Annotated[float, host_time("How long the process simulated, in s.")]
+    send_s: Annotated[float, host_time("How long the process sent packets, in s.")]
+    wait_s: Annotated[float, host_time("How long the process waited for a grant or for packets, in s.")]
+
+
+class RankOutcome(RankResult, frozen=True, kw_only=True):
+    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, and how much
+    its parts were used: in each run of the built-in job, else in all.
     """
 
-    rank: int
-    pid: int
-    host: str
-    sim_end_ps: int
-    events: int
-    grants: int
-    packets_sent: int
-    packets_received: int
-    bytes_sent: int
-    tensor_sha256: str
-    oplog_sha256: str
-    wall_s: float
-    cpu_s: float
-    peak_pss_mib: float
-    run_s: float
-    send_s: float
-    wait_s: float
     runs: tuple[RunRecord, ...]
     calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()

@@ -16,6 +16,7 @@ from sipsim.ccl.install import (
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.rounding import rows_differ
 from sipsim.ccl.settings import (
     canonical_algorithm,
     effective_ipcq,
@@ -25,6 +26,7 @@ from sipsim.ccl.settings import (
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.dtypes import DType
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
@@ -121,6 +123,11 @@ class Plan(RunPlan):
         """One a cube."""
         return self.system.n_cubes
 
+    @property
+    def n_cubes(self) -> int:
+        """Of the mesh."""
+        return self.system.n_cubes
+
     def canonical_view(self) -> dict[str, Any]:
         """The system and the algorithm that runs."""
         return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
@@ -140,6 +147,11 @@ class Plan(RunPlan):
     def reference(self) -> Callable[..., Any] | None:
         """The algorithm's."""
         return self.algorithm.reference
+
+    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
+        """By the algorithm's reference."""
+        shape = (self.system.n_cubes, n_elem)
+        return self.reference is not None and rows_differ(self.reference, self.system, self.system.n_sips, shape, dtype)
 
     def notes(self) -> list[str]:
         """The algorithm, its number of ranks and its neighbour table."""

@@ -1,8 +1,10 @@
 """What a SIP tells of a run that did not end well: a dump of its tasks and queues, and messages left unread."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+
+from sipsim.record.fields import no_time
 
 Place = tuple[int, int, int]
 """(sip, cube, pe). Cube and PE are -1 for what lies on none, such as the host program."""
@@ -11,11 +13,11 @@ Place = tuple[int, int, int]
 class Unread(NamedTuple):
     """Messages of one ring that were sent and not received."""
 
-    sender: Place
-    sender_direction: str
-    receiver: Place
-    receiver_direction: str
-    messages: int
+    sender: Annotated[Place, no_time("SIP, cube and PE that sent the messages.")]
+    sender_direction: Annotated[str, no_time("The direction in which they were sent.")]
+    receiver: Annotated[Place, no_time("SIP, cube and PE in whose ring they lie.")]
+    receiver_direction: Annotated[str, no_time("The direction from which they were to be received.")]
+    messages: Annotated[int, no_time("How many messages were left.")]
 
 
 class QueueState(msgspec.Struct, frozen=True):

@@ -50,7 +50,8 @@ class PhaseStart(NamedTuple):
 class Recorder:
     """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
-    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
+    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``run``: the index of
+    the collective that runs, among those of the SIP; None while another kernel does.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -58,6 +59,7 @@ class Recorder:
         self.oplog = OpLog(keep_oplog)
         self.log = self.oplog.append
         self.tracer: Callable[[TraceLine], None] | None = None
+        self.run: int | None = None
         self.spans: list[Span] | None = [] if keep_spans else None
         self.phases: list[PhaseStart] = []
         self.waited_ps: defaultdict[str, Ps] = defaultdict(int)

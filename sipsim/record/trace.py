@@ -2,21 +2,27 @@
 
 import csv
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from sipsim.errors import OutputError
+from sipsim.record.fields import no_time, simulated_time
 
 
 class TraceLine(NamedTuple):
     """A send that returned, or a receive that ended, at ``t_ps``."""
 
-    rank: int
-    cube: int
-    pe: int
-    t_ps: int
-    op: str
-    dir: str
-    nbytes: int
+    rank: Annotated[int, no_time("The SIP whose kernel sent or received.")]
+    cube: Annotated[int, no_time("The cube of the kernel's PE.")]
+    pe: Annotated[int, no_time("The kernel's PE.")]
+    t_ps: Annotated[int, simulated_time("When the message left for the ring, or the receive ended, in ps.")]
+    op: Annotated[str, no_time("send or recv.")]
+    dir: Annotated[str, no_time("The direction that the kernel named, or of the message that it got.")]
+    nbytes: Annotated[int, no_time("The size of the message in bytes, without framing.")]
+    run: Annotated[
+        int | None, no_time("The collective, as its index in the result's runs; empty in a kernel of torch.launch.")
+    ]
+    start_ps: Annotated[int, simulated_time("When the kernel asked for it, in ps.")]
+    peer: Annotated[str, no_time("The PE at the other end, as SIP.CUBE.PE.")]
 
 
 TRACE_FILE = "trace.csv"

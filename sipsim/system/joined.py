@@ -16,7 +16,7 @@ from sipsim.errors import ConfigError
 from sipsim.links.base import LinkKind, link_of_preset, links_in_use
 from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
 from sipsim.noc.grid import PORTS
-from sipsim.topology.base import SipLink
+from sipsim.topology.base import TOPOLOGIES, SipLink, grid_text
 from sipsim.topology.build import build_links, link_presets, resolve_shape
 
 Ps = int
@@ -139,15 +139,22 @@ class JoinedSips:
         far = self.far_ends.get((src_sip, port))
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
 
+    @property
+    def shape_text(self) -> str | None:
+        """The grid of SIPs, such as ``3x2``; None for a topology without one."""
+        return grid_text(self.shape) if TOPOLOGIES.get(self.topology).dimensions > 1 else None
+
+    @property
+    def link_text(self) -> str:
+        """The presets of the links, in the order of their first link; that of the config where there is no link."""
+        sips = self.resolved.topology.system.sips
+        return ", ".join(dict.fromkeys(link_presets(sips, self.links) or [sips.link]))
+
     def describe(self) -> str:
         """The system as one line for messages."""
-        sips = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}"
-        grid = f" {self.shape[0]}x{self.shape[1]}" if self.shape[1] > 1 else ""
-        presets = list(dict.fromkeys(link_presets(self.resolved.topology.system.sips, self.links)))
-        names = ", ".join(presets or [self.resolved.topology.system.sips.link])
-        return (
-            f"{sips}, {self.topology}{grid}, link{'s' if len(presets) > 1 else ''} {names}, {self.describe_sip()} each"
-        )
+        sips, links = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}", self.link_text
+        joined = f"{self.topology} {self.shape_text}" if self.shape_text else self.topology
+        return f"{sips}, {joined}, link{'s' if ',' in links else ''} {links}, {self.describe_sip()} each"
 
     def describe_sip(self) -> str:
         """One SIP in a few words."""

@@ -9,6 +9,11 @@ from sipsim.registry import Registry
 Shape = tuple[int, int]
 
 
+def grid_text(shape: Shape) -> str:
+    """A shape as flags and result files write it."""
+    return f"{shape[0]}x{shape[1]}"
+
+
 class SipLink(NamedTuple):
     """One directed link: from a port of a SIP to a port of another."""
 

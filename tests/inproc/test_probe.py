@@ -97,6 +97,15 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert lines[-1].split()[-1] == "2.000"
 
 
+def test_standard_output_in_place_of_the_terms(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--from", "0.0.0", "--to", "0.1.0", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == 4096
+    assert list(tmp_path.iterdir()) == []
+
+
 HERE = ["--from", "0.0.0", "--to"]
 
 

@@ -1,6 +1,7 @@
 """The trace of sends and receives: ``--trace-ccl FILE``, one line each, in order of simulated time."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,62 @@ def test_one_line_per_send_and_recv(tmp_path: Path) -> None:
     assert sorted(logged) == times
 
 
+def test_when_it_was_asked_for_and_who_is_at_the_other_end(tmp_path: Path) -> None:
+    """As the op log has them: a send starts at its end, a recv when the kernel comes to it."""
+    lines, done = traced(tmp_path)
+    assert [each["peer"] for each in lines] == ["0.1.0", "0.0.0", "1.0.0", "0.1.0", "1.1.0", "1.0.0"]
+    logged = []
+    for member in done.members:
+        logged += [(r[2], r[1]) for r in member.chip.sip.oplog.records if r[0].startswith("ipcq.")]
+    assert sorted(logged) == sorted((int(each["t_ps"]), int(each["start_ps"])) for each in lines)
+    waited = [int(each["t_ps"]) > int(each["start_ps"]) for each in lines if each["op"] == "recv"]
+    assert all(waited)
+
+
+def test_the_runs_are_those_of_the_result(tmp_path: Path) -> None:
+    """Two sizes of three iterations each, in the built-in job."""
+    file = tmp_path / "trace.csv"
+    sizes = [*FLAGS[:2], "--n-elem", "24,8", *FLAGS[4:], "-n", 2, "-w", 1]
+    done = run(*ccl_file(tmp_path, PASS_ON), *sizes, "--trace-ccl", file)
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for index, row in enumerate(done.document["runs"]):
+        of_run = [each for each in rows if each["run"] == str(index)]
+        assert len(of_run) == 3 * 6
+        assert {int(each["nbytes"]) for each in of_run} == {row["bytes"] // 2}
+    assert len(rows) == 2 * 3 * 6
+
+
+SCRIPT = """
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group()
+    one, two = torch.zeros(2, 24, dtype="f16"), torch.zeros(2, 24, dtype="f16")
+    first = dist.all_reduce(one, async_op=True)
+    second = dist.all_reduce(two, async_op=True)
+    first.wait(), second.wait()
+    torch.launch(own, one)
+    dist.all_reduce(one)
+
+def own(t_ptr, tl):
+    if tl.has_direction("E"):
+        tl.send("E", tl.load(t_ptr, 2))
+    if tl.has_direction("W"):
+        tl.recv("W", 2, "f16")
+"""
+
+
+def test_a_kernel_of_no_collective_has_no_run(tmp_path: Path) -> None:
+    file, script = tmp_path / "trace.csv", tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    flags = [*FLAGS[:2], *FLAGS[4:]]
+    done = run(*ccl_file(tmp_path, PASS_ON), *flags, "--trace-ccl", file, script)
+    assert len(done.document["runs"]) == 3, done.outcome.error
+    with file.open(newline="") as lines:
+        counted = Counter((each["run"], each["nbytes"]) for each in csv.DictReader(lines))
+    assert counted == {("0", "48"): 6, ("1", "48"): 6, ("", "4"): 6, ("2", "48"): 6}
+
+
 def test_tracing_does_not_change_the_digest(tmp_path: Path) -> None:
     _, done = traced(tmp_path)
     plain = run(*ccl_file(tmp_path, PASS_ON), *FLAGS)
@@ -71,17 +128,17 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
         trace = TraceFile(made(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
         for t_ps in times:
-            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4))
+            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4, 0, 3, "1.0.0"))
         trace.close()
     with (tmp_path / "rank-1" / TRACE_FILE).open("a") as file:
         file.write("1,0,0,3")
     write_trace(str(tmp_path), tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().splitlines() == [
-        "rank,cube,pe,t_ps,op,dir,nbytes",
-        "0,0,0,5,send,E,4",
-        "1,0,0,7,send,E,4",
-        "0,0,0,30,send,E,4",
-        "1,0,0,30,send,E,4",
+        "rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer",
+        "0,0,0,5,send,E,4,0,3,1.0.0",
+        "1,0,0,7,send,E,4,0,3,1.0.0",
+        "0,0,0,30,send,E,4,0,3,1.0.0",
+        "1,0,0,30,send,E,4,0,3,1.0.0",
     ]
 
 

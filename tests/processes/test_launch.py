@@ -8,14 +8,18 @@ import subprocess
 import sys
 
 import pytest
-from launch import CHECKOUT, END_S, Done, environment, launched, launching, temporary_folder
+from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
+
+from launcher.run.result_fields import RankRow, ResultDocument, RunRow
+from sipsim.record.fields import columns_of
 
 pytestmark = pytest.mark.processes
 
 TORUS = ("--sips", "4", "--topology", "torus_2d")
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 
+# What every file of schema 1 has had; keys may be added, and docs/result-fields.md has them all.
 # fmt: off
 KEYS = [
     "schema", "version", "argv", "seed", "digest", "config", "engine", "mail", "sips", "topology", "runs",
@@ -62,11 +66,19 @@ class TestADefaultRun:
 
     def test_the_result_file_has_exactly_the_documented_keys(self, done):
         document = done.document
-        assert list(document) == KEYS
-        assert [list(each) for each in document["runs"]] == [RUN_KEYS]
-        assert all(sorted(each) == sorted(RANK_KEYS) for each in document["ranks"])
+        assert list(document) == list(columns_of(ResultDocument))
+        assert [list(each) for each in document["runs"]] == [list(columns_of(RunRow))]
+        assert all(list(each) == list(columns_of(RankRow)) for each in document["ranks"])
         assert sorted(document["sync"]) == ["costliest_channels", "grants", "mean_window_ps", "reports"]
         assert sorted(document["wall_s"]) == ["simulate", "startup", "total"]
+
+    def test_keys_that_were_there_before_stay(self, done):
+        assert set(KEYS) <= set(done.document)
+        assert set(RUN_KEYS) <= set(done.document["runs"][0])
+        assert set(RANK_KEYS) <= set(done.document["ranks"][0])
+
+    def test_what_the_document_tells_of_the_system(self, done):
+        document = done.document
         assert (document["schema"], document["engine"], document["sips"], document["topology"]) == (
             1,
             "local",
@@ -101,7 +113,6 @@ class TestADefaultRun:
             r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
             r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
             r"# algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none",
-            r"# floating types: ranks may differ in the last bits, each adds in its own order",
             r"# digest [0-9a-f]{64}",
         ]
         lines = done.stdout.splitlines()
@@ -157,9 +168,47 @@ class TestOutput:
         done = launched("--sips", "2", *SMALL, "-b", "1K", "-e", "4K", *files)
         with (tmp_path / "out.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert list(rows[0]) == RUN_KEYS
-        assert rows == [{key: str(value) for key, value in each.items()} for each in done.document["runs"]]
+        assert list(rows[0]) == list(columns_of(RunRow))
+        assert rows == [
+            {key: "" if value is None else str(value) for key, value in each.items()} for each in done.document["runs"]
+        ]
         assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
+
+    @pytest.mark.parametrize("flag", ["--json", "--csv", "--trace-ccl"])
+    @pytest.mark.parametrize("engine", ["local", "inproc"])
+    def test_standard_output_in_place_of_the_table(self, tmp_path, flag, engine):
+        """Nothing else is there, whatever a script prints, and no file of that name is made."""
+        body = "print('said'); dist.all_reduce(torch.ones(4, 8))"
+        words = ("--sips", "2", *SMALL, "--engine", engine, flag, "-", script(tmp_path, body))
+        (tmp_path / "here").mkdir()
+        done = launched(*words, cwd=tmp_path / "here")
+        assert (done.exit_code, done.stderr.count("said")) == (0, 2), done.stderr
+        assert os.listdir(tmp_path / "here") == []
+        if flag == "--json":
+            assert json.loads(done.stdout)["status"] == "ok"
+        else:
+            rows = list(csv.reader(done.stdout.splitlines()))
+            first, lines = ("sips", 1) if flag == "--csv" else ("rank", 2)
+            assert rows[0][0] == first
+            assert len(rows) > lines
+            assert {len(row) for row in rows} == {len(rows[0])}
+
+    def test_a_refused_run_has_its_document_on_standard_output_too(self, tmp_path):
+        for words in (("--sipz",), ("--sips", "6", "--topology", "torus_2d")):
+            done = launched("--json", "-", *words, cwd=tmp_path)
+            assert (done.exit_code, len(done.stderr.splitlines()), os.listdir(tmp_path)) == (2, 1, [])
+            assert done.stderr == f"ahbm-launch: {json.loads(done.stdout)['error']['message']}\n"
+
+    def test_rows_of_several_runs_make_one_table(self, tmp_path):
+        """The usual flags, wherever they differ, stand in each row."""
+        runs = (("--sips", "2"), ("--sips", "4", "--topology", "torus_2d", "--iters", "2", "--link", "ethernet_100g"))
+        rows = [next(csv.DictReader(launched(*words, *SMALL, "--csv", "-").stdout.splitlines())) for words in runs]
+        assert rows[0].keys() == rows[1].keys()
+        keys = ("sips", "topology", "shape", "link", "cubes", "iters", "algorithm")
+        assert [[row[key] for key in keys] for row in rows] == [
+            ["2", "ring_1d", "", "ucie", "4", "1", "intercube_allreduce"],
+            ["4", "torus_2d", "2x2", "ethernet_100g", "4", "2", "intercube_allreduce"],
+        ]
 
     def test_quiet(self, tmp_path):
         done = launched("--sips", "2", *SMALL, "--quiet", "--json", tmp_path / "out.json")
@@ -262,7 +311,7 @@ class TestRefusals:
         assert line.startswith("ahbm-launch: ")
         assert words in line
         assert not done.made_files
-        assert list(done.document) == KEYS
+        assert list(done.document) == list(columns_of(ResultDocument))
         assert (done.document["status"], done.document["error"]["kind"]) == ("failed", "config")
         assert line == f"ahbm-launch: {done.document['error']['message']}"
         assert os.listdir(tmp_path) == ["out.json"]

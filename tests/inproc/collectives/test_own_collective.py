@@ -103,7 +103,7 @@ MISTAKES = [
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros((2, 12), dtype='i32'))",
-        "lab.scatter converts no types: source i32, result f32",
+        "lab.scatter converts no types: source i32, result f16",
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3, dp=DPPolicy(num_cubes=1)), torch.zeros(2, 12))",
@@ -113,7 +113,7 @@ MISTAKES = [
     ("dist.all_gather(torch.zeros(2, 3))", "'Distributed' object has no attribute 'all_gather'"),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), src=rank // 3)",
-        "rank 0 calls lab.scatter of 24 f32 (none, 0), rank 3 lab.scatter of 24 f32 (none, 1)",
+        "rank 0 calls lab.scatter of 24 f16 (none, 0), rank 3 lab.scatter of 24 f16 (none, 1)",
     ),
 ]
 

@@ -1,5 +1,6 @@
 """The README is true: its commands do what it shows, its script runs, its error line is the real one."""
 
+import json
 import os
 import re
 import shlex
@@ -35,6 +36,12 @@ def test_first_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
     ran = command(shlex.split(first_line)[1:], tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == indented_block_after("The first makes `.venv` on first use")
+
+
+def test_a_ring_sends_a_row_in_each_round(tmp_path: Path) -> None:
+    """16 rows of 4096 B a rank; of a ring of four SIPs each sends three over the link to the next."""
+    ran = command(["--sips", "4", "--json", "-"], tmp_path)
+    assert [rank["bytes_sent"] for rank in json.loads(ran.stdout)["ranks"]] == [3 * 4096] * 4
 
 
 def test_other_commands_run(tmp_path: Path) -> None:

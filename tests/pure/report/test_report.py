@@ -147,7 +147,7 @@ class TestTheDocument:
 
     def test_ranks_have_their_restarts(self) -> None:
         seen = outcome(sips=(sip(0), sip(1, incarnation=2)), ranks={0: rank_outcome(0), 1: rank_outcome(1)})
-        assert [_rank(seen, rank)["restarts"] for rank in (0, 1)] == [0, 2]
+        assert [_rank(seen, rank).restarts for rank in (0, 1)] == [0, 2]
         assert seen.restarts == 2
 
 

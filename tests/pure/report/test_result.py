@@ -157,6 +157,30 @@ class TestDocument:
         assert [each["rank"] for each in made["ranks"]] == [1]
 
 
+class TestTheSystem:
+    """What the document and each row say of it, so that rows of several files can stand in one table."""
+
+    @pytest.mark.parametrize(
+        ("flags", "shape", "link"),
+        [
+            ((), None, "ucie"),
+            (("--topology", "torus_2d", "--shape", "2x1"), "2x1", "ucie"),
+            (("--topology", "mesh_2d_no_wrap", "--shape", "1x2", "--link", "ethernet_100g"), "1x2", "ethernet_100g"),
+            (("--set", "system.sips.links={0.E: ethernet_100g}"), None, "ethernet_100g, ucie"),
+        ],
+    )
+    def test_in_the_document_in_rows_and_in_words(self, flags: tuple[str, ...], shape: str | None, link: str) -> None:
+        made, plan = document(outcome(), *flags), system(*flags)[0].plan
+        (row,) = made["runs"]
+        for where in (made, row):
+            assert (where["sips"], where["topology"]) == (2, plan.system.topology)
+            assert (where["shape"], where["link"], where["cubes"]) == (shape, link, 1)
+        assert row["iters"] == 2
+        topology = f"{plan.system.topology} {shape}" if shape else plan.system.topology
+        links = f"link{'s' if ',' in link else ''} {link}"
+        assert plan.system.describe() == f"2 SIPs, {topology}, {links}, 1 cube each"
+
+
 class TestFiles:
     def options(self, *flags: object) -> Options:
         return parse([str(flag) for flag in flags])
@@ -170,12 +194,32 @@ class TestFiles:
         with (tmp_path / "a.csv").open(newline="") as file:
             rows = list(csv.reader(file))
         assert rows[0] == list(made["runs"][0]) == list(result.RUN_COLUMNS)
-        assert rows[1:] == [[str(value) for value in made["runs"][0].values()]]
+        assert rows[1:] == [["" if value is None else str(value) for value in made["runs"][0].values()]]
         assert sorted(os.listdir(tmp_path)) == ["a.csv", "a.json"]
 
     def test_neither(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         result.write(self.options(), document(outcome()))
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("flag", ["--json", "--csv"])
+    def test_standard_output(self, tmp_path: Path, monkeypatch: Any, capsys: Any, flag: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        chosen, made = self.options(flag, "-"), document(outcome())
+        result.check_writable(chosen)
+        result.write(chosen, made)
+        text = capsys.readouterr().out
+        if flag == "--json":
+            assert text == json.dumps(made, indent=1) + "\n"
+        else:
+            assert [len(row) for row in csv.reader(text.splitlines())] == [len(result.RUN_COLUMNS)] * 2
+            assert "\r" not in text
+        assert os.listdir(tmp_path) == []
+
+    def test_a_refusal_on_standard_output(self, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+        monkeypatch.chdir(tmp_path)
+        result.write_refusal(Path("-"), ["x"], "no such thing")
+        assert json.loads(capsys.readouterr().out)["error"]["message"] == "no such thing"
         assert os.listdir(tmp_path) == []
 
     def test_a_reader_of_the_old_file_never_sees_half_of_the_new(self, tmp_path: Path) -> None:

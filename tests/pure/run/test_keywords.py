@@ -64,6 +64,11 @@ BAD = {
     "a value that looks like a flag": ({"sips": "--json"}, "argument --sips: '--json' must be a whole number"),
     "no truth": ({"explain_sync": 1}, "explain_sync=1: must be True or False"),
     "a truth": ({"json": True}, "json=True: must be text, a number, a path, or a sequence of them"),
+    "standard output": (
+        {"csv": "-"},
+        "csv='-': a run from Python prints nothing; name a file, or take the outcome's document",
+    ),
+    "a flag of the built-in job": ({"script": "s.py", "bytes": 64}, "--bytes: has no effect with a script"),
     "a mapping": (
         {"set": {"cube.pes": 4}},
         "set={'cube.pes': 4}: must be text, a number, a path, or a sequence of them",

@@ -1,11 +1,15 @@
 """The flags: what each becomes, what is refused and in which words, and where ours end and a script's begin."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 
 from launcher.run import options
-from launcher.run.options import Options, Usage, parse
+from launcher.run.options import Options, Usage, parse, parse_probe
+from sipsim.dtypes import DEFAULT_DTYPE
+from sipsim.host.torch_api import Torch
+from sipsim.plan.job import Job
 
 
 def refusal(*argv: str) -> str:
@@ -172,9 +176,16 @@ class TestRefusals:
                 "--hosts fe80::1",
                 "argument --hosts: 'fe80::1' is not a host; write an IPv6 address as [fe80::1]:2",
             ),
-            ("--hosts a:1,a:1", "argument --hosts: host 'a' is named twice; write a:2 for two SIPs on it"),
+            ("--hosts a:1,a:1", "argument --hosts: host 'a' is named 2 times; write a:2 for 2 SIPs on it"),
+            ("--hosts a:2,b,a:3", "argument --hosts: host 'a' is named 2 times; write a:5 for 5 SIPs on it"),
+            ("--hosts a:2,a,a", "argument --hosts: host 'a' is named 3 times; write a:4 for 4 SIPs on it"),
             ("--hosts @gone", "argument --hosts: file 'gone' cannot be read: No such file or directory"),
             ("--bytes 0", "argument --bytes: '0' must be at least 1 byte"),
+            ("--bytes -64K", "argument --bytes: '-64K': a size must be positive, such as 64K"),
+            ("--bytes -1", "argument --bytes: '-1': a size must be positive, such as 1"),
+            ("--bytes 1K,-4M", "argument --bytes: '-4M': a size must be positive, such as 4M"),
+            ("-b -1K -e 4K", "argument -b: '-1K': a size must be positive, such as 1K"),
+            ("--n-elem -3,4", "argument --n-elem: '-3' must be a whole number of at least 1"),
             ("--bytes 1K --n-elem 3", "give one of --bytes, --n-elem and -b/-e"),
             ("--bytes 1K -b 1K -e 2K", "give one of --bytes, --n-elem and -b/-e"),
             ("-b 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
@@ -187,6 +198,8 @@ class TestRefusals:
             ("--sip 4", "unknown flag --sip; did you mean --sips?"),
             ("--topolgy ring_1d", "unknown flag --topolgy; did you mean --topology?"),
             ("--zzz", "unknown flag --zzz; see ahbm-launch --help"),
+            ("-x", "unknown flag -x; see ahbm-launch --help"),
+            ("-w=1 -sips", "unknown flag -sips; see ahbm-launch --help"),
             ("-m", "-m needs the name of a module"),
         ],
     )
@@ -308,3 +321,53 @@ def test_options_hold_every_value_that_is_parsed() -> None:
     no_options = {"b", "e", "f", "version", "bytes", "n_elem"}
     assert set(values) - no_options <= set(Options.__dataclass_fields__)
     assert chosen == parse(["--bytes", "64K"])
+
+
+class TestFlagsOfTheBuiltInJob:
+    """A script makes its own tensors and calls, so that these would be ignored."""
+
+    WORDS = (
+        "--collective all_reduce",
+        "--bytes 1K",
+        "--n-elem 3",
+        "-b 1K",
+        "-e 1K",
+        "-f 2",
+        "--dtype f16",
+        "--op sum",
+        "--iters 1",
+        "--warmup 0",
+    )
+
+    @pytest.mark.parametrize("script", [("a.py",), ("--", "a.py"), ("-m", "a"), ("a.py", "--bytes", "1K")])
+    @pytest.mark.parametrize("words", WORDS)
+    def test_each_is_refused_with_a_script(self, words: str, script: tuple[str, ...]) -> None:
+        flag = words.split()[0]
+        why = "has no effect with a script: a script makes its own tensors and calls; leave the flag out"
+        assert refusal(*words.split(), *script) == f"{flag}: {why}"
+
+    def test_a_short_name_is_told_by_the_long_one(self) -> None:
+        assert refusal("-n", "1", "a.py").startswith("--iters: has no effect with a script")
+
+    def test_those_of_any_run_are_not(self) -> None:
+        chosen = parse(["--algorithm", "a", "--seed", "3", "--no-verify-data", "a.py", "--bytes", "1K", "-n", "9"])
+        assert (chosen.script, chosen.script_args) == ("a.py", ("--bytes", "1K", "-n", "9"))
+
+    def test_the_help_has_them_in_a_group_of_their_own(self) -> None:
+        with pytest.raises(Usage) as caught:
+            parse(["--help"])
+        group = caught.value.text.split("\nthe work without a script:\n")[1].split("\n\n")[0]
+        named = [line.split(",")[0].split()[0] for line in group.splitlines() if line.startswith("  -")]
+        flags = [words.split()[0] for words in self.WORDS]
+        assert named == [{"--iters": "-n", "--warmup": "-w"}.get(flag, flag) for flag in flags]
+
+
+def test_a_probe_reads_a_negative_size_too() -> None:
+    with pytest.raises(Usage, match="argument --bytes: '-64K': a size must be positive, such as 64K"):
+        parse_probe(["--from", "0.0.0", "--to", "0.1.0", "--bytes", "-64K"])
+
+
+def test_one_default_type() -> None:
+    assert parse([]).dtype == Job().dtype == DEFAULT_DTYPE == "f16"
+    for make in (Torch.zeros, Torch.empty, Torch.ones, Torch.full):
+        assert inspect.signature(make).parameters["dtype"].default == DEFAULT_DTYPE

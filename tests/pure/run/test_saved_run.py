@@ -161,6 +161,13 @@ class TestCommandLines:
         assert chosen.resume.resolve() == tmp_path / "kept"
         assert Path.cwd() == tmp_path
 
+    def test_standard_output_is_no_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        begun(tmp_path / "kept")
+        argv = ["--resume", "kept", "--csv", "-"]
+        chosen = resumed_options(Path("kept"), argv, parse(argv))
+        assert (chosen.csv, chosen.to_standard_output) == (Path("-"), ("--csv",))
+
     @pytest.mark.parametrize(
         ("words", "flag"),
         [

@@ -75,6 +75,17 @@ class TestEngines:
         assert "2001:db8::1: cannot be listened on" in refused(check_flags, options("--bind 2001:db8::1", "ssh"))
 
 
+class TestStandardOutput:
+    @pytest.mark.parametrize("words", ["", "--json -", "--csv -", "--trace-ccl - --json a.json"])
+    def test_one_file_may_be_it(self, words: str) -> None:
+        check_flags(options(words))
+
+    def test_no_two(self) -> None:
+        assert refused(check_flags, options("--csv - --json -")) == (
+            "--json - and --csv -: standard output takes one of them; name a file for the others"
+        )
+
+
 class TestSystems:
     def test_ranks_to_show(self) -> None:
         check_system(options("--tee 0,3"), 4)

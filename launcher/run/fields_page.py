@@ -1,0 +1,55 @@
+"""The page of all fields of result files, ``ahbm-launch --list fields``; ``docs/result-fields.md`` is a copy of it.
+
+Made from the records that the files are made of (``sipsim.record.fields``). Only documents are listed here, no field.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from launcher.report.error_facts import ErrorFile
+from launcher.run.probe_fields import ProbeDocument
+from launcher.run.result_fields import ResultDocument, RunRow
+from sipsim.record.fields import fields_of
+from sipsim.record.trace import TraceLine
+
+HEAD = """# Fields of result files
+
+Made by `ahbm-launch --list fields` from the declarations in the code; do not edit.
+
+A key is written with the keys that lead to it; `[]` stands for each entry of a list. *Time* says which clock a value
+tells: `simulated` is the time of the simulated system, the same in every run, in whole picoseconds where a key ends in
+`_ps`; `host` is that of the machines that simulate, another in every run; `none` is no time. A key marked *optional* is
+left out where it is unknown or has no meaning. New keys may come without another `schema`.
+"""
+
+
+class DocumentPage(NamedTuple):
+    """A kind of file: ``written_by`` what, and the ``record`` that it holds or that its lines are."""
+
+    written_by: str
+    about: str
+    record: type
+
+
+DOCUMENTS = (
+    DocumentPage(
+        "ahbm-launch --json", "The result, also of a refused run; `RunOutcome.document` in Python.", ResultDocument
+    ),
+    DocumentPage("ahbm-launch --csv", "A row for each of the result's `runs`, with their keys as columns.", RunRow),
+    DocumentPage("ahbm-launch --trace-ccl", "A row for each send and receive.", TraceLine),
+    DocumentPage("error.json", "The failure, in the folders of `--log-dir` and `--run-dir`.", ErrorFile),
+    DocumentPage("ahbm-probe --json", "One transfer, term by term.", ProbeDocument),
+)
+
+
+def page() -> str:
+    """The page as Markdown, without the last newline."""
+    return "\n".join([HEAD, *(line for document in DOCUMENTS for line in _section(document))]).rstrip("\n")
+
+
+def _section(document: DocumentPage) -> Iterator[str]:
+    yield from (f"## `{document.written_by}`", "", document.about, "", "| key | type | time | |", "|---|---|---|---|")
+    for field in fields_of(document.record):
+        types = f"{field.types}, optional" if field.is_optional else field.types
+        yield f"| `{field.path}` | {types} | {field.about.time} | {field.about.text} |"
+    yield ""

@@ -1,0 +1,102 @@
+"""The result document of ``--json`` and the rows of ``--csv``: every key with its meaning."""
+
+from typing import Annotated, Any, TypedDict
+
+from launcher.report.error_facts import ErrorFacts
+from sipsim.plan.job import RankResult
+from sipsim.record.fields import host_time, no_time, simulated_time
+
+Sips = Annotated[int, no_time("Number of SIPs.")]
+Topology = Annotated[str, no_time("How the SIPs are joined, as --list topologies names it.")]
+Shape = Annotated[str | None, no_time("Width and height of the grid of SIPs, such as 3x2; null for other topologies.")]
+Link = Annotated[str, no_time("The presets of the links between SIPs, joined by commas where there are several.")]
+Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without cubes.")]
+
+
+class RunRow(TypedDict):
+    """A collective that every rank has completed: a row of ``--csv``, and an entry of ``runs``.
+
+    Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
+    """
+
+    sips: Sips
+    topology: Topology
+    shape: Shape
+    link: Link
+    cubes: Cubes
+    collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
+    algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
+    dtype: Annotated[str, no_time("The type of an element.")]
+    op: Annotated[str, no_time("The operator; none for a collective that only moves data.")]
+    count: Annotated[int, no_time("Elements of a rank's larger tensor.")]
+    bytes: Annotated[int, no_time("Size of that tensor in bytes.")]
+    iters: Annotated[int, no_time("Timed iterations.")]
+    time_ns: Annotated[
+        float, simulated_time("From the first start to the last end on any rank, the mean of the iterations, in ns.")
+    ]
+    algbw_GBps: Annotated[
+        float, simulated_time("Algorithm bandwidth: bytes by time_ns, in 1e9 bytes a simulated second.")
+    ]
+    busbw_GBps: Annotated[
+        float, simulated_time("Bus bandwidth: algbw_GBps by the collective's factor, as in nccl-tests.")
+    ]
+    wrong: Annotated[int, no_time("Wrong elements of all ranks and iterations; 0 also where none was checked.")]
+    checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
+
+
+class RankRow(RankResult, frozen=True, kw_only=True):
+    """An entry of ``ranks``."""
+
+    restarts: Annotated[int, no_time("How often the rank's process was started again.")]
+
+
+class ChannelCost(TypedDict):
+    """A channel, and what waiting for it has cost."""
+
+    name: Annotated[str, no_time("The channel, such as 0.E>1.W for the link from port E of SIP 0 to port W of SIP 1.")]
+    wait_s: Annotated[float, host_time("How long SIPs waited because of the channel, all together, in s.")]
+
+
+class SyncTotals(TypedDict):
+    """What the synchronisation has done."""
+
+    reports: Annotated[int, no_time("Reports of SIPs to the broker; may differ from run to run.")]
+    grants: Annotated[int, no_time("Grants of the broker to SIPs; may differ from run to run.")]
+    mean_window_ps: Annotated[int, simulated_time("How far a grant let its SIP run, on average, in ps.")]
+    costliest_channels: Annotated[list[ChannelCost], no_time("The channels whose waits cost most, the worst first.")]
+
+
+class WallTimes(TypedDict):
+    """What the run has taken on the host."""
+
+    total: Annotated[float, host_time("From the start of the command to its end, in s.")]
+    startup: Annotated[float, host_time("From the start of the command until all SIPs had joined, in s.")]
+    simulate: Annotated[float, host_time("From then to the end of the simulation, in s.")]
+
+
+class ResultDocument(TypedDict):
+    """What ``--json`` writes. Of a refused run the keys of the system are what the flags say, or null."""
+
+    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
+    version: Annotated[str, no_time("The version of the simulator.")]
+    argv: Annotated[list[str], no_time("The command line.")]
+    seed: Annotated[int | None, no_time("The seed of the data.")]
+    digest: Annotated[
+        str | None, no_time("SHA-256 over the system and its results; null unless every rank has run to its end.")
+    ]
+    config: Annotated[
+        dict[str, Any] | None, no_time("The config with every flag applied; its keys are explained in configs/*.yaml.")
+    ]
+    engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")]
+    mail: Annotated[str | None, no_time("How messages travelled; null with --engine inproc.")]
+    sips: Sips | None
+    topology: Topology | None
+    shape: Shape
+    link: Link | None
+    cubes: Cubes
+    runs: Annotated[list[RunRow], no_time("The collectives that every rank has completed, in order.")]
+    ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
+    sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
+    wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]
+    status: Annotated[str, no_time("ok, failed or interrupted.")]
+    error: Annotated[ErrorFacts | None, no_time("The failure; null without one.")]

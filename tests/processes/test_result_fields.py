@@ -1,0 +1,193 @@
+"""Every key of real result files is on the page of fields, with its type, and every entry of the page is in a file."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch import ALL_REDUCE, launched, script
+from outcomes import rank_outcome
+
+from broker.wire import PeerLost
+from launcher.api import run
+from launcher.cli import launch, probe
+from launcher.processes.fork_server import ProcessStarted
+from launcher.report.error_facts import ErrorFile
+from launcher.report.failure import error_file_of
+from launcher.report.outcome import Outcome, RunError
+from launcher.run import result
+from launcher.run.fields_page import DOCUMENTS
+from launcher.run.options import parse
+from launcher.run.prepare import prepare
+from launcher.run.probe_fields import ProbeDocument
+from launcher.run.result_fields import ResultDocument, RunRow
+from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
+from launcher.supervise.request import RunSettings
+from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
+from sipsim.record.fields import FieldLine, fields_of
+from sipsim.record.trace import TraceLine
+
+pytestmark = pytest.mark.processes
+
+FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"], "engine": "inproc"}
+JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", list: "array", dict: "object"}
+
+SCRIPTS = {
+    "script": ALL_REDUCE,
+    "exception": "raise ValueError('no')",
+    "wrong direction": "torch.launch(lambda tl: tl.send('nowhere', tl.load(0, 1, 'f16')))",
+    "deadlock": "torch.launch(lambda tl: tl.recv('E', 1, 'f16') if tl.has_direction('E') else None)",
+    "unread": "torch.launch(lambda t, tl: tl.send('global_E', tl.load(t, 1)), torch.zeros(4, 8))",
+}
+"""Bodies of workers."""
+
+Told = tuple[type, Any]
+"""The record of a document, and the document."""
+
+
+def paths(told: Any, record: type, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each key of a document as the page writes it, with the type of its value."""
+    is_open = {line.path for line in fields_of(record) if line.is_open}
+    if isinstance(told, list):
+        for each in told:
+            yield from paths(each, record, f"{prefix}[]")
+    elif isinstance(told, dict):
+        for key, value in told.items():
+            path = f"{prefix}.{key}" if prefix else key
+            yield path, JSON_TYPES.get(type(value), "null")
+            if path not in is_open:
+                yield from paths(value, record, path)
+
+
+def from_scripts(folder: Path) -> Iterator[tuple[str, Told]]:
+    """Runs in this process."""
+    for name, body in SCRIPTS.items():
+        (folder / name).mkdir()
+        logs = folder / name / "logs"
+        files = {"json": folder / name / "out.json", "log_dir": logs}
+        run(script(folder / name, body), check_invariants=name == "unread", **SMALL, **files)
+        yield name, (ResultDocument, json.loads(files["json"].read_text()))
+        if (logs / "error.json").exists():
+            yield f"{name}, error.json", (ErrorFile, json.loads((logs / "error.json").read_text()))
+
+
+def from_processes(folder: Path) -> Iterator[tuple[str, Told]]:
+    """Runs of processes that fail, or are stopped."""
+    runs: dict[str, tuple[object, ...]] = {
+        "ok": ("--bytes", "1K"),
+        "killed": ("--fault", "kill:1@1us"),
+        "left": ("--fault", "exit:1@1us:7"),
+        "not joined": ("--fault", "hang:1@join", "--join-timeout", "1"),
+        "interrupted": ("--timeout", "1", script(folder, "while True: pass")),
+        "refused": ("--sipz",),
+    }
+    for name, flags in runs.items():
+        logs = folder / f"{name} logs"
+        done = launched(*FLAGS, "--json", folder / f"{name}.json", "--log-dir", logs, *flags)
+        yield name, (ResultDocument, done.document)
+        if (logs / "error.json").exists():
+            yield f"{name}, error.json", (ErrorFile, json.loads((logs / "error.json").read_text()))
+
+
+def supervised(*facts: Any) -> RunError:
+    """The failure that a supervisor of two hosts makes of facts."""
+    supervisor = Supervisor(4, RunSettings(), [HostSpec("a", 2), HostSpec("b", 2)], 0.0)
+    commands = []
+    started = (ProcessNews(-1, ProcessStarted("broker", 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
+    for at_s, fact in enumerate((*started, *facts)):
+        take = supervisor.note if isinstance(fact, PeerLost) else supervisor.handle
+        commands += take(fact, float(at_s))
+    return next(command.error for command in commands if isinstance(command, Fail))
+
+
+def from_facts() -> Iterator[tuple[str, Told]]:
+    """What no test can bring about on one host: lost hosts and connections, and a kernel short of memory."""
+    prepared, options = prepare(parse(list(FLAGS))), parse(list(FLAGS))
+    short = RunError("process_died", 1, "killed", facts={"signal": "SIGKILL", "pid": 7})
+    ticks = [Tick() for _ in range(int(EXPLAIN_S) + 2)]
+    errors = {
+        "short of memory": short,
+        "lost host": supervised(HostGone(1, "host_lost", "host b is lost: silent")),
+        "lost connection": supervised(PeerLost(0, 3, "no answer"), *ticks),
+    }
+    for name, error in errors.items():
+        outcome = Outcome(2)
+        outcome.ranks = {0: rank_outcome(0)}
+        outcome.oom_kills, outcome.host = 1, "here"
+        outcome.fail(error)
+        outcome.fail(RunError("exception", 0, "later"))
+        yield name, (ResultDocument, result.build(prepared, options, [], outcome))
+        yield f"{name}, error.json", (ErrorFile, error_file_of(outcome))
+
+
+def from_tables(folder: Path) -> Iterator[tuple[str, Told]]:
+    """Tables as lists of rows; their values are text."""
+    run(**SMALL, csv=folder / "a.csv", trace_ccl=folder / "trace.csv")
+    for name, record in (("a.csv", RunRow), ("trace.csv", TraceLine)):
+        with (folder / name).open(newline="") as file:
+            yield name, (record, next(csv.DictReader(file)))
+
+
+def from_probe(folder: Path) -> Iterator[tuple[str, Told]]:
+    for name, to in (("inside", "0.1.0"), ("across", "1.0.0")):
+        assert probe.main(["--from", "0.0.0", "--to", to, "--json", str(folder / name)]) == 0
+        yield name, (ProbeDocument, json.loads((folder / name).read_text()))
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+    folder = tmp_path_factory.mktemp("documents")
+    makers = (from_scripts(folder), from_processes(folder), from_facts(), from_tables(folder), from_probe(folder))
+    return {name: told for maker in makers for name, told in maker}
+
+
+def test_the_runs_ended_as_they_should(documents: dict[str, Told]) -> None:
+    """So that the documents are those of failures of each kind."""
+    ended = {name: (told.get("error") or {}).get("kind") for name, (record, told) in documents.items()}
+    assert {name: kind for name, kind in ended.items() if "error.json" not in name and kind} == {
+        "exception": "exception",
+        "wrong direction": "IpcqInvalidDirection",
+        "deadlock": "IpcqDeadlock",
+        "unread": "IpcqUnreadMessages",
+        "killed": "process_died",
+        "left": "process_died",
+        "not joined": "not_joined",
+        "interrupted": "timeout",
+        "refused": "config",
+        "short of memory": "process_died",
+        "lost host": "host_lost",
+        "lost connection": "peer_lost",
+    }
+
+
+def test_every_key_is_on_the_page_with_its_type(documents: dict[str, Told]) -> None:
+    for name, (record, told) in documents.items():
+        known = {line.path: line for line in fields_of(record)}
+        for path, kind in paths(told, record):
+            assert path in known, f"{name}: {path} is not described"
+            assert record in (RunRow, TraceLine) or fits(kind, known[path]), f"{name}: {path} is {kind}"
+
+
+def fits(kind: str, line: FieldLine) -> bool:
+    return kind in line.types.split(" or ") or (kind == "integer" and "number" in line.types)
+
+
+def test_every_key_that_is_not_optional_is_in_every_document(documents: dict[str, Told]) -> None:
+    for name, (record, told) in documents.items():
+        always = {line.path for line in fields_of(record) if not line.is_optional and "." not in line.path}
+        assert always <= set(told), name
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=[page.written_by for page in DOCUMENTS])
+def test_every_entry_of_the_page_is_in_some_document(documents: dict[str, Told], page: Any) -> None:
+    made = {path for record, told in documents.values() if record is page.record for path, _ in paths(told, record)}
+    assert {line.path for line in fields_of(page.record)} == made
+
+
+def test_the_page_is_a_list_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "result-fields.md"
+    assert launch.main(["--list", "fields"]) == 0
+    assert capsys.readouterr().out == page.read_text()
