@@ -54,8 +54,8 @@ class TestTimetable:
                 ["broker@3us"],
                 4 * US,
                 [
-                    "broker@3us was not injected: the run ended at 4.000 us, before every SIP was known to have reached "
-                    "its time",
+                    "broker@3us was not injected: the run ended at 4.000 us, "
+                    "before every SIP was known to have reached its time",
                 ],
             ),
         ],
