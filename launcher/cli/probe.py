@@ -15,6 +15,7 @@ from launcher.report import heat_map, probe_text
 from launcher.report.heat_map import Grid
 from launcher.report.heat_map_svg import heat_map_svg
 from launcher.run import options
+from launcher.run.output import safe_output
 from launcher.run.prepare import resolve
 from launcher.run.probe_options import MatrixOf, check_most, check_sizes, parse_probe
 from launcher.run.probe_run import ProbeRun
@@ -24,7 +25,7 @@ from sipsim import VERSION
 from sipsim.chips.ahbm import Ahbm
 from sipsim.chips.base import kind_of
 from sipsim.config.model import Resolved
-from sipsim.errors import AhbmError, ConfigError
+from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
 from sipsim.plan.matrix import Matrix, cube_matrix, sip_matrix
 from sipsim.plan.probe import Probe, ProbePlan, Ps, Term
 from sipsim.topology.address import LEAD_PE, PePlace
@@ -36,8 +37,18 @@ Document = dict[str, Any]
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns 0, or 2 with one line for a mistake."""
+    with safe_output() as out:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        out.flush()
+        if out.trouble:
+            print(f"ahbm-probe: standard output cannot be written: {out.trouble}", file=sys.stderr)
+            return code or ERROR_KINDS["internal"]
+        return code
+
+
+def _main(argv: list[str]) -> int:
     try:
-        chosen = parse_probe(sys.argv[1:] if argv is None else argv)
+        chosen = parse_probe(argv)
         check_files({"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg})
         _answer(chosen)
     except options.Usage as usage:
