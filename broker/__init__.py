@@ -2,3 +2,5 @@
 
 It knows nodes, channels and times. It never imports SimPy, a kernel or a cube.
 """
+
+DISTRIBUTION = "ahbm-sim"

@@ -68,7 +68,8 @@ class Report(Message, tag="report", frozen=True):
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
     ``taken``: (source, packets taken so far, injected or not). ``waiting``: blocked kernels and scripts.
     ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None promises
-    nothing. ``run_ns``, ``send_ns``: host time of this window spent on simulating, and on sending packets.
+    nothing. ``run_ns``, ``send_ns``: host time since the last report spent on simulating, and on sending messages, that
+    report among them.
     """
 
     now_ps: Ps

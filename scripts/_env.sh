@@ -6,6 +6,17 @@
 SETUP_FAILED=69
 SETUP_LOG_LINES=20
 
+# help_if_asked ARGS...: the comment at the top of the script, with exit status 0, if an argument asks for it.
+help_if_asked() {
+    local arg
+    for arg in "$@"; do
+        [[ $arg != -- ]] || return 0
+        [[ $arg == -h || $arg == --help ]] || continue
+        sed -n '2,${/^#/!q;s/^# \{0,1\}//p}' "$self"
+        exit 0
+    done
+}
+
 say() { printf 'ahbm: %s\n' "$*" >&2; }
 die() { say "$@"; exit "$SETUP_FAILED"; }
 
@@ -51,18 +62,48 @@ fresh() {
 }
 
 # ensure_env DIR KIND: DIR under `root`; KIND is runtime, test or oldest.
+#
+# Whoever uses an environment has a shared lock on its directory, through descriptor 8, for as long as it runs; who
+# changes it needs that lock alone. So no run has its packages replaced while it runs.
 ensure_env() {
     local venv=$root/$1 kind=$2 id
     id=$(identity "$kind") || die "cannot read what $1 is made from"
-    fresh "$venv" "$kind" "$id" && return
+    in_use "$1" && fresh "$venv" "$kind" "$id" && return
+    exec 8<&-
     (
         # The lock is on the checkout's directory itself: it leaves no file. pip inherits it, so a set-up
         # whose script was killed still keeps others out until its pip has ended.
         if command -v flock >/dev/null; then
             flock -n 9 || { say "waiting for another set-up of $1"; flock 9; }
         fi
-        fresh "$venv" "$kind" "$id" || set_up "$1" "$kind" "$id"
+        fresh "$venv" "$kind" "$id" && exit
+        if [[ -d $venv ]] && command -v flock >/dev/null; then
+            exec 7<"$venv"
+            flock -n 7 || die "$1 must be updated, and is in use by $(users_of "$venv"): wait for its end, or end it"
+        fi
+        set_up "$1" "$kind" "$id"
     ) 9<"$root" || exit
+    in_use "$1"
+}
+
+# in_use DIR: take the shared lock of an environment that exists; descriptor 8 stays open, also in what is executed.
+in_use() {
+    local venv=$root/$1
+    [[ -d $venv ]] || return
+    exec 8<"$venv" || die "cannot read $1"
+    command -v flock >/dev/null || return 0
+    flock -n -s 8 || { say "waiting for another set-up of $1"; flock -s 8; }
+}
+
+# users_of VENV: the processes that have its lock, in words.
+users_of() {
+    local fd pid pids=''
+    for fd in /proc/[0-9]*/fd/8; do
+        [[ $(readlink -- "$fd" 2>/dev/null) == "$1" ]] || continue
+        pid=${fd#/proc/}
+        pids+=", ${pid%%/*}"
+    done
+    if [[ -n $pids ]]; then printf 'process %s' "${pids#, }"; else printf 'a process'; fi
 }
 
 set_up() {

@@ -1,4 +1,5 @@
 """One SIP: its hardware, kernels, collectives, host API, and the process that runs it."""
 
+DISTRIBUTION = "ahbm-sim"
 VERSION = "0.1.0"
 """Program version; the layout test holds it equal to the one in ``pyproject.toml``."""

@@ -24,7 +24,10 @@ USAGE = """usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [s
 
 Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
 to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
-cannot be checked here: give --no-verify-data with one."""
+cannot be checked here: give --no-verify-data with one. All SIPs must have joined after an hour, or after
+--join-timeout S seconds; ranks that have not are named then."""
+JOIN_TIMEOUT_S = 3600
+"""The time for all SIPs to join unless --join-timeout is given: people start them."""
 
 
 def broker_main(argv: list[str] | None = None) -> int:
@@ -41,7 +44,8 @@ def broker_main(argv: list[str] | None = None) -> int:
         print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
         return ConfigError.exit_code
     os.environ[TICKETS] = folder
-    return cli.main(["--engine", "manual", *arguments])
+    # Of a flag that is given twice, the last one counts.
+    return cli.main(["--engine", "manual", "--join-timeout", str(JOIN_TIMEOUT_S), *arguments])
 
 
 def sip_main(argv: list[str] | None = None) -> int:

@@ -1,44 +1,57 @@
-"""``ahbm-probe``: one transfer, its route and latency, term by term, and the simulated time."""
+"""``ahbm-probe`` says what one transfer costs, by its terms and simulated, or those of all pairs or of all sizes."""
 
 import argparse
+import csv
+import io
 import json
+import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from broker.mail.inproc import InprocMail
-from launcher.engines.inproc import InProcess
+from launcher.report import heat_map, probe_text
 from launcher.report.destination import STANDARD_OUTPUT, opened
-from launcher.report.progress import Progress
+from launcher.report.heat_map import Grid
+from launcher.report.heat_map_svg import heat_map_svg
 from launcher.run import options
+from launcher.run.output import safe_output
 from launcher.run.prepare import resolve
-from launcher.run.probe_fields import ProbeDocument, TermRow, TransferSum
-from launcher.supervise.request import Request
-from launcher.supervise.signals import StopSignals
-from sipsim import VERSION, host
-from sipsim.chips.ahbm import Ahbm, AhbmChip
+from launcher.run.probe_options import MatrixOf, check_most, check_sizes, parse_probe
+from launcher.run.probe_run import ProbeRun
+from launcher.run.probe_sweep import MOST_MESSAGES, sweep
+from launcher.run.result import check_files
+from sipsim import VERSION
+from sipsim.chips.ahbm import Ahbm
 from sipsim.chips.base import kind_of
-from sipsim.errors import AhbmError, ConfigError, SimulationError
-from sipsim.plan.job import Job
-from sipsim.plan.probe import Probe, ProbePlan, Term
-from sipsim.sip.sip import Sip
-from sipsim.topology.address import PePlace
+from sipsim.config.model import Resolved
+from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
+from sipsim.plan.matrix import Matrix, cube_matrix, sip_matrix
+from sipsim.plan.probe import Probe, ProbePlan, Ps, Term
+from sipsim.topology.address import LEAD_PE, PePlace
 
-SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
-ELEMENT_BYTES = 2
+MOST_SIPS = 128
+"""Of a matrix: their pairs take some seconds."""
+Document = dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns 0, or 2 with one line for a mistake."""
+    with safe_output() as out:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        out.flush()
+        if out.trouble:
+            print(f"ahbm-probe: standard output cannot be written: {out.trouble}", file=sys.stderr)
+            return code or ERROR_KINDS["internal"]
+        return code
+
+
+def _main(argv: list[str]) -> int:
     try:
-        chosen = options.parse_probe(sys.argv[1:] if argv is None else argv)
-        document = probe(chosen)
-        if chosen.json is not None:
-            with opened(chosen.json) as file:
-                file.write(json.dumps(document, indent=1) + "\n")
+        chosen = parse_probe(argv)
+        check_files({"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg})
+        _answer(chosen)
     except options.Usage as usage:
         print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
         return usage.exit_code
@@ -48,125 +61,214 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"ahbm-probe: {error}", file=sys.stderr)
         return ConfigError.exit_code
-    if chosen.json != STANDARD_OUTPUT:
-        print(_render(document))
     return 0
 
 
-def probe(chosen: argparse.Namespace) -> ProbeDocument:
+def _answer(chosen: argparse.Namespace) -> None:
+    if chosen.matrix is not None:
+        _show_matrix(chosen)
+        return
+    make, rendered = _output(chosen)
+    document = make(chosen)
+    _write(chosen.json, json.dumps(document, indent=1) + "\n")
+    if chosen.sizes is not None:
+        columns = ["bytes", "messages", "time_ps", "GBps", "interval_ps", "interval_GBps"]
+        _write(chosen.csv, _csv([columns, *([point.get(name) for name in columns] for point in document["sizes"])]))
+    if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
+        print(rendered(document))
+
+
+def _output(chosen: argparse.Namespace) -> tuple[Callable[[argparse.Namespace], Document], Callable[[Document], str]]:
+    if chosen.sizes is not None:
+        return probe_sweep, probe_text.sweep
+    return probe, probe_text.short if chosen.short else probe_text.terms
+
+
+def probe(chosen: argparse.Namespace) -> Document:
     """Both sums, their terms, and the simulated time of each.
 
     Raises:
         ConfigError: for invalid PEs, sizes or settings.
     """
-    if chosen.bytes % ELEMENT_BYTES:
-        raise ConfigError(f"--bytes {chosen.bytes}: must be a multiple of {ELEMENT_BYTES}, the size of an element")
+    check_sizes("--bytes", [chosen.bytes])
+    plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
+    costs = Probe(plan, chosen.bytes)
+    raw, pair = costs.raw(), costs.pair()
+    ran = ProbeRun(plan, [chosen.bytes])
+    return {
+        **_heading(plan),
+        "from": list(chosen.src),
+        "to": list(chosen.dst),
+        "bytes": chosen.bytes,
+        "way": _way(costs),
+        "raw_dma": _sum(raw, ran.raw_ps(chosen.bytes)),
+        "pair": _sum(pair, ran.received_ps[0]),
+        "overhead_ps": _total(pair) - _total(raw),
+    }
+
+
+def probe_sweep(chosen: argparse.Namespace) -> Document:
+    """The bandwidth of each size, simulated, and what bounds it.
+
+    Raises:
+        ConfigError: for invalid PEs, sizes or settings.
+    """
+    check_sizes("--sweep-bytes", chosen.sizes)
+    plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
+    check_most(chosen.sizes, plan.ipcq.slot_size, MOST_MESSAGES)
+    return {**_heading(plan), "from": list(chosen.src), "to": list(chosen.dst), **sweep(plan, chosen.sizes)}
+
+
+def probe_matrix(chosen: argparse.Namespace) -> tuple[Document, list[Matrix]]:
+    """The pair's time for all pairs, and of the fastest and the slowest the simulated one too.
+
+    Raises:
+        ConfigError: for a system without pairs, or too many, invalid sizes or settings.
+    """
+    check_sizes("--bytes", [chosen.bytes])
+    resolved = _resolved(chosen)
+    plan = ProbePlan(resolved, *_any_pair(chosen.matrix, resolved))
+    matrices = _matrices(plan, chosen.bytes, chosen.matrix)
+    pairs = [pair for matrix in matrices for pair in matrix.pairs()]
+    extremes = (min(pairs, key=itemgetter(0)), max(pairs, key=itemgetter(0)))
+    checked = [_checked(resolved, chosen.bytes, *pair) for pair in dict.fromkeys(extremes)]
+    document = {
+        **_heading(plan),
+        "bytes": chosen.bytes,
+        "matrix": chosen.matrix.what,
+        "matrices": [matrix._asdict() for matrix in matrices],
+        "checked": checked,
+    }
+    return document, matrices
+
+
+def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
+    """Two PEs of the matrix; all errors that concern it are found here."""
+    n_sips = resolved.topology.system.sips.count
+    mesh = resolved.topology.sip.cube_mesh
+    if matrix.what == "sips":
+        if not 2 <= n_sips <= MOST_SIPS:
+            what = f"{n_sips} SIPs; it needs 2 to {MOST_SIPS}" if n_sips > 1 else "one SIP has no pairs; give --sips 2"
+            raise ConfigError(f"--matrix sips: {what}, or --matrix cubes")
+        return PePlace(0, 0, LEAD_PE), PePlace(1, 0, LEAD_PE)
+    first, second = matrix.sips
+    if n_sips == 1 and matrix == MatrixOf("cubes"):
+        if mesh.w * mesh.h < 2:
+            raise ConfigError("--matrix cubes: one SIP of one cube has no pairs; give --sips 2 or more cubes")
+        return PePlace(0, 0, LEAD_PE), PePlace(0, 1, LEAD_PE)
+    for sip in matrix.sips:
+        if sip >= n_sips:
+            raise ConfigError(f"--matrix cubes:{first},{second}: there is no SIP {sip}; SIPs are 0 to {n_sips - 1}")
+    return PePlace(first, 0, LEAD_PE), PePlace(second, 0, LEAD_PE)
+
+
+def _matrices(plan: ProbePlan, nbytes: int, matrix: MatrixOf) -> list[Matrix]:
+    if matrix.what == "sips":
+        return [sip_matrix(plan, nbytes)]
+    first, second = matrix.sips
+    among = [cube_matrix(plan, nbytes, first, first)] if plan.system.n_cubes > 1 else []
+    return among if plan.system.n_sips == 1 else [*among, cube_matrix(plan, nbytes, first, second)]
+
+
+def _checked(resolved: Resolved, nbytes: int, ps: Ps, src: PePlace, dst: PePlace) -> Document:
+    simulated_ps = ProbeRun(ProbePlan(resolved, src, dst), [nbytes]).received_ps[0]
+    return {"from": list(src), "to": list(dst), "ps": ps, "simulated_ps": simulated_ps}
+
+
+def _show_matrix(chosen: argparse.Namespace) -> None:
+    document, matrices = probe_matrix(chosen)
+    grids = [_grid(chosen.matrix, matrix) for matrix in matrices]
+    head = probe_text.heading(document, f"tl.send to tl.recv's return, {chosen.bytes} B, between lead PEs")
+    _write(chosen.json, json.dumps(document, indent=1) + "\n")
+    rows = [[_name(src), _name(dst), ps] for matrix in matrices for ps, src, dst in matrix.pairs()]
+    _write(chosen.csv, _csv([["from", "to", "ps"], *rows]))
+    _write(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
+    if STANDARD_OUTPUT in (chosen.json, chosen.csv, chosen.svg):
+        return
+    print("\n".join(head))
+    heat_map.show(heat_map.heat_map(grids, shutil.get_terminal_size().columns))
+    names = ("least", "most") if len(document["checked"]) > 1 else ("all pairs",)
+    print("\n".join(map(_check_line, names, document["checked"])))
+
+
+def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
+    rows, columns = (
+        [str(place.sip if of.what == "sips" else place.cube) for place in axis]
+        for axis in (matrix.rows, matrix.columns)
+    )
+    return Grid(matrix.title, rows, columns, [[None if ps is None else ps / 1000 for ps in row] for row in matrix.ps])
+
+
+def _check_line(name: str, checked: Document) -> str:
+    src, dst = (_name(checked[end]) for end in ("from", "to"))
+    by_sum, simulated = (f"{checked[key] / 1000:.3f} ns" for key in ("ps", "simulated_ps"))
+    line = f"# {name}: {by_sum} from PE {src} to PE {dst}; simulated {simulated}"
+    return line if checked["ps"] == checked["simulated_ps"] else f"{line}: a part adds what no sum contains"
+
+
+def _resolved(chosen: argparse.Namespace) -> Resolved:
     resolved = resolve(chosen)
     if not isinstance(kind_of(resolved), Ahbm):
         raise ConfigError(
             f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"
         )
-    plan = ProbePlan(resolved, PePlace(*chosen.src), PePlace(*chosen.dst))
-    costs = Probe(plan, chosen.bytes)
-    raw, pair = costs.raw(), costs.pair()
-    ran = _run(plan, chosen.bytes)
+    return resolved
+
+
+def _heading(plan: ProbePlan) -> Document:
     knobs = plan.ipcq
     return {
         "version": VERSION,
-        "from": list(chosen.src),
-        "to": list(chosen.dst),
-        "bytes": chosen.bytes,
+        "system": plan.system.describe(),
         "buffer_kind": knobs.buffer_kind,
         "credit_return_mode": knobs.credit_return_mode,
         "hw_strict": knobs.hw_strict,
-        "system": plan.system.describe(),
-        "raw_dma": _sum(raw, _run_raw(ran, plan, chosen.bytes)),
-        "pair": _sum(pair, _run_pair(ran, plan)),
-        "overhead_ps": _total(pair) - _total(raw),
     }
 
 
-def _run(plan: ProbePlan, nbytes: int) -> InProcess:
-    """One message, all SIPs in this process."""
-    sender = plan.rank_of[plan.src]
-    arguments = (str(nbytes), str(sender), plan.direction, plan.reverse)
-    job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
-    with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
-        request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
-        ran = InProcess(request, signals, InprocMail(), keep_oplog=True)
-        outcome = ran.run()
-    if outcome.error is not None:
-        raise SimulationError(outcome.error.message)
-    return ran
+def _way(costs: Probe) -> str:
+    """The SIPs and links of the route, or its cubes when it stays in one."""
+    *leaving, (last, route) = costs.forward
+    if leaving:
+        links = ", ".join(costs.edge_name(sip, piece.edges[-1]).removeprefix("link ") for sip, piece in leaving)
+        sips = " > ".join(str(sip) for sip, _ in costs.forward)
+        return f"SIP {sips} by {'links' if len(leaving) > 1 else 'link'} {links}"
+    cubes = dict.fromkeys(node.cube for node in (route.start, *(edge.dst for edge in route.edges)))
+    return f"cube {' > '.join(map(str, cubes))} of SIP {last}"
 
 
-def _run_pair(ran: InProcess, plan: ProbePlan) -> int:
-    """Time from the send to the return of recv."""
-    return _end_of(ran, plan.dst, "ipcq.recv") - _end_of(ran, plan.src, "ipcq.send")
+def _sum(terms: list[Term], simulated_ps: Ps | None) -> Document:
+    listed = [{"part": term.part, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
+    return {"terms": listed, "kinds": _kinds(terms), "sum_ps": _total(terms), "simulated_ps": simulated_ps}
 
 
-def _end_of(ran: InProcess, place: PePlace, kind: str) -> int:
-    records = _sip(ran, place.sip).oplog.records
-    return next(int(record[2]) for record in records if record[0] == kind)
+def _kinds(terms: list[Term]) -> dict[str, Ps]:
+    """Sums by kind of term; the way back (credit, acknowledgement) is a kind of its own."""
+    kinds: dict[str, Ps] = {}
+    for term in terms:
+        kind = term.kind if term.part in ("send", "data") else term.part
+        kinds[kind] = kinds.get(kind, 0) + term.ps
+    return kinds
 
 
-def _sip(ran: InProcess, number: int) -> Sip:
-    chip = ran.members[number].chip
-    assert isinstance(chip, AhbmChip)
-    return chip.sip
-
-
-def _run_raw(ran: InProcess, plan: ProbePlan, nbytes: int) -> int | None:
-    """Time of a DMA write to the same slot, after the message; None across SIPs, which a DMA does not reach."""
-    if plan.src.sip != plan.dst.sip:
-        return None
-    sip, ended = _sip(ran, plan.src.sip), list[int]()
-    ring = sip.pe(plan.dst.cube, plan.dst.pe).ipcq.queues[plan.reverse]
-    began_ps = sip.engine.now_ps
-    dma = sip.pe(plan.src.cube, plan.src.pe).dma
-    dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
-    sip.engine.run_before(None, 10**6)
-    return ended[0] - began_ps
-
-
-def _sum(terms: list[Term], simulated_ps: int | None) -> TransferSum:
-    listed: list[TermRow] = [{"part": term.part, "what": term.what, "ps": term.ps} for term in terms]
-    return {"terms": listed, "sum_ps": _total(terms), "simulated_ps": simulated_ps}
-
-
-def _total(terms: list[Term]) -> int:
+def _total(terms: list[Term]) -> Ps:
     return sum(term.ps for term in terms)
 
 
-def _render(document: Mapping[str, Any]) -> str:
-    src, dst = (".".join(map(str, document[end])) for end in ("from", "to"))
-    lines = [
-        f"# ahbm-probe {document['version']}: {document['bytes']} B from PE {src} to PE {dst} (SIP, cube, PE)",
-        f"# {document['system']}; rings in {document['buffer_kind']}, credits by {document['credit_return_mode']}",
-    ]
-    titles = {"raw_dma": "raw DMA, a write and its acknowledgement", "pair": "tl.send to tl.recv's return"}
-    for key, title in titles.items():
-        lines += ["", f"{title:<74}{'ns':>12}", *_sum_lines(document[key])]
-    if document["credit_return_mode"] != "fast_path":
-        lines.append(f"  with {document['credit_return_mode']} recv does not wait until the credit has arrived")
-    return "\n".join([*lines, "", _line("send/recv pair less raw DMA", document["overhead_ps"])])
+def _name(place: PePlace | list[int]) -> str:
+    return ".".join(map(str, place))
 
 
-def _sum_lines(result: Mapping[str, Any]) -> list[str]:
-    lines, part = [], ""
-    for term in result["terms"]:
-        lines.append(_line(f"  {term['part'] if term['part'] != part else '':<17}{term['what']}", term["ps"]))
-        part = term["part"]
-    parts = dict.fromkeys(term["part"] for term in result["terms"])
-    lines += [_line(f"  of which {part}", sum(t["ps"] for t in result["terms"] if t["part"] == part)) for part in parts]
-    lines.append(_line("  sum", result["sum_ps"]))
-    if result["simulated_ps"] is None:
-        return [*lines, "  not simulated: a DMA write stays on its SIP"]
-    return [*lines, _line("  simulated", result["simulated_ps"])]
+def _csv(rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
-def _line(what: str, ps: int) -> str:
-    return f"{what:<74}{ps / 1000:>12.3f}"
+def _write(path: Path | None, text: str) -> None:
+    if path is not None:
+        with opened(path) as file:
+            file.write(text)
 
 
 if __name__ == "__main__":

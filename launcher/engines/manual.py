@@ -1,12 +1,12 @@
 """SIPs that are started manually, each with a ticket file; the broker runs here."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from broker.mail.base import JOIN_TIMEOUT_S
 from broker.security.keys import JobKeys
 from launcher.engines.base import ENGINES
 from launcher.hosts.bootstrap import launcher_address, tcp
@@ -23,8 +23,6 @@ from sipsim.node.process_spec import SipProcessSpec
 
 WHY = "--engine manual"
 TICKETS = "AHBM_TICKETS"
-JOIN_TIMEOUT_S = 3600.0
-"""The least time to join, for people."""
 
 
 @ENGINES.register("manual")
@@ -44,20 +42,13 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
-    # Only joining may take longer: the broker listens, and answers in time, before tickets are written.
-    longer = replace(settings, join_timeout_s=max(settings.join_timeout_s, JOIN_TIMEOUT_S))
-    request = request._replace(settings=longer)
-    return run_processes(request, signals, lambda request, _: ManualHosts(request, folder, settings.join_timeout_s))
+    return run_processes(request, signals, lambda request, _: ManualHosts(request, folder))
 
 
 class ManualHosts:
-    """A host pool without known hosts; see ``launcher.hosts.base.HostPool``.
+    """A host pool without known hosts; see ``launcher.hosts.base.HostPool``."""
 
-    ``answer_s``: how long the broker may take to answer a SIP.
-    """
-
-    def __init__(self, request: Request, folder: Path, answer_s: float) -> None:
-        self._answer_s = answer_s
+    def __init__(self, request: Request, folder: Path) -> None:
         self.specs = [HostSpec()]
         self.shared_cpu_seed = None
         self.is_local = False
@@ -90,7 +81,8 @@ class ManualHosts:
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Write the ticket."""
         path = self._folder.absolute() / f"{name}.ticket"
-        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=self._answer_s)
+        # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.
+        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=JOIN_TIMEOUT_S)
         write_private(path, Ticket.of(self._plan, self._job, spec).text())
         self._written.append(path)
         if len(self._written) == self._plan.system.n_sips:

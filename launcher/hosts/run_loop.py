@@ -115,6 +115,9 @@ class _Loop:
         if not self.outcome.finished and self.outcome.error is None:
             facts: FoundFacts = {"process": BROKER_NAME, **self._logs.tail_of(BROKER_NAME)}
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
+        if self.outcome.error is None:
+            end_ps = max((rank.sim_end_ps for rank in self.outcome.ranks.values()), default=0)
+            self.outcome.notices += self._fault_injector.unfired(end_ps)
         self.outcome.troubles += filter(None, [self._logs.trouble, self._pool.trouble])
         return self.outcome
 

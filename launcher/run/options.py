@@ -1,4 +1,4 @@
-"""The flags of ``ahbm-launch`` and ``ahbm-probe``. What they mean for a run is decided elsewhere."""
+"""The flags of ``ahbm-launch``. What they mean for a run is decided elsewhere."""
 
 import argparse
 import difflib
@@ -88,7 +88,9 @@ class Options(RunSettings):
         return replace(self, **fields)  # type: ignore[arg-type]
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Raises :class:`Usage` for mistakes, help and the version."""
+
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
             flag = message.split()[2]
@@ -115,7 +117,9 @@ class _Parser(argparse.ArgumentParser):
         raise Usage(self.format_help().rstrip(), 0)
 
 
-class _Version(argparse.Action):
+class Version(argparse.Action):
+    """``--version``."""
+
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         raise Usage(f"{parser.prog} {VERSION}", 0)
 
@@ -170,34 +174,6 @@ def json_file(argv: list[str]) -> Path | None:
     return found
 
 
-def parse_probe(argv: list[str]) -> argparse.Namespace:
-    """The command line of ``ahbm-probe``: the system as :class:`Options` has it, ``src``, ``dst``, ``bytes``, ``json``.
-
-    Raises:
-        Usage: for ``--help``, ``--version`` and every mistake.
-    """
-    parser = _Parser(
-        prog="ahbm-probe",
-        usage="ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [options]",
-        description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes.",
-        allow_abbrev=False,
-    )
-    _add_system(parser.add_argument_group("the system"))
-    group = parser.add_argument_group("the transfer")
-    group.add_argument(
-        "--from", type=arguments.place, required=True, dest="src", metavar="SIP.CUBE.PE", help="the sending PE"
-    )
-    group.add_argument(
-        "--to", type=arguments.place, required=True, dest="dst", metavar="SIP.CUBE.PE", help="the receiving PE"
-    )
-    group.add_argument("--bytes", type=arguments.size, default=4096, metavar="B", help="size of the message (4096)")
-    group.add_argument("--json", type=arguments.output, metavar="FILE", help="write the sums and their terms")
-    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    values = parser.parse_args(argv)
-    values.settings, values.algorithm = tuple(values.settings), None
-    return values
-
-
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
     """The flags, and what follows them: ``[--] script.py args`` or ``-m module args``."""
     takes_value = {s for a in launch_parser()._actions for s in a.option_strings if a.nargs is None}
@@ -219,13 +195,13 @@ def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[s
 
 def launch_parser() -> argparse.ArgumentParser:
     """The parser of the flags of ``ahbm-launch``, without a script and what follows it."""
-    parser = _Parser(
+    parser = Parser(
         prog="ahbm-launch",
         usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
         description="Simulate AHBM SIPs, one process each. Without a script it all-reduces seeded data and checks it.",
         allow_abbrev=False,
     )
-    _add_system(parser.add_argument_group("the system"))
+    add_system(parser.add_argument_group("the system"))
     _add_work(parser.add_argument_group("the work"))
     _add_collective(parser.add_argument_group("the work without a script"))
     _add_run(parser.add_argument_group("the run"))
@@ -235,7 +211,8 @@ def launch_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_system(group: "argparse._ArgumentGroup") -> None:
+def add_system(group: "argparse._ArgumentGroup") -> None:
+    """The flags that say what is simulated."""
     group.add_argument("--sips", type=arguments.IntRange(1), metavar="N", help="number of SIPs (= ranks = processes)")
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
     group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
@@ -351,7 +328,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
         "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
     )
     group.add_argument("--list", choices=list(LISTS), help="list the available names; or the fields of result files")
-    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    group.add_argument("--version", action=Version, nargs=0, help="print the version")
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
     group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
 

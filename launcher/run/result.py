@@ -5,6 +5,7 @@ import csv
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -175,7 +176,16 @@ def check_writable(options: Options) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
-    for flag, path in (("--json", options.json), ("--csv", options.csv), ("--trace-ccl", options.trace_ccl)):
+    check_files({"--json": options.json, "--csv": options.csv, "--trace-ccl": options.trace_ccl})
+
+
+def check_files(files: Mapping[str, Path | None]) -> None:
+    """Check that a file can be written, for each flag that names one.
+
+    Raises:
+        ConfigError: naming the flag and the file.
+    """
+    for flag, path in files.items():
         if path is None or path == STANDARD_OUTPUT:
             continue
         folder = path.parent

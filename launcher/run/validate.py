@@ -120,7 +120,10 @@ def _check_address(address: str) -> None:
 
 
 def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
-    """A line for each fault that came too late. ``ends_ps``: when each rank of a successful run ended."""
+    """A line for each fault of a SIP that came too late. ``ends_ps``: when each rank of a successful run ended.
+
+    Those of other processes are known to the engine.
+    """
     found = []
     for spec in options.faults:
         fault = _parsed(spec)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from launcher.supervise.watchdog import log
 from sipsim.faults.plan import Fault, FaultPlan
+from sipsim.units import format_time_ps
 
 CUT_PROGRAM = "AHBM_CUT"
 PS_PER_S = 10**12
@@ -52,6 +53,16 @@ class FaultSchedule:
             self._broker_ps = None
         return is_due
 
+    def unfired(self, now_s: float, end_ps: int) -> list[str]:
+        """A line for each fault that came too late for a run that has ended now, at ``end_ps`` of simulated time."""
+        lines = []
+        if self._broker_ps is not None:
+            late = "" if self._broker_ps >= end_ps else ", before every SIP was known to have reached its time"
+            fault = Fault("broker", self._broker_ps)
+            lines.append(f"fault {fault} was not injected: the run ended at {format_time_ps(end_ps)}{late}")
+        after = f"the run ended after {now_s - self._began_s:.1f} s"
+        return lines + [f"fault {fault} was not injected: {after}" for fault in self._by_wall]
+
 
 class FaultInjector:
     """Injects a run's faults. ``on_host(kind, host)`` cuts off or kills an agent; returns whether it could."""
@@ -83,6 +94,10 @@ class FaultInjector:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif not (fault.kind == "cut" and self._cut(fault.host)) and not self._on_host(fault.kind, fault.host):
                 log(f"fault {fault}: the agent of {fault.host} cannot be reached")
+
+    def unfired(self, end_ps: int) -> list[str]:
+        """As of ``FaultSchedule``."""
+        return self._schedule.unfired(time.monotonic(), end_ps)
 
     def close(self) -> None:
         """Wait for the programs that cut off hosts; kill those that take too long."""

@@ -4,7 +4,7 @@
 """
 
 from broker.wire import Sync
-from launcher.processes.names import sip_name
+from launcher.processes.names import BROKER_NAME, sip_name
 from launcher.processes.process_state import ProcessState
 from launcher.report.explain import explanation, reason
 
@@ -43,7 +43,10 @@ class StallDetector:
             # The launcher was suspended, not the run.
             self._answered_s = now_s
             return self._moves(now_s)
-        if any(state.computes_since(before.get(name)) for name, state in states.items()):
+        # A broker that answers has used CPU time for its answers: only one that does not may be computing.
+        answers = sync is not None and now_s - self._answered_s < STALL_AFTER_S
+        computing = (name for name, state in states.items() if state.computes_since(before.get(name)))
+        if any(not (answers and name == BROKER_NAME) for name in computing):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
         if self._reported or still_s < STALL_AFTER_S:

@@ -1,6 +1,7 @@
-"""A host script: one message between the two PEs of a ``sipsim.plan.probe.ProbePlan``.
+"""A host script: messages between the two PEs of a ``sipsim.plan.probe.ProbePlan``, one right after the other.
 
-Arguments: bytes of the message, the sender's rank, its direction to the receiver, and the reverse direction.
+Arguments: bytes of each message, separated by commas; the sender's rank, its direction to the receiver, and the
+reverse direction.
 """
 
 import sys
@@ -15,11 +16,13 @@ from sipsim.tl.values import TensorHandle
 
 def worker(rank: int, world_size: int, torch: Any) -> None:
     """Run on every SIP by ``ahbm-probe``."""
-    torch.launch(_one_message, int(sys.argv[1]) // 2, *sys.argv[2:5])
+    torch.launch(_messages, [int(nbytes) // 2 for nbytes in sys.argv[1].split(",")], *sys.argv[2:5])
 
 
-def _one_message(n_elem: int, sender: str, direction: str, back: str, tl: TL) -> None:
+def _messages(n_elems: list[int], sender: str, direction: str, back: str, tl: TL) -> None:
     if tl.rank() == int(sender):
-        tl.send(direction, TensorHandle(tl, np.zeros(n_elem, np.float16), DTYPES["f16"]))
+        for n_elem in n_elems:
+            tl.send(direction, TensorHandle(tl, np.zeros(n_elem, np.float16), DTYPES["f16"]))
     else:
-        tl.recv(back, n_elem, "f16")
+        for n_elem in n_elems:
+            tl.recv(back, n_elem, "f16")

@@ -6,6 +6,7 @@ that waits already (ADR-0023 D13, T5).
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
@@ -13,30 +14,82 @@ from sipsim.config.model import Resolved
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import WireFormat
-from sipsim.memory.port import MemoryPorts
+from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace
 
 Ps = int
+Pieces = list[tuple[int, Route]]
+"""A route SIP by SIP, as ``JoinedSips.pieces`` has it."""
+
+WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ = "wires", "links", "drain", "memory", "PE_IPCQ"
+"""Kinds of terms that are no nodes."""
+KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
+"""Kinds of the terms of nodes; those of memories are ``MEMORY``, and those of other parts are called as the part."""
 
 
 class Term(NamedTuple):
-    """One summand. ``part`` groups those of one transfer."""
+    """One summand. ``part`` groups those of one transfer, ``kind`` those of alike things."""
 
     part: str
+    kind: str
     what: str
     ps: Ps
 
 
+class Way(NamedTuple):
+    """Two PEs, and the directions by which each has the other as its neighbour."""
+
+    src: PePlace
+    dst: PePlace
+    direction: str
+    reverse: str
+
+
+class Drain(NamedTuple):
+    """The edge that needs most time for the bytes of a transfer, and the SIP that it is in."""
+
+    sip: int
+    edge: Edge
+
+
 class ProbePlan(Plan):
-    """A system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port."""
+    """A system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port.
+
+    ``way``: theirs; the costs of others are the same whoever is wired.
+    """
 
     def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
         self.src, self.dst = src, dst
         super().__init__(resolved)
-        self.reverse = OPPOSITE[self.direction]
+
+    def way_between(self, src: PePlace, dst: PePlace) -> Way:
+        """The way that a message between two PEs takes if they are neighbours."""
+        near = src.sip == dst.sip
+        direction = "E" if near else f"global_{self.system.next_port(src.sip, dst.sip)}"
+        return Way(src, dst, direction, OPPOSITE[direction])
+
+    @cached_property
+    def way(self) -> Way:
+        """From ``src`` to ``dst``."""
+        return self.way_between(self.src, self.dst)
+
+    @cached_property
+    def memory_port(self) -> MemoryPort:
+        """A port of the memory that rings are in; all of them cost the same."""
+        system, kind = self.system, self.ipcq.buffer_kind
+        store = MemoryStore(self.dst.sip, system.capacities, system.spaces_of_cubes)
+        node = system.graph.memory_node(self.dst.cube, self.dst.pe, kind)
+        return MemoryPorts(system.graph.memories, Engine(), store).at(kind, node)
+
+    @cached_property
+    def kind_of_node(self) -> dict[str, str]:
+        """The kind of the term of a node, by the kind of the node."""
+        graph = self.system.graph
+        memories = {graph.memory_node(0, 0, space).kind: MEMORY for space in graph.memories}
+        return {**memories, **KIND_OF_NODE}
 
     def _places(self) -> list[PePlace]:
         system = self.system
@@ -47,97 +100,153 @@ class ProbePlan(Plan):
                 raise ConfigError(f"{name} {_name(place)}: {what}")
         if self.src == self.dst:
             raise ConfigError(f"--to {_name(self.dst)}: the same PE as --from; name another")
-        near = self.src.sip == self.dst.sip
-        self.direction = "E" if near else f"global_{system.next_port(self.src.sip, self.dst.sip)}"
         return sorted((self.src, self.dst))
 
     def _neighbour_table(self) -> NeighbourTable:
         src, dst = self.pe_of_rank.index(self.src), self.pe_of_rank.index(self.dst)
-        return {src: {self.direction: dst}, dst: {OPPOSITE[self.direction]: src}}
+        return {src: {self.way.direction: dst}, dst: {self.way.reverse: src}}
 
 
 class Probe:
-    """One transfer of ``nbytes``, from the plan's ``src`` to the memory of ``dst`` that the rings are in."""
+    """One transfer of ``nbytes``, from a PE to the memory of another that the rings are in: ``way``, or the plan's."""
 
-    def __init__(self, plan: ProbePlan, nbytes: int) -> None:
+    def __init__(self, plan: ProbePlan, nbytes: int, way: Way | None = None) -> None:
         if nbytes > plan.ipcq.slot_size:
             raise ConfigError(
                 f"--bytes {nbytes}: a message must fit a slot of {plan.ipcq.slot_size}; raise defaults.slot_size"
             )
         self.plan = plan
         self.nbytes = nbytes
+        self.way = way = way or plan.way
         self._parts = plan.resolved.components
         self._wire_format = WireFormat(plan.ipcq.hw_strict)
-        src, dst = plan.src, plan.dst
-        self._kind = plan.ipcq.buffer_kind
-        self._src_node, self._dst_node = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
-        self._memory = plan.system.graph.memory_node(dst.cube, dst.pe, self._kind)
+        self._src_node, self._dst_node = (Node("pe", place.cube, place.pe) for place in (way.src, way.dst))
+        self._memory = plan.system.graph.memory_node(way.dst.cube, way.dst.pe, plan.ipcq.buffer_kind)
 
     def raw(self) -> list[Term]:
         """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
         return [
-            *_transfer("data", self._forward(), self._wire_format.data_bytes(self.nbytes)),
+            *self._transfer("data", self.forward, self._wire_format.data_bytes(self.nbytes)),
             self._write_latency(),
-            *_transfer("acknowledgement", self._reverse(self._memory), self._parts.pe_dma.ack_bytes),
+            *self._transfer("acknowledgement", self._reverse(self._memory), self._parts.pe_dma.ack_bytes),
         ]
 
     def pair(self) -> list[Term]:
         """The send, the message, and the credit that ``recv`` blocks for under ``credit_return_mode``."""
         return [
-            Term("send", "PE_IPCQ", self.plan.ipcq_overhead_ps),
-            *_transfer("data", self._forward(), self._wire_format.message_bytes(self.nbytes)),
+            Term("send", PE_IPCQ, PE_IPCQ, self.plan.ipcq_overhead_ps),
+            *self._transfer("data", self.forward, self._wire_format.message_bytes(self.nbytes)),
             self._write_latency(),
             *self._credit(),
         ]
+
+    def pair_ps(self) -> Ps:
+        """The sum of :meth:`pair`."""
+        return self.arrival_ps() + self.receive_ps()
+
+    def arrival_ps(self) -> Ps:
+        """From the send until the message is in its slot."""
+        message_bytes = self._wire_format.message_bytes(self.nbytes)
+        return (
+            self.plan.ipcq_overhead_ps + _latency_ps(self.forward, message_bytes) + self.plan.memory_port.least_write_ps
+        )
+
+    def receive_ps(self) -> Ps:
+        """From then until ``recv`` returns: what it waits for the credit."""
+        knobs, overhead_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps
+        if knobs.credit_return_mode == "piggyback":
+            return 0
+        if knobs.credit_return_mode == "fast_path":
+            return self.credit_ps()
+        (_, first), *_ = self._reverse(self._dst_node)
+        return overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
+
+    def credit_ps(self) -> Ps:
+        """From then until the credit is back at the sender, if it leaves at once."""
+        back = self._reverse(self._dst_node)
+        return self.plan.ipcq_overhead_ps + _latency_ps(back, self.plan.ipcq.ipcq_credit_size_bytes)
+
+    def drain(self, nbytes: int) -> Drain:
+        """The slowest edge for a message of ``nbytes``, the first one of those that are alike."""
+        return _slowest(self.forward, self._wire_format.message_bytes(nbytes))
+
+    def drain_ps(self, nbytes: int) -> Ps:
+        """What the slowest edge needs for a message of ``nbytes``."""
+        return self.drain(nbytes).edge.drain_ps(self._wire_format.message_bytes(nbytes))
+
+    @cached_property
+    def forward(self) -> Pieces:
+        """The route of the data."""
+        way = self.way
+        return self._pieces(way.src.sip, self._src_node, way.dst.sip, self._memory, way.direction)
+
+    def _reverse(self, start: Node) -> Pieces:
+        way = self.way
+        return self._pieces(way.dst.sip, start, way.src.sip, self._src_node, way.reverse)
+
+    def _pieces(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Pieces:
+        system = self.plan.system
+        port = None if src_sip == dst_sip else system.port_towards(src_sip, dst_sip, direction)
+        return system.pieces(src_sip, start, dst_sip, end, port)
 
     def _credit(self) -> Iterator[Term]:
         mode, nbytes = self.plan.ipcq.credit_return_mode, self.plan.ipcq.ipcq_credit_size_bytes
         if mode == "piggyback":
             return
         reverse = self._reverse(self._dst_node)
-        yield Term("credit", "PE_IPCQ", self.plan.ipcq_overhead_ps)
+        yield Term("credit", PE_IPCQ, PE_IPCQ, self.plan.ipcq_overhead_ps)
         if mode == "fabric":
-            yield Term("credit", str(reverse.start), reverse.start_ps)
-            yield _drain("credit", reverse.edges[0], nbytes)
+            sip, route = reverse[0]
+            yield self._node("credit", sip, route.start, route.start_ps)
+            yield self._drain("credit", Drain(sip, route.edges[0]), nbytes)
         else:
-            yield from _transfer("credit", reverse, nbytes)
+            yield from self._transfer("credit", reverse, nbytes)
 
     def _write_latency(self) -> Term:
-        system, sip = self.plan.system, self.plan.dst.sip
-        store = MemoryStore(sip, system.capacities, system.spaces_of_cubes)
-        port = MemoryPorts(system.graph.memories, Engine(), store).at(self._kind, self._memory)
+        port, kind = self.plan.memory_port, self.plan.ipcq.buffer_kind
         what = "write latency" if port.is_constant else "write latency, the least"
-        return Term("data", f"{self._kind} {what}", port.least_write_ps)
+        return Term("data", MEMORY, f"{kind} {what}", port.least_write_ps)
 
-    def _forward(self) -> Route:
-        plan = self.plan
-        return self._route(plan.src.sip, self._src_node, plan.dst.sip, self._memory, plan.direction)
+    def _transfer(self, part: str, pieces: Pieces, nbytes: int) -> Iterator[Term]:
+        for sip, route in pieces:
+            yield self._node(part, sip, route.start, route.start_ps)
+            for edge in route.edges:
+                if edge.framing is None:
+                    yield Term(part, WIRES, f"wire from sip{sip}.{edge.src}", edge.wire_ps)
+                    yield self._node(part, sip, edge.dst, edge.overhead_ps)
+                else:
+                    yield Term(part, LINKS, self.edge_name(sip, edge), edge.wire_ps)
+        yield self._drain(part, _slowest(pieces, nbytes), nbytes)
 
-    def _reverse(self, start: Node) -> Route:
-        plan = self.plan
-        return self._route(plan.dst.sip, start, plan.src.sip, self._src_node, plan.reverse)
+    def _node(self, part: str, sip: int, node: Node, ps: Ps) -> Term:
+        return Term(part, self.plan.kind_of_node.get(node.kind, node.kind), f"sip{sip}.{node}", ps)
 
-    def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Route:
-        system = self.plan.system
-        port = None if src_sip == dst_sip else system.port_towards(src_sip, dst_sip, direction)
-        return system.end_to_end(src_sip, start, dst_sip, end, port)
+    def _drain(self, part: str, drain: Drain, nbytes: int) -> Term:
+        sip, edge = drain
+        what = f"drain of {edge.wire_bytes(nbytes)} B at {gbytes_per_s(edge):g} GB/s"
+        place = f"from sip{sip}.{edge.src}" if edge.framing is None else self.edge_name(sip, edge)
+        return Term(part, DRAIN, f"{what}, {place}", edge.drain_ps(nbytes))
 
-
-def _transfer(part: str, route: Route, nbytes: int) -> Iterator[Term]:
-    yield Term(part, str(route.start), route.start_ps)
-    for edge in route.edges:
-        yield Term(part, f"wire from {edge.src}", edge.wire_ps)
-        yield Term(part, _end(edge), edge.overhead_ps)
-    yield _drain(part, max(route.edges, key=lambda edge: edge.drain_ps(nbytes)), nbytes)
-
-
-def _drain(part: str, edge: Edge, nbytes: int) -> Term:
-    rate = f"{edge.bandwidth_bps / 10**9:g} GB/s"
-    return Term(part, f"drain of {edge.wire_bytes(nbytes)} B at {rate}, from {edge.src}", edge.drain_ps(nbytes))
+    def edge_name(self, sip: int, edge: Edge) -> str:
+        """An edge of a SIP, or the link out of it, in words."""
+        if edge.framing is None:
+            return f"sip{sip}.{edge.src}>sip{sip}.{edge.dst}"
+        channel = self.plan.system.far_ends[sip, str(edge.src.place)].channel
+        return f"link {self.plan.system.links[channel].name}"
 
 
-def _end(edge: Edge) -> str:
-    return "the port at the link's far end" if edge.framing is not None else str(edge.dst)
+def gbytes_per_s(edge: Edge) -> float:
+    """The bandwidth of an edge, in GB/s."""
+    return edge.bandwidth_bps / 10**9
+
+
+def _latency_ps(pieces: Pieces, nbytes: int) -> Ps:
+    return sum(route.head_ps() for _, route in pieces) + max(route.drain_ps(nbytes) for _, route in pieces)
+
+
+def _slowest(pieces: Pieces, nbytes: int) -> Drain:
+    edges = (Drain(sip, edge) for sip, route in pieces for edge in route.edges)
+    return max(edges, key=lambda drain: drain.edge.drain_ps(nbytes))
 
 
 def _name(place: PePlace) -> str:

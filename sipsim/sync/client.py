@@ -44,7 +44,9 @@ POLL_NS = 250_000_000
 
 
 class SyncClient:
-    """One rank's protocol state. ``interrupted()`` polls between batches of events whether an ``Abort`` has arrived.
+    """One rank's protocol state. ``run_ns`` and ``send_ns`` are the sums of what the broker has been told of host time.
+
+    ``interrupted()`` polls between batches of events whether an ``Abort`` has arrived.
 
     ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and implements
     ``identity``, ``start_program``, ``outcome``, ``dump_waiting`` and ``failure``. ``lacks_packets``: a window is
@@ -80,6 +82,7 @@ class SyncClient:
         self._began_ns = perf_counter_ns()
         self._window_ns = self._began_ns
         self._sending_ns = 0
+        self._carried_ns = 0
 
     def identity(self) -> Join:
         """The ``Join`` of this SIP."""
@@ -111,7 +114,7 @@ class SyncClient:
 
     @property
     def wait_ns(self) -> int:
-        """Host time since the start that went neither into running nor into sending."""
+        """Host time since the start that is neither in ``run_ns`` nor in ``send_ns``."""
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
 
     def close_log(self) -> None:
@@ -259,16 +262,17 @@ class SyncClient:
 
     def _begin_window(self) -> None:
         self._window_ns = perf_counter_ns()
-        self.send_ns += self._sending_ns
+        self._carried_ns += self._sending_ns
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time of this window so far: (simulating, sending)."""
-        spent_ns, sending_ns = perf_counter_ns() - self._window_ns, self._sending_ns
-        self._sending_ns = 0
-        self.run_ns += spent_ns - sending_ns
-        self.send_ns += sending_ns
-        return spent_ns - sending_ns, sending_ns
+        """Host time since the last report: (simulating, sending). A report's own sending is in the next one."""
+        in_window_ns = self._sending_ns
+        run_ns, send_ns = perf_counter_ns() - self._window_ns - in_window_ns, self._carried_ns + in_window_ns
+        self._carried_ns = self._sending_ns = 0
+        self.run_ns += run_ns
+        self.send_ns += send_ns
+        return run_ns, send_ns
 
     def _answer(self, partial: bool) -> None:
         if not self._answered:

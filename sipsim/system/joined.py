@@ -5,7 +5,7 @@ node for each IO port (:func:`port_node`).
 """
 
 from collections import deque
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -107,12 +107,22 @@ class JoinedSips:
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
         """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
-        if src_sip == dst_sip:
-            return self.graph.route(src, dst)
-        port = first_port or self.next_port(src_sip, dst_sip)
-        far = self.far_ends[src_sip, port]
-        leaving = self.leaving(src_sip, src, port)
-        return leaving.then(self.end_to_end(far.sip, port_node(far.port), dst_sip, dst))
+        pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
+        return reduce(lambda onward, route: route.then(onward), reversed(pieces))
+
+    def pieces(
+        self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
+    ) -> list[tuple[int, Route]]:
+        """:meth:`end_to_end` SIP by SIP: each piece leads from a node of that SIP over the link out of it, the last one
+        to the destination. Head latencies add up, and the drain is the longest; pieces are the same objects each time.
+        """
+        found = []
+        while src_sip != dst_sip:
+            port = first_port or self.next_port(src_sip, dst_sip)
+            found.append((src_sip, self.leaving(src_sip, src, port)))
+            far = self.far_ends[src_sip, port]
+            src_sip, src, first_port = far.sip, port_node(far.port), None
+        return [*found, (dst_sip, self.graph.route(src, dst))]
 
     def leaving(self, sip: int, src: Node, port: str) -> Route:
         """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""

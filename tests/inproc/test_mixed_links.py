@@ -5,7 +5,7 @@ import json
 import pytest
 
 from launcher.cli.probe import probe
-from launcher.run import options
+from launcher.run.probe_options import parse_probe
 
 LINE = {
     "sip.cube_mesh": {"w": 1, "h": 1},
@@ -44,7 +44,7 @@ def test_each_link_has_its_own_costs(
     """The head over every part, the drain of the slowest link once; the credit back over the same parts."""
     words = ["--from", f"{src}.0.0", "--to", f"{dst}.0.0", "--bytes", "4096"]
     words += [word for key, value in LINE.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    pair = probe(options.parse_probe(words))["pair"]
+    pair = probe(parse_probe(words))["pair"]
     by_hand_ns = IPCQ_NS + sum(head_ns) + message_ns + TCM_WRITE_NS + IPCQ_NS + sum(head_ns) + credit_ns
     assert pair["simulated_ps"] == pair["sum_ps"] == round(by_hand_ns * 1000)
 
@@ -77,6 +77,6 @@ def test_a_kind_of_the_users_own(src: int, dst: int, head_ns: list[float], messa
     """Its bytes are on its wire, and its port's check delays what arrives there, also on the way to another SIP."""
     words = ["--from", f"{src}.0.0", "--to", f"{dst}.0.0", "--bytes", "4096"]
     words += [word for key, value in PARITY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    pair = probe(options.parse_probe(words))["pair"]
+    pair = probe(parse_probe(words))["pair"]
     by_hand_ns = IPCQ_NS + sum(head_ns) + message_ns + CHECK_NS + TCM_WRITE_NS + IPCQ_NS + sum(head_ns) + credit_ns
     assert pair["simulated_ps"] == round(by_hand_ns * 1000)

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.cli.probe import main, probe
-from launcher.run import options
+from launcher.engines.inproc import InProcess
+from launcher.run.probe_options import parse_probe
 
 MOST_OVERHEAD_PS = 100_000
 """What a send/recv pair may cost more than the raw DMA: T5."""
 
 
 def probed(*words: object) -> dict[str, Any]:
-    return probe(options.parse_probe([str(word) for word in words]))
+    return probe(parse_probe([str(word) for word in words]))
 
 
 def sums(told: dict[str, Any]) -> tuple[int, int]:
@@ -36,7 +37,7 @@ def test_sums_across_sips() -> None:
     """
     told = probed("--from", "0.0.0", "--to", "1.0.0", "--bytes", 1500, "--link", "ethernet_100g")
     terms = told["pair"]["terms"]
-    assert [t["what"] for t in terms if t["ps"] == 500_000] == ["wire from io.E", "wire from io.W"]
+    assert [t["what"] for t in terms if t["ps"] == 500_000] == ["link 0.E>1.W", "link 1.W>0.E"]
     assert [t["ps"] for t in terms if t["what"].startswith("drain")] == [1550 * 80, 66 * 80]
     raw, pair = sums(told)
     assert pair == raw + 2_000 == told["pair"]["simulated_ps"]
@@ -71,6 +72,7 @@ def test_the_sums_equal_the_simulated_times(
     told = probed(*ends, "--bytes", 2 * elements, *flags)
     raw, pair = sums(told)
     assert told["pair"]["simulated_ps"] == pair == sum(term["ps"] for term in told["pair"]["terms"])
+    assert [sum(told[key]["kinds"].values()) for key in ("raw_dma", "pair")] == [raw, pair]
     assert told["raw_dma"]["simulated_ps"] in (raw, None)
     assert (told["raw_dma"]["simulated_ps"] is None) == (src[0] != dst[0])
     if mode == "fast_path":
@@ -106,8 +108,47 @@ def test_standard_output_in_place_of_the_terms(
     assert list(tmp_path.iterdir()) == []
 
 
-HERE = ["--from", "0.0.0", "--to"]
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
+def test_names_say_which_sip(link: str) -> None:
+    """A message from SIP 0 to 2 of a line passes SIP 1, and its credit comes back the same way."""
+    line = ["--sips", 3, "--topology", "mesh_2d_no_wrap", "--shape", "3x1", "--link", link]
+    terms = probed("--from", "0.0.0", "--to", "2.3.0", *line)["pair"]["terms"]
+    nodes = [term["what"].split(".")[0] for term in terms if term["what"].startswith("sip")]
+    assert list(dict.fromkeys(nodes)) == ["sip0", "sip1", "sip2"]
+    links = [term["what"] for term in terms if term["kind"] == "links"]
+    assert links == ["link 0.E>1.W", "link 1.E>2.W", "link 2.W>1.E", "link 1.W>0.E"]
+    places = [term["what"] for term in terms if term["what"].startswith(("sip1.io", "sip2.io", "sip0.io"))]
+    out = ["sip0.io.E", "sip1.io.W", "sip1.io.E", "sip2.io.W"]
+    assert places == [*out, *reversed(out)]
 
+
+def test_kinds_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Cube 0 to 1 of a SIP: 7 routers and 2 ports; the screen shows these sums, and fits one."""
+    file = tmp_path / "probe.json"
+    assert main(["--from", "0.0.0", "--to", "0.1.0", "--short", "--json", str(file)]) == 0
+    told = json.loads(file.read_text())
+    on_the_way = {"PE_DMA": 2000, "wires": 1550, "routers": 7000, "ports": 4000, "drain": 64000, "memory": 1000}
+    assert told["raw_dma"]["kinds"] == {**on_the_way, "acknowledgement": 14800}
+    assert told["pair"]["kinds"] == {**on_the_way, "PE_IPCQ": 1000, "credit": 15800}
+    lines = capsys.readouterr().out.splitlines()
+    shown = {line.split()[0]: line.split()[1:] for line in lines if line[0] != " "}
+    assert shown["routers"] == ["7.000", "7.4%", "7.000", "7.3%"]
+    assert shown["credit"] == ["-", "15.800", "16.4%"]
+    assert shown["sum"] == shown["simulated"] == ["94.350", "96.350"]
+
+
+@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+def test_short_fits_a_screen(capsys: pytest.CaptureFixture[str], mode: str) -> None:
+    """Far away in 64 SIPs, with HBM."""
+    system = ["--sips", "64", "--topology", "ring_1d", "--set", "defaults.buffer_kind=hbm"]
+    ends = ["--from", "0.15.7", "--to", "31.3.0", "--short"]
+    assert main([*ends, *system, "--set", f"defaults.credit_return_mode={mode}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+HERE = ["--from", "0.0.0", "--to"]
 
 @pytest.mark.parametrize(
     ("words", "line"),
@@ -125,6 +166,56 @@ HERE = ["--from", "0.0.0", "--to"]
             "--bytes 8192: a message must fit a slot of 4096; raise defaults.slot_size",
         ),
         ([*HERE, "0.1.0", "--bytes", "3"], "--bytes 3: must be a multiple of 2, the size of an element"),
+        (["--short"], "the following arguments are required: --from, --to"),
+        ([*HERE, "1.0.0", "--short", "--matrix"], "give one of --matrix and --short: each is an output of its own"),
+        (
+            [*HERE, "1.0.0", "--short", "--sweep-bytes"],
+            "give one of --sweep-bytes and --short: each is an output of its own",
+        ),
+        (
+            ["--matrix", "cubes", "--sweep-bytes", "2:4"],
+            "give one of --matrix and --sweep-bytes: each is an output of its own",
+        ),
+        (["--matrix", "--to", "0.0.0"], "--to: --matrix shows all pairs; leave --to out"),
+        ([*HERE, "1.0.0", "--matrix"], "--from: --matrix shows all pairs; leave --from and --to out"),
+        (["--matrix", "pes"], "argument --matrix: 'pes' must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5"),
+        (["--matrix", "sips:0"], "argument --matrix: 'sips:0' must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5"),
+        (["--matrix", "cubes:1,1"], "argument --matrix: 'cubes:1,1': the same SIP twice; name two, such as cubes:2,5"),
+        (["--matrix", "cubes:1,2"], "--matrix cubes:1,2: there is no SIP 2; SIPs are 0 to 1"),
+        (["--matrix", "--sips", "1"], "--matrix sips: one SIP has no pairs; give --sips 2, or --matrix cubes"),
+        (["--matrix", "--sips", "129"], "--matrix sips: 129 SIPs; it needs 2 to 128, or --matrix cubes"),
+        (
+            ["--matrix", "cubes", "--sips", "1", "--set", "sip.cube_mesh={w: 1, h: 1}"],
+            "--matrix cubes: one SIP of one cube has no pairs; give --sips 2 or more cubes",
+        ),
+        (["--matrix", "--bytes", "8K"], "--bytes 8192: a message must fit a slot of 4096; raise defaults.slot_size"),
+        (["--matrix", "--bytes", "3"], "--bytes 3: must be a multiple of 2, the size of an element"),
+        (["--matrix", "--svg", "/no/x"], "--svg /no/x: cannot be written; name a file in a folder that exists"),
+        ([*HERE, "1.0.0", "--svg", "x.svg"], "--svg: draws --matrix; give that too"),
+        ([*HERE, "1.0.0", "--csv", "x.csv"], "--csv: is for --matrix and --sweep-bytes; use --json"),
+        ([*HERE, "1.0.0", "--json", "/no/x"], "--json /no/x: cannot be written; name a file in a folder that exists"),
+        (
+            [*HERE, "1.0.0", "--sweep-bytes", "2:4", "--bytes", "2"],
+            "--bytes: --sweep-bytes gives the sizes; leave --bytes out",
+        ),
+        (
+            [*HERE, "1.0.0", "--sweep-bytes", "64"],
+            "argument --sweep-bytes: '64' is not a range of sizes; write MIN:MAX, such as 64:64K",
+        ),
+        (
+            [*HERE, "1.0.0", "--sweep-bytes", "64:x"],
+            "argument --sweep-bytes: 'x' is not a size; write bytes or a number with K, M or G, such as 64K",
+        ),
+        (
+            [*HERE, "1.0.0", "--sweep-bytes", "64:32"],
+            "argument --sweep-bytes: '64:32': 64 is more than 32; write MIN:MAX, such as 64:64K",
+        ),
+        ([*HERE, "1.0.0", "--sweep-bytes", "3:8"], "--sweep-bytes 3: must be a multiple of 2, the size of an element"),
+        (
+            [*HERE, "1.0.0", "--sweep-bytes", "64:1G"],
+            "--sweep-bytes 1073741824: is sent as messages of 4096 B (slot_size), 4096 at most; give at most 16M",
+        ),
+        ([*HERE, "9.0.0", "--sweep-bytes"], "--to 9.0.0: there is no such PE; the last SIP, cube and PE are 1.15.7"),
         ([*HERE, "0.1.0", "--byte", "3"], "unknown flag --byte; did you mean --bytes?"),
         (
             [*HERE, "0.1.0", "--set", "router.overhead_n=3"],
@@ -133,7 +224,11 @@ HERE = ["--from", "0.0.0", "--to"]
         ),
     ],
 )
-def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
+def test_usage_errors_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
+) -> None:
+    """Before anything is simulated."""
+    monkeypatch.setattr(InProcess, "run", lambda _self: pytest.fail("it ran"))
     assert main(words) == 2
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", f"ahbm-probe: {line}\n")

@@ -12,6 +12,10 @@ import pytest
 from launch import CHECKOUT, END_S, launched
 from manual_run import CALL, SMALL, Process, by_hand
 
+import launcher.cli.by_hand as by_hand_cli
+from launcher.cli import launch as cli
+from launcher.run.options import parse
+
 pytestmark = pytest.mark.processes
 
 def test_the_same_digest_and_nothing_is_left(tmp_path):
@@ -105,6 +109,27 @@ def test_missing_ranks_are_printed(tmp_path: Path):
         run.start(1)
         line = run.broker.stderr.readline()
         assert line == "ahbm-launch: joined: 1; missing: 0, 2\n"
+
+
+def test_missing_ranks_end_the_run_at_the_deadline(tmp_path: Path):
+    with by_hand(tmp_path, *SMALL, "--join-timeout", "6") as run:
+        sip = run.start(1)
+        _, said = run.broker.communicate(timeout=END_S)
+        sip.communicate(timeout=END_S)
+    assert (run.broker.returncode, sip.returncode) == (4, 4)
+    assert "ahbm-launch: not_joined: joined 1 of 3; missing: 0, 2 (after 6 s, --join-timeout)\n" in said
+    assert "moves again" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "join_timeout_s"), [([], 3600), (["--join-timeout", "30"], 30), (["--join-timeout=5"], 5)]
+)
+def test_people_have_an_hour_unless_they_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], join_timeout_s: float
+):
+    monkeypatch.setenv("AHBM_TICKETS", "")
+    monkeypatch.setattr(cli, "main", lambda argv: parse(argv))
+    assert by_hand_cli.broker_main(["--tickets", "t", *words]).join_timeout_s == join_timeout_s
 
 
 @pytest.mark.parametrize("words", [["--sips", "2"], ["--sips", "2", "--tickets"], ["--tickets=", "--sips", "2"]])

@@ -248,10 +248,19 @@ class TestResuming:
             assert launch.end().exit_code == 143
 
 
-def test_a_fault_that_comes_too_late_is_reported() -> None:
-    done = launched("--sips", "2", "--fault", "kill:1@10s")
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("kill:1@10s", "rank 1 ended at "),
+        ("broker@10s", "the run ended at "),
+        ("launcher@90s", "the run ended after "),
+    ],
+)
+def test_a_fault_that_comes_too_late_is_reported(fault: str, why: str) -> None:
+    done = launched("--sips", "2", "--fault", fault)
     assert done.exit_code == 0
-    assert done.stderr.startswith("ahbm-launch: fault kill:1@10s was not injected: rank 1 ended at ")
+    assert done.stderr.startswith(f"ahbm-launch: fault {fault} was not injected: {why}")
+    assert done.stderr.count("\n") == 1
 
 
 class TestABusyPeer:

@@ -57,3 +57,15 @@ def test_pipe_gets_only_the_table() -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert len(ran.stdout.splitlines()) == 7
+
+
+def test_a_closed_pipe_is_no_error_of_the_probe(tmp_path: Path) -> None:
+    """The file is written; nobody reads standard output."""
+    file = tmp_path / "probe.json"
+    words = ["--from", "0.0.0", "--to", "0.1.0", "--json", str(file)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "launcher.cli.probe", *words]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr, file.is_file()) == (0, "", True)

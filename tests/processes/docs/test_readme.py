@@ -64,6 +64,27 @@ def fenced_block_after(words: str, language: str) -> str:
     return found[1]
 
 
+def probed(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """A line of the README with ``ahbm-probe``."""
+    words = shlex.split(line.removeprefix("$ "), comments=True)[1:]
+    full = [sys.executable, "-m", "launcher.cli.probe", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    return subprocess.run(full, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
+
+
+def test_probe_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    asked, *shown = indented_block_after("and the model `t0 + n / r_inf`:").splitlines()
+    ran = probed(asked, tmp_path)
+    assert (ran.returncode, ran.stderr, ran.stdout.splitlines()) == (0, "", shown)
+
+
+def test_the_other_outputs_of_probe(tmp_path: Path) -> None:
+    for line in indented_block_after("Three more outputs, each also with `--json FILE`:").splitlines():
+        ran = probed(line, tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, ""), line
+        assert ran.stdout, line
+
+
 def test_a_link_kind_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my_lab").mkdir()
     (tmp_path / "my_lab/parity.py").write_text(fenced_block_after("### Link kinds, chips", "python"))

@@ -71,6 +71,17 @@ def test_at_the_end_in_one_process() -> None:
     assert (done.exit_code, done.stderr.count(HEAD)) == (0, 1)
 
 
+@pytest.mark.parametrize("engine", ["local", "inproc"])
+def test_times_are_those_of_the_result_file(engine: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    done = launched("--sips", 2, "--engine", engine, "--bytes", "512K", "--explain-sync", "--json", file)
+    rows = [line.split() for line in done.stderr.splitlines() if re.match(r"  \d ", line)][2:]
+    assert done.document is not None
+    ranks = done.document["ranks"]
+    assert [(row[1], row[5]) for row in rows] == [(f"{r['run_s']:.3f}", f"{r['send_s']:.3f}") for r in ranks]
+    assert engine == "inproc" or all(float(row[5]) > 0 for row in rows), "each has sent something"
+
+
 def test_not_unless_asked_for() -> None:
     assert HEAD not in launched("--sips", 2).stderr
 

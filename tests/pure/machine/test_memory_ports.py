@@ -7,7 +7,7 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
 
 from launcher.cli.probe import probe
-from launcher.run.options import parse_probe
+from launcher.run.probe_options import parse_probe
 from sipsim.config.model import MemoryCost, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
@@ -153,5 +153,6 @@ def test_the_probe_counts_the_least_time_of_a_write() -> None:
     arguments = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "64", *settings]
     document = probe(parse_probe(arguments))
     for sums in (document["raw_dma"], document["pair"]):
-        assert {"part": "data", "what": "sram write latency, the least", "ps": 20_000} in sums["terms"]
+        term = {"part": "data", "kind": "memory", "what": "sram write latency, the least", "ps": 20_000}
+        assert term in sums["terms"]
         assert sums["simulated_ps"] == sums["sum_ps"]

@@ -23,7 +23,7 @@ FUNCTION_LINES = 50
 """Both are the first forbidden count; a function's docstring counts, its decorators do not."""
 
 TOP_LEVEL = re.compile(
-    r"broker|sipsim|launcher|configs|tests|scripts|docs|\.ci|\.gitignore"
+    r"ahbm_sim|broker|sipsim|launcher|configs|tests|scripts|docs|\.ci|\.gitignore"
     r"|pyproject\.toml|README\.md|ARCHITECTURE\.md|LICENSE|constraints[\w-]*\.txt"
 )
 

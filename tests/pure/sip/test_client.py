@@ -48,28 +48,28 @@ def costs(reports: list[Message]) -> list[tuple[int, int]]:
 
 
 def test_a_report_holds_the_costs_of_its_window(client: Dummy) -> None:
-    """Running is the events, sending the batch; the report itself is not included."""
+    """Running is the events, sending the report before and the batch; the report itself is not included."""
     assert costs(client.gets(START)) == [(RUN_NS, 0)]
-    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
-    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, 0)]
-    assert costs(client.gets(Grant(None, ()))) == [(RUN_NS, SEND_NS)]
+    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, 2 * SEND_NS)]
+    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, SEND_NS)]
+    assert costs(client.gets(Grant(None, ()))) == [(RUN_NS, 2 * SEND_NS)]
 
 
 def test_a_batch_within_a_window_counts_as_sending(client: Dummy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "BATCH_BYTES", 1)
     client.gets(START)
-    assert costs(client.gets(Grant(None, ()))) == [(4 * RUN_NS, 5 * SEND_NS)]
+    assert costs(client.gets(Grant(None, ()))) == [(4 * RUN_NS, 6 * SEND_NS)]
     assert [batch.first for _, batch in client.mail.to_peers] == [0, 1, 2, 3, 4]
 
 
 def test_time_between_windows_counts_as_waiting(client: Dummy, clock: Clock) -> None:
     client.join()
     clock.now_ns += 5000
-    assert costs(client.gets(START)) == [(RUN_NS, 0)]
+    assert costs(client.gets(START)) == [(RUN_NS, SEND_NS)]
     clock.now_ns += 6000
-    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, SEND_NS)]
+    assert costs(client.gets(Grant(10, ()))) == [(2 * RUN_NS, 2 * SEND_NS)]
     clock.now_ns += 7000
-    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, 0)]
+    assert costs(client.gets(Grant(25, ()))) == [(RUN_NS, SEND_NS)]
     assert client.run_ns == 4 * RUN_NS
     assert client.send_ns == 4 * SEND_NS, "the join, two reports and a batch; the last report is not counted yet"
     assert client.wait_ns == 18_000 + SEND_NS
@@ -83,6 +83,18 @@ def test_running_sending_and_waiting_add_up(client: Dummy, clock: Clock) -> None
         clock.now_ns += 13
         client.gets(message)
         assert client.run_ns + client.send_ns + client.wait_ns == clock.now_ns - began_ns
+
+
+def test_a_result_and_the_broker_tell_the_same_times(client: Dummy, clock: Clock) -> None:
+    """What the reports have told is what the SIP's own result says, to the nanosecond."""
+    client.join()
+    told = [(0, 0)]
+    for message in (START, Grant(10, ()), Grant(25, ()), Grant(None, ())):
+        clock.now_ns += 13
+        told += costs(client.gets(message))
+        assert (client.run_ns, client.send_ns) == tuple(map(sum, zip(*told, strict=True)))
+    client.gets(End())
+    assert (client.run_ns, client.send_ns) == tuple(map(sum, zip(*told, strict=True)))
 
 
 def test_a_clock_that_does_not_advance_gives_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:

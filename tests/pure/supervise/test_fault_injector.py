@@ -43,6 +43,34 @@ class TestTimetable:
         seen = timetable("kill:1@1us")
         assert (seen.needs_status, seen.due(200.0), seen.broker_dies(99 * US)) == (False, [], False)
 
+    @pytest.mark.parametrize(
+        ("specs", "end_ps", "lines"),
+        [
+            (["kill:1@9s"], 0, []),
+            (["launcher@9s"], 0, ["launcher@9s was not injected: the run ended after 5.0 s"]),
+            (["agent:a@1s", "cut:b@6s"], 0, ["cut:b@6s was not injected: the run ended after 5.0 s"]),
+            (["broker@30us"], 3 * US, ["broker@30us was not injected: the run ended at 3.000 us"]),
+            (
+                ["broker@3us"],
+                4 * US,
+                [
+                    "broker@3us was not injected: the run ended at 4.000 us, "
+                    "before every SIP was known to have reached its time",
+                ],
+            ),
+        ],
+    )
+    def test_what_came_too_late(self, specs: list[str], end_ps: int, lines: list[str]) -> None:
+        """In a run of 5 s."""
+        seen = timetable(*specs)
+        seen.due(105.0)
+        assert seen.unfired(105.0, end_ps) == [f"fault {line}" for line in lines]
+
+    def test_a_broker_that_was_killed_was_not_late(self) -> None:
+        seen = timetable("broker@30us")
+        assert seen.broker_dies(30 * US)
+        assert seen.unfired(105.0, 30 * US) == []
+
 
 class TestHosts:
     """What is due at 0 is injected by the first call."""

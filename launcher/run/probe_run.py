@@ -1,0 +1,70 @@
+"""Simulates messages between the two PEs of a ``ProbePlan``, all SIPs in this process."""
+
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+
+from broker.mail.inproc import InprocMail
+from launcher.engines.inproc import InProcess
+from launcher.report.progress import Progress
+from launcher.supervise.request import Request
+from launcher.supervise.signals import StopSignals
+from sipsim import host
+from sipsim.chips.ahbm import AhbmChip
+from sipsim.errors import SimulationError
+from sipsim.plan.job import Job
+from sipsim.plan.probe import ProbePlan, Ps
+from sipsim.sip.sip import Sip
+
+SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
+
+
+class ProbeRun:
+    """A run in which the plan's ``src`` sends messages of these sizes, one right after the other.
+
+    The receiver waits already when the first is sent, and receives one after the other with ``tl.recv``.
+
+    Raises:
+        SimulationError: when the run fails.
+    """
+
+    def __init__(self, plan: ProbePlan, sizes: list[int]) -> None:
+        self._plan = plan
+        way = plan.way
+        arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), way.direction, way.reverse)
+        job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
+        with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
+            request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
+            self._ran = InProcess(request, signals, InprocMail(), keep_oplog=True)
+            outcome = self._ran.run()
+        if outcome.error is not None:
+            raise SimulationError(outcome.error.message)
+
+    @cached_property
+    def received_ps(self) -> list[Ps]:
+        """From the first ``tl.send`` to the return of each ``tl.recv``."""
+        sends, receives = (
+            [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
+            for place, kind in ((self._plan.src, "ipcq.send"), (self._plan.dst, "ipcq.recv"))
+        )
+        began_ps = int(sends[0][1])
+        return [int(record[2]) - began_ps for record in receives]
+
+    def raw_ps(self, nbytes: int) -> Ps | None:
+        """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach."""
+        src, dst = self._plan.src, self._plan.dst
+        if src.sip != dst.sip:
+            return None
+        sip, ended = self._sip(src.sip), list[int]()
+        ring = sip.pe(dst.cube, dst.pe).ipcq.queues[self._plan.way.reverse]
+        began_ps = sip.engine.now_ps
+        dma = sip.pe(src.cube, src.pe).dma
+        dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
+        sip.engine.run_before(None, 10**6)
+        return ended[0] - began_ps
+
+    def _sip(self, number: int) -> Sip:
+        chip = self._ran.members[number].chip
+        assert isinstance(chip, AhbmChip)
+        return chip.sip
