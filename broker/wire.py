@@ -160,10 +160,18 @@ class Result(Message, tag="result", frozen=True):
 
 
 class Progress(Message, tag="progress", frozen=True):
-    """A SIP in a long window or in host code is alive: simulated time, and events and host calls so far."""
+    """A SIP is alive: simulated time, events and host calls in long windows, and commands of kernels, so far."""
 
     now_ps: Ps
     steps: Count
+    commands: Count = 0
+
+
+class Record(Message, tag="record", frozen=True):
+    """Collective ``index`` of a SIP's program has ended; ``blob`` is opaque to the broker."""
+
+    index: Count
+    blob: Blob
 
 
 class ConnectionLost(Message, tag="connection_lost", frozen=True):
@@ -203,11 +211,12 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """The number of SIPs that have joined, and the least simulated time of any SIP."""
+    """The number of SIPs that have joined, the least simulated time of any, and commands by their last ``Progress``."""
 
     joined: Count
     now_ps: Ps
     grants: Count
+    commands: Count = 0
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -284,6 +293,21 @@ class RankResult(Message, tag="rank_result", frozen=True):
     partial: bool
 
 
+class RankRecord(Message, tag="rank_record", frozen=True):
+    """To the launcher: one SIP's ``Record``."""
+
+    rank: Rank
+    index: Count
+    blob: Blob
+
+
+class SimTimeReached(Message, tag="sim_time_reached", frozen=True):
+    """To the launcher: every SIP has run all events before ``limit_ps``; the dump of every SIP, by rank."""
+
+    limit_ps: Ps
+    dumps: Annotated[tuple[Blob, ...], Few]
+
+
 class Deadlock(Message, tag="deadlock", frozen=True):
     """To the launcher: no SIP can go on; the dump of every SIP, by rank."""
 
@@ -310,22 +334,12 @@ class PacketBatch(Message, tag="packet_batch", frozen=True):
     packets: Annotated[tuple[tuple[Channels, Ps, Blob], ...], Many]
 
 
-ToBroker = (
-    Join
-    | Report
-    | Progress
-    | ConnectionLost
-    | Dump
-    | Failed
-    | Result
-    | Lost
-    | Restart
-    | Stop
-    | StatusRequest
-    | SyncRequest
-)
+FromSip = Join | Report | Progress | Record | ConnectionLost | Dump | Failed | Result
+FromLauncher = Lost | Restart | Stop | StatusRequest | SyncRequest
+ToBroker = FromSip | FromLauncher
 ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
-ToLauncher = Status | Sync | RunStarted | PeerLost | RankFailed | RankResult | Deadlock | Finished
+OfRank = PeerLost | RankFailed | RankResult | RankRecord
+ToLauncher = Status | Sync | RunStarted | OfRank | Deadlock | SimTimeReached | Finished
 _BATCH = b"\x94\xacpacket_batch"
 _UINTS = {0xCC: 1, 0xCD: 2}
 
@@ -335,11 +349,9 @@ def source_of(frame: bytes) -> int | None:
     if not frame.startswith(_BATCH) or len(frame) <= len(_BATCH):
         return None
     at = len(_BATCH) + 1
-    first = frame[at - 1]
-    if first < 0x80:
+    if (first := frame[at - 1]) < 0x80:
         return first
-    size = _UINTS.get(first, 0)
-    found = frame[at : at + size]
+    found = frame[at : at + (size := _UINTS.get(first, 0))]
     return int.from_bytes(found, "big") if size and len(found) == size else None
 
 

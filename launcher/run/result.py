@@ -5,6 +5,7 @@ import csv
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "mail": options.mail if prepared.engine != "inproc" else None,
         "sips": system.n_sips,
         "topology": system.topology,
-        "runs": runs_of(outcome, system.n_sips),
+        "runs": [run_of(records) for records in outcome.finished_runs()],
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "sync": {
             "reports": sync.reports if sync else 0,
@@ -129,16 +130,11 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def runs_of(outcome: Outcome, size: int) -> list[Document]:
-    """The collectives that every rank completed, over all ranks."""
-    if not outcome.complete:
-        return []
-    by_rank = [outcome.ranks[rank].runs for rank in range(size)]
-    return [_run(list(together)) for together in zip(*by_rank, strict=False)]
+def run_of(together: Sequence[RunRecord]) -> Document:
+    """One collective from the records of all ranks.
 
-
-def _run(together: list[RunRecord]) -> Document:
-    """``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations."""
+    ``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations.
+    """
     first = together[0]
     iterations = list(zip(*(r.spans_ps for r in together), strict=False))
     spans_ps = [max(end for _, end in spans) - min(start for start, _ in spans) for spans in iterations]

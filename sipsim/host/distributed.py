@@ -175,6 +175,7 @@ class Distributed:
         self._initialized = False
         self.runs: list[RunRecord] = []
         self.calls: list[str] = []
+        self.on_record: Callable[[RunRecord], None] = lambda _record: None
         self.memory = PeakMemory()
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
@@ -300,6 +301,7 @@ class Distributed:
                 values=call.values,
             )
         )
+        self.on_record(self.runs[-1])
 
     def _note_run(self, work: Work, collective: Collective, call: Call) -> None:
         if self._recorded_io_dir:
