@@ -8,7 +8,7 @@ import msgspec
 from sipsim.plan.forecast import JobForecast
 
 Ps = int
-TRUSTED_SHARE = 0.2
+TRUSTED_SHARE = 0.1
 """From this share of the work on, what has been measured counts alone; before, in part."""
 
 

@@ -15,6 +15,7 @@ from launcher.report.estimate import Estimator, Prediction
 from launcher.report.outcome import Outcome
 from sipsim.units import format_time_ps
 
+ASK_AFTER_S = 0.5
 SHOW_AFTER_S = 1.0
 EVERY_S = 0.2
 LINE_EVERY_S = 5.0
@@ -28,6 +29,10 @@ class Predictor(Protocol):
 
     def prediction(self) -> Prediction | None:
         """The prediction, None while it is not known."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
 
     def close(self) -> None:
         """It is needed no more."""
@@ -58,7 +63,8 @@ class Progress:
         self._on_record = on_record
         self._began_s = time.monotonic()
         self._simulating_s = self._began_s
-        self._next_s = self._began_s + SHOW_AFTER_S
+        self._next_s = self._began_s + ASK_AFTER_S
+        self._next_line_s = self._began_s
         self._furthest_ps = 0
         self._predictor = predictor() if self._enabled and predictor is not None else None
         self._estimator: Estimator | None = None
@@ -68,7 +74,7 @@ class Progress:
         """Whether the line is to be updated now."""
         if not self._enabled or time.monotonic() < self._next_s:
             return False
-        self._next_s = time.monotonic() + (EVERY_S if self._is_terminal else LINE_EVERY_S)
+        self._next_s = time.monotonic() + EVERY_S
         if self._predictor is not None:
             self._predictor.ask()
         return True
@@ -98,11 +104,14 @@ class Progress:
         if not self._enabled or now_s < self._began_s + SHOW_AFTER_S:
             return
         self._furthest_ps = max(self._furthest_ps, status.now_ps)
-        text = self._text(status, now_s)
         if self._is_terminal:
-            self._draw(text)
-        else:
-            print(f"ahbm-launch: {text}", file=sys.stderr, flush=True)
+            self._draw(self._text(status, now_s))
+        elif now_s >= self._next_line_s:
+            text = self._text(status, now_s)
+            waits = self._predictor is not None and self._predictor.is_pending
+            if not waits or now_s >= self._began_s + LINE_EVERY_S:
+                self._next_line_s = now_s + LINE_EVERY_S
+                print(f"ahbm-launch: {text}", file=sys.stderr, flush=True)
 
     def _text(self, status: Status, now_s: float) -> str:
         took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
@@ -110,13 +119,9 @@ class Progress:
         if estimator is None:
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
         found = estimator.estimate(now_s - self._simulating_s, self._furthest_ps, status.commands)
-        about = f"of about {format_time_ps(found.total_ps)}" if self._limit_ps != found.total_ps else "of at most"
-        if self._limit_ps == found.total_ps:
-            about += f" {format_time_ps(found.total_ps)}"
-        return (
-            f"{found.share:.0%}, simulated {format_time_ps(self._furthest_ps)} {about} {took}, "
-            f"about {_duration(found.left_s)} left"
-        )
+        of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
+        simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
+        return f"{found.share:.0%}, {simulated}, about {_duration(found.left_s)} left"
 
     def _with_prediction(self) -> Estimator | None:
         if self._estimator is None and self._predictor is not None:

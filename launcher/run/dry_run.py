@@ -13,7 +13,7 @@ def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> s
     """One line. ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic."""
     if prepared.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
-    forecaster = Forecaster(prepared, started_s)
+    forecaster = Forecaster(prepared, started_s, is_beside_run=False)
     try:
         forecaster.ask()
         prediction = forecaster.prediction(LONGEST_S)

@@ -15,21 +15,22 @@ import msgspec
 
 from launcher.processes.children import as_child, set_parent_death_signal, set_process_name
 from launcher.report.estimate import Prediction
-from launcher.run.machine import measure
+from launcher.run.machine import idle_machine, measure
 from launcher.run.prediction import Host, predict, read_costs
 from launcher.run.prepare import Prepared
 from sipsim.chips.base import kind_of
 from sipsim.record.resources import pss_mib
 
-BESIDE_THE_RUN = 10
-"""The niceness of the process: the run comes first."""
 IN_ONE_PROCESS = "inproc"
 
 
 class Forecaster:
-    """The process, and its answer. ``started_s``: when the command started, on the monotonic clock."""
+    """The process, and its answer. ``started_s``: when the command started, on the monotonic clock.
 
-    def __init__(self, prepared: Prepared, started_s: float) -> None:
+    ``is_beside_run``: the run is under way meanwhile, so that the host cannot be measured.
+    """
+
+    def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
         self._answer, answer = os.pipe()
         request, self._request = os.pipe()
         self._received = b""
@@ -41,7 +42,7 @@ class Forecaster:
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
                 os.close(end)
-            as_child(lambda: _work(prepared, began_s, loaded_mib, request, answer))
+            as_child(lambda: _work(prepared, is_beside_run, began_s, loaded_mib, request, answer))
         for end in (request, answer):
             os.close(end)
 
@@ -61,6 +62,11 @@ class Forecaster:
                 self._prediction = _decoded(self._received)
         return self._prediction
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
+        return not self._has_ended
+
     def close(self) -> None:
         """End the process."""
         with contextlib.suppress(ProcessLookupError):
@@ -73,7 +79,7 @@ class Forecaster:
         return bool(select.select([self._answer], [], [], wait_s)[0])
 
 
-def _work(prepared: Prepared, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
     """In the process: wait for the request, and answer it."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
@@ -82,13 +88,13 @@ def _work(prepared: Prepared, began_s: float, loaded_mib: float, request: int, a
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if not os.read(request, 1):
         return 0
-    os.nice(BESIDE_THE_RUN)
-    plan, job = prepared.plan, prepared.job
-    machine = measure(1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips)
+    plan, job, costs = prepared.plan, prepared.job, read_costs()
+    number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
+    machine = idle_machine(number, costs.host.round_trip_us / costs.host.event_us) if is_beside_run else measure(number)
     forecast = kind_of(plan.resolved).forecast(job, plan)
     if forecast is not None:
         host = Host(machine, began_s, loaded_mib)
-        prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, read_costs())
+        prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
         with open(answer, "wb") as pipe:
             pipe.write(msgspec.json.encode(prediction))
     return 0

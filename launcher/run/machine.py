@@ -9,8 +9,10 @@ from typing import NamedTuple
 from launcher.processes.children import as_child
 from sipsim.engine import Engine
 
-EVENTS = 40_000
+EVENTS = 80_000
 ROUND_TRIPS = 500
+MOST_A_PROCESSOR = 4
+"""Processes on a processor that are tried: on a busy host, more of them get more of it."""
 
 
 class Machine(NamedTuple):
@@ -24,15 +26,31 @@ class Machine(NamedTuple):
 
 
 def measure(n_processes: int) -> Machine:
-    """This host for a run of that many processes; takes about a tenth of a second. It forks."""
-    cpu_s = min(_events_s() for _ in range(2))
-    together = min(n_processes, len(os.sched_getaffinity(0)))
-    parallel = min(together * cpu_s / _together_s(together), float(together))
+    """This host for a run of that many processes; takes some tenths of a second. It forks."""
+    together = min(n_processes, MOST_A_PROCESSOR * len(os.sched_getaffinity(0)))
+    events = EVENTS // together + EVENTS // 4
+
+    def share() -> int:
+        """How much of a processor this process gets, in percent."""
+        wall_s, cpu_s = _events_s(events)
+        return round(100 * cpu_s / wall_s)
+
+    others = [_fork(share) for _ in range(together - 1)]
+    wall_s, cpu_s = _events_s(events)
+    shares = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) / 100 for pid in others]
     round_trip_s = _round_trip_s() if n_processes > 1 else 0.0
-    return Machine(cpu_s * 1e6 / EVENTS, parallel, round_trip_s * 1e6)
+    return Machine(cpu_s * 1e6 / events, cpu_s / wall_s + sum(shares), round_trip_s * 1e6)
 
 
-def _events_s() -> float:
+def idle_machine(n_processes: int, round_trip_events: float) -> Machine:
+    """This host if nothing else ran on it. ``round_trip_events``: how many events a round trip takes as long as."""
+    event_us = _events_s(EVENTS // 4)[1] * 1e6 / (EVENTS // 4)
+    parallel = min(n_processes, len(os.sched_getaffinity(0)))
+    return Machine(event_us, float(parallel), event_us * round_trip_events)
+
+
+def _events_s(number: int) -> tuple[float, float]:
+    """Wall and CPU time of that many events."""
     engine = Engine()
 
     def again() -> None:
@@ -40,24 +58,9 @@ def _events_s() -> float:
 
     for start_ps in range(16):
         engine.at(start_ps, again)
-    began_s = time.process_time()
-    engine.run_before(None, EVENTS)
-    return time.process_time() - began_s
-
-
-def _together_s(number: int) -> float:
-    """Wall time of the same work in that many processes at a time."""
-
-    def work() -> int:
-        _events_s()
-        return 0
-
-    began_s = time.perf_counter()
-    others = [_fork(work) for _ in range(number - 1)]
-    work()
-    for pid in others:
-        os.waitpid(pid, 0)
-    return time.perf_counter() - began_s
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    engine.run_before(None, number)
+    return time.perf_counter() - wall_s, time.process_time() - cpu_s
 
 
 def _round_trip_s() -> float:

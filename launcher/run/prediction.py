@@ -51,6 +51,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor_copies: float
     check_copies: float
     ring_MiB: float
+    ring_messages: float
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,24 +96,27 @@ def predict(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, ho
         command_s=(times.command_us + shared) * speed / 1e6 / at_a_time,
         us_s=windows_per_us * window_us / 1e6 if n_sips > 1 else 0.0,
         end_s=hashed * per_element_s,
-        memory_MiB=_memory_mib(forecast, job, n_sips, in_process, host, costs.memory),
+        memory_MiB=_memory_mib(forecast, job, plan, in_process, host, costs.memory),
         processes=1 if in_process else n_sips + 3,
     )
 
 
 def window_ps(plan: RunPlan) -> int:
-    """About how long a granted window is: from one SIP's next event to the earliest arrival that it may cause."""
+    """About how long a granted window is: the least time from an event, over another SIP, to an arrival here."""
     delays = [channel.delay_ps for channel in plan.channels]
-    return max(min(delays, default=1) + min(plan.egress_ps, default=0), 1)
+    return max(min(delays, default=1) + min(plan.egress_ps, default=0) + min(plan.reactions_ps, default=0), 1)
 
 
-def _memory_mib(forecast: JobForecast, job: Job, n_sips: int, in_process: bool, host: Host, costs: Memory) -> float:
+def _memory_mib(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, host: Host, costs: Memory) -> float:
+    n_sips = plan.system.n_sips
     largest: SizeForecast = max(forecast.sizes, key=lambda size: size.nbytes)
     # Tensors of earlier sizes are freed when there is need, after some 256 MiB.
     kept_mib = sum({size.n_elem: size.nbytes for size in forecast.sizes}.values()) / MIB
     data_mib = kept_mib + largest.nbytes / MIB * (costs.tensor_copies - 1)
     checked_mib = largest.nbytes / MIB * costs.check_copies if job.verify else 0.0
-    sip_mib = (costs.sip_MiB if in_process else costs.process_MiB) + data_mib + costs.ring_MiB
+    messages = largest.counts.get("recv", 0) / n_sips
+    sip_mib = (costs.sip_MiB if in_process else costs.process_MiB) + data_mib
+    sip_mib += costs.ring_MiB * min(messages / costs.ring_messages, 1.0)
     if in_process:
         return host.loaded_MiB + n_sips * sip_mib + checked_mib
     return host.loaded_MiB + costs.others_MiB + n_sips * (sip_mib + checked_mib) + n_sips**2 * costs.pair_MiB

@@ -6,6 +6,7 @@ of commands that meet no other traffic, except that messages of one queue pair f
 exactly, or not at all: a kernel that asks for a value, or for what depends on time, is :class:`Uncountable`.
 """
 
+import math
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -32,8 +33,11 @@ REMOTE = "remote send"
 """A send to another SIP, in the counts."""
 
 
-class Uncountable(Exception):
-    """The commands of a kernel cannot be known before it runs; the text gives the reason."""
+class Uncountable(BaseException):
+    """The commands of a kernel cannot be known before it runs; the text gives the reason.
+
+    No ``Exception``, which a kernel could catch: it would go on, and be counted wrong.
+    """
 
 
 def _refuse(*_arguments: object) -> NoReturn:
@@ -41,11 +45,12 @@ def _refuse(*_arguments: object) -> NoReturn:
 
 
 class NoValues:
-    """In place of the values of a handle: only their size is known."""
+    """In place of the values of a handle: only their size is known. ``fetch_ps``: to bring them to the PE."""
 
-    def __init__(self, shape: tuple[int, ...], nbytes: int) -> None:
+    def __init__(self, shape: tuple[int, ...], nbytes: int, fetch_ps: Ps = 0) -> None:
         self.shape = shape
         self.nbytes = nbytes
+        self.fetch_ps = fetch_ps
 
     __getattr__ = __getitem__ = __array__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = _refuse
     __index__ = __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __add__ = __radd__ = __mul__ = _refuse
@@ -181,6 +186,7 @@ class CountingPe:
     def _write(self, command: DmaWrite) -> Completion:
         memory, space = self._run.times.memory_of(command.address)
         self._run.counts["store"] += 1
+        self._fetch(command.operand)
         self.advance(self.now_ps + self._run.times.write_ps(self._node, memory, space, command.operand.nbytes))
         return _ENDED
 
@@ -188,8 +194,17 @@ class CountingPe:
         first: Handle = command.operands[0]
         command.result.array = cast(Array, NoValues(first.shape, first.nbytes))
         self._run.counts[command.op] += 1
+        for operand in command.operands:
+            self._fetch(operand)
         self.advance(self.now_ps + self._run.times.math_ps(first.nbytes))
         return _ENDED
+
+    def _fetch(self, operand: Handle) -> None:
+        """Values that are still in a slot in HBM or SRAM come to the PE first."""
+        values: Any = operand.array
+        if isinstance(values, NoValues):
+            self.now_ps += values.fetch_ps
+            values.fetch_ps = 0
 
     def _const(self, command: Const) -> Completion:
         command.result.array = np.array(command.values)
@@ -213,7 +228,8 @@ class CountingPe:
             known[command.nbytes] = self._run.times.message_ps(self._full_place, queue.entry, command.nbytes)
         latency_ps, drain_ps = known[command.nbytes]
         queue.sent_ps = max(self.now_ps, queue.sent_ps)
-        arrival_ps = queue.sent_ps + latency_ps
+        values: Any = None if isinstance(command.source, int) else command.source.array
+        arrival_ps = queue.sent_ps + latency_ps + (values.fetch_ps if isinstance(values, NoValues) else 0)
         queue.sent_ps += drain_ps
         self._run.counts[REMOTE if queue.is_remote else "send"] += 1
         self.advance(self.now_ps)
@@ -228,13 +244,22 @@ class CountingPe:
         queue = self.queues.get(command.direction)
         if queue is None:
             raise IpcqInvalidDirection(f"direction {command.direction!r} is not installed")
-        nbytes = int(np.prod(command.dims)) * command.dtype.itemsize
-        command.result.array = cast(Array, NoValues(command.dims, nbytes))
+        nbytes = math.prod(command.dims) * command.dtype.itemsize
+        fetch_ps = 0 if command.copy_to is not None else self._slot_ps(nbytes)
+        command.result.array = cast(Array, NoValues(command.dims, nbytes, fetch_ps))
         self._run.counts["recv"] += 1
         receive = CountedReceive(self, queue)
         queue.pending.append(receive)
         self._run.serve(queue)
         return receive
+
+    def _slot_ps(self, nbytes: int) -> Ps:
+        """The time to fetch a message from its slot; none from the PE's own TCM."""
+        kind = self._run.plan.ipcq.buffer_kind
+        if kind == "tcm":
+            return 0
+        memory = self._run.plan.system.graph.memory_node(self.cube, self.pe, kind)
+        return self._run.times.read_ps(self._node, memory, kind, nbytes)
 
 
 class CountedLaunch:
