@@ -80,7 +80,8 @@ class Hub:
         self.timesync = TimeSync(size, channels, reactions_ps, limit_ps)
         self._limit_ps = limit_ps
         self._reached_limit = False
-        self._commands = [0] * size
+        # Commands, simulated time and host time of the last ``Progress`` of each SIP.
+        self._progress_of = [(0, 0, 0)] * size
         self._undecided = False
         self._now_ns = 0
         self._began_ns = 0
@@ -223,7 +224,7 @@ class Hub:
         if not 0 <= sender < self._size:
             raise ProtocolError(f"progress of SIP {sender}; SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
-        self._commands[sender] = progress.commands
+        self._progress_of[sender] = (progress.commands, progress.now_ps, self._now_ns)
         return []
 
     def _record(self, sender: int, record: Record) -> Out:
@@ -290,7 +291,7 @@ class Hub:
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
-        self._commands[restart.rank] = 0
+        self._progress_of[restart.rank] = (0, 0, self._now_ns)
         out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
@@ -328,7 +329,11 @@ class Hub:
         """The progress of the run."""
         sync = self.timesync
         now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
-        return Status(len(self._membership.joined), now_ps, sync.grants, sum(self._commands))
+        told = self._progress_of
+        told_ps = sum(at_ps for _, at_ps, _ in told) // self._size
+        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, _, at_ns in told) // self._size
+        commands = sum(number for number, _, _ in told)
+        return Status(len(self._membership.joined), now_ps, sync.grants, commands, told_ps, max(age_ns, 0))
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
         """Which SIP waits for which at ``now_ns``."""

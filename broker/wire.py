@@ -1,9 +1,8 @@
 """The messages between SIPs, broker and launcher, and their encoding. Nothing here decides anything.
 
 A message is a MessagePack array that starts with its kind. It is decoded against its schema, so every length is bounded
-before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``) go to the broker, commands
-(``Grant``, ``Abort``, ``End``) to SIPs. Host times (``_ns``) are for people and for placement; the simulation never
-depends on them. Simulated times are integer picoseconds; None means "never".
+before memory is taken; nothing is ever unpickled. Facts go to the broker, commands to SIPs. No simulation depends on
+host times (``_ns``). Simulated times are integer picoseconds; None means "never".
 """
 
 from collections.abc import Callable
@@ -211,12 +210,14 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """The number of SIPs that have joined, the least simulated time of any, and commands by their last ``Progress``."""
+    """SIPs that have joined, and the least time of any; their commands, as told at ``told_ps``, ``age_ns`` ago (means)."""
 
     joined: Count
     now_ps: Ps
     grants: Count
     commands: Count = 0
+    told_ps: Ps = 0
+    age_ns: Count = 0
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -335,8 +336,7 @@ class PacketBatch(Message, tag="packet_batch", frozen=True):
 
 
 FromSip = Join | Report | Progress | Record | ConnectionLost | Dump | Failed | Result
-FromLauncher = Lost | Restart | Stop | StatusRequest | SyncRequest
-ToBroker = FromSip | FromLauncher
+ToBroker = FromSip | Lost | Restart | Stop | StatusRequest | SyncRequest
 ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
 OfRank = PeerLost | RankFailed | RankResult | RankRecord
 ToLauncher = Status | Sync | RunStarted | OfRank | Deadlock | SimTimeReached | Finished
@@ -346,9 +346,9 @@ _UINTS = {0xCC: 1, 0xCD: 2}
 
 def source_of(frame: bytes) -> int | None:
     """The ``src`` of a ``PacketBatch`` as :func:`encode` writes it, without decoding the rest; None for other bytes."""
-    if not frame.startswith(_BATCH) or len(frame) <= len(_BATCH):
-        return None
     at = len(_BATCH) + 1
+    if not frame.startswith(_BATCH) or len(frame) < at:
+        return None
     if (first := frame[at - 1]) < 0x80:
         return first
     found = frame[at : at + (size := _UINTS.get(first, 0))]

@@ -118,10 +118,13 @@ class Progress:
         estimator = self._with_prediction()
         if estimator is None:
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
-        found = estimator.estimate(now_s - self._simulating_s, self._furthest_ps, status.commands)
+        # As of when the commands were told: some take longer to be told than others.
+        age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
+        found = estimator.estimate(now_s - self._simulating_s - age_s, status.told_ps, status.commands)
+        left_s = found.left_s - age_s
         of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
         simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
-        return f"{found.share:.0%}, {simulated}, about {_duration(found.left_s)} left"
+        return f"{found.share:.0%}, {simulated}, about {_duration(left_s)} left"
 
     def _with_prediction(self) -> Estimator | None:
         if self._estimator is None and self._predictor is not None:

@@ -338,10 +338,14 @@ def test_the_last_sync_is_sent_once_with_the_state_before_the_end(ending: str) -
 
 def test_commands_are_those_of_the_last_progress_of_each_rank() -> None:
     hub = running()
-    for rank, commands in ((0, 5), (2, 7), (0, 9)):
-        assert hub.handle(rank, Progress(50, 1, commands)) == []
-    assert hub.status().commands == 16
-    hub.handle(LAUNCHER, Restart(0, 1))
+    for rank, commands, at in ((0, 5, 30), (2, 7, 60), (0, 9, 90)):
+        assert hub.handle(rank, Progress(10 * at, 1, commands), at) == []
+    hub.handle(LAUNCHER, StatusRequest(), 130)
+    status = hub.status()
+    assert (status.commands, status.told_ps) == (16, (900 + 600) // 3)
+    # SIP 1 has told nothing since the start of the run, at 30 ns.
+    assert status.age_ns == 130 - (90 + 60 + 30) // 3
+    hub.handle(LAUNCHER, Restart(0, 1), 130)
     assert hub.status().commands == 7
 
 

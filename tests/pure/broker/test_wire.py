@@ -58,7 +58,7 @@ SAMPLES: dict[type[Message], list[Message]] = {
         wire.PacketBatch(1, 3, ((2, 4, b"\x00\xff"),)),
         wire.PacketBatch(4095, MOST, ((2**20, MOST, b""), (0, 0, bytes(300)))),
     ],
-    wire.Status: [wire.Status(4, 10**15, 9), wire.Status(4, 0, 9, MOST)],
+    wire.Status: [wire.Status(4, 10**15, 9), wire.Status(4, 0, 9, MOST, MOST, MOST)],
     wire.Sync: [wire.Sync(False, "joining", 0, 0, (), ()), wire.Sync(True, "x", 1, MOST, (WAITING, IDLE), (("a", 5),))],
     wire.RunStarted: [wire.RunStarted()],
     wire.RankFailed: [wire.RankFailed(0, "k", "m", "d", 1)],

@@ -1,5 +1,6 @@
 """What a run takes: the costs in the file, scaled to this host, times what is counted."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from broker.ids import Channel
 from launcher.run.dry_run import described, expectation
-from launcher.run.machine import Machine, idle_machine, measure
+from launcher.run.machine import Machine, assumed, measure
 from launcher.run.options import parse
 from launcher.run.prediction import Costs, Host, predict, read_costs, window_ps
 from launcher.run.prepare import prepare
@@ -117,10 +118,15 @@ def test_this_host_can_be_measured() -> None:
         assert (found.round_trip_us > 0) is (number > 1)
 
 
-def test_this_host_without_the_run_on_it() -> None:
-    found = idle_machine(2, 40.0)
-    assert found.round_trip_us == pytest.approx(40 * found.event_us)
-    assert found.parallel in (1.0, 2.0)
+@pytest.mark.parametrize(
+    ("number", "load", "parallel"), [(1, 0.0, 1.0), (1, 1.0, 1.0), (4, 0.0, 2.0), (4, 4.0, 1.0), (1, 7.0, 0.25)]
+)
+def test_a_host_that_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch, number: int, load: float, parallel: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    found = assumed(number, load, 40.0)
+    assert (found.parallel, found.round_trip_us) == (parallel, pytest.approx(40 * found.event_us))
 
 
 class TestDryRun:
