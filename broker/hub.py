@@ -28,7 +28,9 @@ from broker.wire import (
     PeerLost,
     Progress,
     RankFailed,
+    RankRecord,
     RankResult,
+    Record,
     Refused,
     Rejoined,
     Report,
@@ -36,6 +38,7 @@ from broker.wire import (
     Result,
     RevokeGrant,
     RunStarted,
+    SimTimeReached,
     Start,
     Status,
     StatusRequest,
@@ -59,13 +62,26 @@ class Phase(Enum):
 
 
 class Hub:
-    """One run of ``size`` SIPs; the only writer of its phase, membership and time synchronisation."""
+    """One run of ``size`` SIPs; the only writer of its phase, membership and time synchronisation.
 
-    def __init__(self, size: int, channels: list[Channel], reactions_ps: list[int] | None = None) -> None:
+    ``limit_ps``: the run stops when every SIP has run all events before that time; None for no limit.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        channels: list[Channel],
+        reactions_ps: list[int] | None = None,
+        limit_ps: int | None = None,
+    ) -> None:
         self._size = size
         self.phase = Phase.JOINING
         self._membership = Membership(size)
-        self.timesync = TimeSync(size, channels, reactions_ps)
+        self.timesync = TimeSync(size, channels, reactions_ps, limit_ps)
+        self._limit_ps = limit_ps
+        self._reached_limit = False
+        # Commands, simulated time and host time of the last ``Progress`` of each SIP.
+        self._progress_of = [(0, 0, 0)] * size
         self._undecided = False
         self._now_ns = 0
         self._began_ns = 0
@@ -110,7 +126,9 @@ class Hub:
             case Join():
                 return self._join(sender, message)
             case Progress():
-                return self._progress(sender)
+                return self._progress(sender, message)
+            case Record():
+                return self._record(sender, message)
             case Dump():
                 return self._dump(sender, message)
             case Result():
@@ -202,11 +220,17 @@ class Hub:
         why = "its connection to the broker is lost"
         return [(LAUNCHER, PeerLost(rank, rank, why, incarnation, incarnation))]
 
-    def _progress(self, sender: int) -> Out:
+    def _progress(self, sender: int, progress: Progress) -> Out:
         if not 0 <= sender < self._size:
             raise ProtocolError(f"progress of SIP {sender}; SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
+        self._progress_of[sender] = (progress.commands, progress.now_ps, self._now_ns)
         return []
+
+    def _record(self, sender: int, record: Record) -> Out:
+        if not 0 <= sender < self._size:
+            raise ProtocolError(f"a record of SIP {sender}; SIPs are 0 to {self._size - 1}")
+        return [(LAUNCHER, RankRecord(sender, record.index, record.blob))]
 
     @property
     def expects_reports(self) -> bool:
@@ -223,7 +247,8 @@ class Hub:
             at = self._membership.addresses
             return [(at[rank], grant) for rank, grant in decision]
         last_sync: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
-        if any(decision.waiting):
+        self._reached_limit = decision.at_limit
+        if any(decision.waiting) or decision.at_limit:
             self.phase = Phase.DUMPING
             return last_sync + self._to(range(self._size), DumpRequest())
         self.phase = Phase.ENDING
@@ -239,6 +264,8 @@ class Hub:
         if len(self._dumps) < self._size:
             return []
         dumps = tuple(self._dumps[rank] for rank in range(self._size))
+        if self._reached_limit and self._limit_ps is not None:
+            return [(LAUNCHER, SimTimeReached(self._limit_ps, dumps)), *self._abort("the limit of simulated time")]
         return [(LAUNCHER, Deadlock(dumps)), *self._abort("deadlock")]
 
     def _result(self, sender: int, result: Result) -> Out:
@@ -264,6 +291,7 @@ class Hub:
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
+        self._progress_of[restart.rank] = (0, 0, self._now_ns)
         out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
@@ -301,7 +329,11 @@ class Hub:
         """The progress of the run."""
         sync = self.timesync
         now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
-        return Status(len(self._membership.joined), now_ps, sync.grants)
+        told = self._progress_of
+        told_ps = sum(at_ps for _, at_ps, _ in told) // self._size
+        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, _, at_ns in told) // self._size
+        commands = sum(number for number, _, _ in told)
+        return Status(len(self._membership.joined), now_ps, sync.grants, commands, told_ps, max(age_ns, 0))
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
         """Which SIP waits for which at ``now_ns``."""

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-PROTOCOL = 4
+PROTOCOL = 5
 BROKER = -1
 LAUNCHER = -2
 

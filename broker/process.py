@@ -25,12 +25,13 @@ def run_broker(
     keys: BrokerKeys | None = None,
     silence_s: float | None = SILENCE_S,
     listens: Callable[[str], None] = lambda _endpoint: None,
+    limit_ps: int | None = None,
 ) -> int:
     """Serve one run of ``size`` SIPs; returns the exit code after every SIP has answered and the launcher was sent all.
 
     ``listens`` is called with the endpoint, its port included, once processes can connect.
     """
-    hub = Hub(size, channels, reactions_ps)
+    hub = Hub(size, channels, reactions_ps, limit_ps)
     mail = mail_for(endpoint).broker(endpoint, keys, MailOptions(silence_s))
     outbox = _Outbox(mail)
     listens(mail.endpoint)

@@ -1,9 +1,8 @@
 """The messages between SIPs, broker and launcher, and their encoding. Nothing here decides anything.
 
 A message is a MessagePack array that starts with its kind. It is decoded against its schema, so every length is bounded
-before memory is taken; nothing is ever unpickled. Facts (``Report``, ``Failed``, ``Lost``) go to the broker, commands
-(``Grant``, ``Abort``, ``End``) to SIPs. Host times (``_ns``) are for people and for placement; the simulation never
-depends on them. Simulated times are integer picoseconds; None means "never".
+before memory is taken; nothing is ever unpickled. Facts go to the broker, commands to SIPs. No simulation depends on
+host times (``_ns``). Simulated times are integer picoseconds; None means "never".
 """
 
 from collections.abc import Callable
@@ -161,10 +160,18 @@ class Result(Message, tag="result", frozen=True):
 
 
 class Progress(Message, tag="progress", frozen=True):
-    """A SIP in a long window or in host code is alive: simulated time, and events and host calls so far."""
+    """A SIP is alive: simulated time, events and host calls in long windows, and commands of kernels, so far."""
 
     now_ps: Ps
     steps: Count
+    commands: Count = 0
+
+
+class Record(Message, tag="record", frozen=True):
+    """Collective ``index`` of a SIP's program has ended; ``blob`` is opaque to the broker."""
+
+    index: Count
+    blob: Blob
 
 
 class ConnectionLost(Message, tag="connection_lost", frozen=True):
@@ -204,11 +211,17 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """The number of SIPs that have joined, and the least simulated time of any SIP."""
+    """SIPs that have joined, and the least time of any.
+
+    Their commands, as told at ``told_ps``, ``age_ns`` ago (means).
+    """
 
     joined: Count
     now_ps: Ps
     grants: Count
+    commands: Count = 0
+    told_ps: Ps = 0
+    age_ns: Count = 0
 
 
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -285,6 +298,21 @@ class RankResult(Message, tag="rank_result", frozen=True):
     partial: bool
 
 
+class RankRecord(Message, tag="rank_record", frozen=True):
+    """To the launcher: one SIP's ``Record``."""
+
+    rank: Rank
+    index: Count
+    blob: Blob
+
+
+class SimTimeReached(Message, tag="sim_time_reached", frozen=True):
+    """To the launcher: every SIP has run all events before ``limit_ps``; the dump of every SIP, by rank."""
+
+    limit_ps: Ps
+    dumps: Annotated[tuple[Blob, ...], Few]
+
+
 class Deadlock(Message, tag="deadlock", frozen=True):
     """To the launcher: no SIP can go on; the dump of every SIP, by rank."""
 
@@ -311,36 +339,23 @@ class PacketBatch(Message, tag="packet_batch", frozen=True):
     packets: Annotated[tuple[tuple[Channels, Ps, Blob], ...], Many]
 
 
-ToBroker = (
-    Join
-    | Report
-    | Progress
-    | ConnectionLost
-    | Dump
-    | Failed
-    | Result
-    | Lost
-    | Restart
-    | Stop
-    | StatusRequest
-    | SyncRequest
-)
+FromSip = Join | Report | Progress | Record | ConnectionLost | Dump | Failed | Result
+ToBroker = FromSip | Lost | Restart | Stop | StatusRequest | SyncRequest
 ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
-ToLauncher = Status | Sync | RunStarted | PeerLost | RankFailed | RankResult | Deadlock | Finished
+OfRank = PeerLost | RankFailed | RankResult | RankRecord
+ToLauncher = Status | Sync | RunStarted | OfRank | Deadlock | SimTimeReached | Finished
 _BATCH = b"\x94\xacpacket_batch"
 _UINTS = {0xCC: 1, 0xCD: 2}
 
 
 def source_of(frame: bytes) -> int | None:
     """The ``src`` of a ``PacketBatch`` as :func:`encode` writes it, without decoding the rest; None for other bytes."""
-    if not frame.startswith(_BATCH) or len(frame) <= len(_BATCH):
-        return None
     at = len(_BATCH) + 1
-    first = frame[at - 1]
-    if first < 0x80:
+    if not frame.startswith(_BATCH) or len(frame) < at:
+        return None
+    if (first := frame[at - 1]) < 0x80:
         return first
-    size = _UINTS.get(first, 0)
-    found = frame[at : at + size]
+    found = frame[at : at + (size := _UINTS.get(first, 0))]
     return int.from_bytes(found, "big") if size and len(found) == size else None
 
 

@@ -53,9 +53,13 @@ class ProtocolError(RuntimeError):
 
 
 class Quiescent(NamedTuple):
-    """No SIP runs or has an event, and nothing is in flight. ``waiting``: blocked kernels and scripts, by rank."""
+    """No SIP runs or has an event, and nothing is in flight. ``waiting``: blocked kernels and scripts, by rank.
+
+    ``at_limit``: that holds of all times before the limit, and something would happen later.
+    """
 
     waiting: tuple[int, ...]
+    at_limit: bool = False
 
 
 class Bound(NamedTuple):
@@ -76,15 +80,22 @@ def least(*times: Ps | None) -> Ps | None:
 class TimeSync:
     """Takes facts by :meth:`report` and returns commands; the only writer of all state.
 
-    ``reactions_ps``: ``R`` of every SIP, 0 by default.
+    ``reactions_ps``: ``R`` of every SIP, 0 by default. ``limit_ps``: no SIP runs an event at or after that time.
     """
 
-    def __init__(self, size: int, channels: list[Channel], reactions_ps: list[Ps] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        channels: list[Channel],
+        reactions_ps: list[Ps] | None = None,
+        limit_ps: Ps | None = None,
+    ) -> None:
         reactions = reactions_ps or [0] * size
         self.delays = DelayMatrix(size, channels, reactions)
         self._members = [SipSyncState(reaction) for reaction in reactions]
         self._next_event_bounds = [NEVER_PS] * size
         self._next_send_bounds = [NEVER_PS] * size
+        self._limit_ps = NEVER_PS if limit_ps is None else limit_ps
         self._unreported = size
         self._running = 0
         self.colocate = False
@@ -262,8 +273,8 @@ class TimeSync:
         if self._unreported:
             self._changed |= changed
             return []
-        if not self._running and min(events) == NEVER_PS:
-            return Quiescent(tuple([m.waiting for m in members]))
+        if not self._running and (next_ps := min(events)) >= self._limit_ps:
+            return Quiescent(tuple([m.waiting for m in members]), next_ps != NEVER_PS)
         return [grant for rank in self._to_examine(changed) if (grant := self._examine(rank)) is not None]
 
     def _to_examine(self, changed: set[int]) -> list[int]:
@@ -276,9 +287,10 @@ class TimeSync:
 
     def _examine(self, rank: int) -> tuple[int, Grant] | None:
         start = self._next_event_bounds[rank]
-        if start == NEVER_PS:
+        horizon = self._limit_ps
+        if start >= horizon:
             return None
-        sends, horizon = self._next_send_bounds, NEVER_PS
+        sends = self._next_send_bounds
         for by, delay in self.delays.into[rank]:
             arrival = sends[by] + delay
             if arrival <= start:

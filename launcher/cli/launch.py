@@ -3,9 +3,10 @@
 import signal
 import sys
 import traceback
+from functools import partial
 
 from launcher.report.destination import absolute
-from launcher.run import options, prepare, result, table
+from launcher.run import dry_run, options, prepare, result, table
 from launcher.run.listing import listing
 from launcher.run.output import safe_output
 from launcher.run.run import checked, process_start_s, run_checked
@@ -57,15 +58,15 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
     prepared, chosen = checked(chosen, arguments)
+    started_s = process_start_s()
     if chosen.dry_run:
         print(prepare.describe(prepared))
+        print(dry_run.expectation(prepared, chosen.max_sim_ps, started_s))
         return 0
-
-    def show(document: result.Document) -> None:
-        if not (chosen.quiet or chosen.to_standard_output):
-            print(table.render(document, prepared, chosen.verbose), end="", flush=True)
-
-    return run_checked(prepared, chosen, arguments, process_start_s(), show).exit_code
+    if chosen.quiet or chosen.to_standard_output:
+        return run_checked(prepared, chosen, arguments, started_s).exit_code
+    rows = table.Table(prepared, partial(print, flush=True), chosen.verbose)
+    return run_checked(prepared, chosen, arguments, started_s, rows.finish, rows.note).exit_code
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class InProcess:
         self._mail = mail
         self._stopping = False
         self.outcome = Outcome(plan.system.n_sips)
-        self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps)
+        self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, request.settings.max_sim_ps)
         self.members = [
             SipNode(spec, plan, request.job, mail.end_of(spec.rank), "inproc", self._must_end, keep_oplog=keep_oplog)
             for spec in (_spec(rank, request.scratch_dir) for rank in range(plan.system.n_sips))
@@ -68,6 +68,7 @@ class InProcess:
         if isinstance(message, Sync) and message.last and self._request.settings.explain_sync:
             self._explain(message)
         self.outcome.note(message)
+        self._request.progress.note(message, self.outcome)
 
     def _explain(self, sync: Sync) -> None:
         print(explanation(sync), file=sys.stderr)
@@ -79,8 +80,7 @@ class InProcess:
     def _check_signals(self) -> None:
         self._answer_status_request()
         if self._request.progress.due():
-            status = self._hub.status()
-            self._request.progress.show(status.now_ps, status.grants)
+            self._request.progress.note(self._hub.status(), self.outcome)
         reason = self._signals.reason()
         if reason is not None and not self._stopping:
             self._stopping = True

@@ -126,7 +126,9 @@ class _Loop:
             self._poller.register(source, zmq.POLLIN)
         endpoint = self._pool.broker_endpoint
         keys = self._pool.keys
-        order = broker_order(endpoint, self._shared_cpu, keys.for_broker() if keys else None, self._settings.silence_s)
+        settings = self._settings
+        broker_keys = keys.for_broker() if keys else None
+        order = broker_order(endpoint, self._shared_cpu, broker_keys, settings.silence_s, settings.max_sim_ps)
         self._server.start(BROKER_NAME, 0, order)
         if not endpoint.startswith("tcp:"):
             self._broker_listens(endpoint)
@@ -187,11 +189,10 @@ class _Loop:
             self._watchdog.note(message)
             if self._began_s is None:
                 self._pool.on_missing([sip.rank for sip in message.sips if sip.state == "joining"])
-        if isinstance(message, Status):
-            self._request.progress.show(message.now_ps, message.grants)
-            if self._fault_injector.broker_dies(message.now_ps):
-                self._server.kill(BROKER_NAME)
+        if isinstance(message, Status) and self._fault_injector.broker_dies(message.now_ps):
+            self._server.kill(BROKER_NAME)
         self.outcome.note(message)
+        self._request.progress.note(message, self.outcome)
         if self.outcome.finished and self._began_s is not None:
             self.outcome.simulate_s = now - self._began_s
         self._do(self._supervisor.note(message, now))

@@ -28,11 +28,20 @@ def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
 
 
 def broker_order(
-    endpoint: str, shared_cpu_seed: int, keys: BrokerKeys | None = None, silence_s: float | None = SILENCE_S
+    endpoint: str,
+    shared_cpu_seed: int,
+    keys: BrokerKeys | None = None,
+    silence_s: float | None = SILENCE_S,
+    limit_ps: int | None = None,
 ) -> dict[str, Any]:
-    """The order that starts the broker; it reports its endpoint when it listens."""
-    plain_keys = None if keys is None else msgspec.to_builtins(keys)
-    return {"endpoint": endpoint, "shared_cpu_seed": shared_cpu_seed, "keys": plain_keys, "silence_s": silence_s}
+    """The order that starts the broker; it reports its endpoint when it listens. ``limit_ps``: of simulated time."""
+    return {
+        "endpoint": endpoint,
+        "shared_cpu_seed": shared_cpu_seed,
+        "keys": None if keys is None else msgspec.to_builtins(keys),
+        "silence_s": silence_s,
+        "limit_ps": limit_ps,
+    }
 
 
 class SimProcessEntry:
@@ -71,4 +80,5 @@ class SimProcessEntry:
             keys,
             order["silence_s"],
             send,
+            order["limit_ps"],
         )

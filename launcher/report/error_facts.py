@@ -6,7 +6,7 @@ for the kind of failure, is left out.
 
 from typing import Annotated, TypedDict
 
-from sipsim.ccl.deadlock_facts import DeadlockFacts
+from sipsim.ccl.deadlock_facts import DeadlockFacts, WaitFacts
 from sipsim.record.dump import Unread
 from sipsim.record.fields import no_time, simulated_time
 
@@ -44,6 +44,7 @@ class FoundFacts(TypedDict, total=False):
     pe: Annotated[int, no_time("The PE of that cube on which a kernel failed.")]
     direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
     deadlock: Annotated[DeadlockFacts, no_time("Of an IpcqDeadlock: who waits for what.")]
+    waits: Annotated[list[WaitFacts], no_time("Where --max-sim-time stopped: every PE that waits on a queue pair.")]
     unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
     also: Annotated[list[Failure], no_time("Later failures, in their order.")]
 

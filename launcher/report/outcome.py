@@ -3,19 +3,33 @@
 The first reported failure is the error of the run; later ones are kept in order.
 """
 
+import re
 from itertools import zip_longest
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
+from broker.wire import (
+    BadFrame,
+    Deadlock,
+    Finished,
+    RankFailed,
+    RankRecord,
+    RankResult,
+    RunStarted,
+    SimTimeReached,
+    Status,
+    Sync,
+    ToLauncher,
+)
 from launcher.report.error_facts import FoundFacts
 from sipsim.ccl.deadlock import explain_deadlock
 from sipsim.ccl.diagnostics import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
-from sipsim.plan.job import RankOutcome, outcome_from_bytes
+from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
 from sipsim.record.dump import Unread
+from sipsim.units import format_exact_time_ps
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)
@@ -48,6 +62,7 @@ class Outcome:
     def __init__(self, size: int) -> None:
         self._size = size
         self.ranks: dict[int, RankOutcome] = {}
+        self._records: list[list[RunRecord]] = [[] for _ in range(size)]
         self.cut_short = False
         self.error: RunError | None = None
         self.also: list[RunError] = []
@@ -75,8 +90,12 @@ class Outcome:
                 # An unknown kind would have no exit code.
                 kind = message.kind if message.kind in ERROR_KINDS else "internal"
                 self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
+            case RankRecord():
+                self._note_record(message)
             case Deadlock():
                 self._note_deadlock(message)
+            case SimTimeReached():
+                self._note_limit(message)
             case Finished():
                 self.sync = message
             case Status():
@@ -101,6 +120,22 @@ class Outcome:
         if self.complete:
             self._note_mismatch()
 
+    def _note_record(self, record: RankRecord) -> None:
+        """A rank that was restarted sends its records again; they are equal."""
+        try:
+            known = record_from_bytes(record.blob)
+        except BadFrame as error:
+            self.fail(RunError("internal", record.rank, f"what rank {record.rank} has completed is {error}"))
+            return
+        if record.rank < self._size and record.index == len(self._records[record.rank]):
+            self._records[record.rank].append(known)
+
+    def finished_runs(self) -> list[tuple[RunRecord, ...]]:
+        """The collectives that every rank has completed, each with the records of all ranks."""
+        answers = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
+        longest = (max(answer, known, key=len) for answer, known in zip(answers, self._records, strict=True))
+        return list(zip(*longest, strict=False))
+
     def _note_mismatch(self) -> None:
         """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
         mismatch = _mismatch([self.ranks[rank].calls for rank in range(self._size)])
@@ -121,6 +156,17 @@ class Outcome:
             self.fail(RunError("IpcqDeadlock", None, message))
             return
         self.fail(RunError("IpcqDeadlock", None, found.headline, found.report, {"deadlock": found.facts}))
+
+    def _note_limit(self, reached: SimTimeReached) -> None:
+        at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
+        message = f"simulated time has reached {at} (--max-sim-time)"
+        try:
+            found = explain_deadlock(list(reached.dumps))
+        except BadFrame as error:
+            self.fail(RunError("timeout", None, f"{message}; the waits are unknown, for the state of a SIP is {error}"))
+            return
+        facts: FoundFacts = {"time_ps": reached.limit_ps, "waits": found.facts["waits"]}
+        self.fail(RunError("timeout", None, message, found.report, facts))
 
     def _note_sync(self, sync: Sync) -> None:
         self.last_sync = sync if sync.last else self.last_sync

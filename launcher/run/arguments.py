@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.supervise.request import Hosts
-from sipsim.units import parse_size_bytes
+from sipsim.units import parse_size_bytes, parse_time_ps
 
 MOST_SLOTS = 4096
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII)
@@ -81,6 +81,17 @@ def seconds(text: str) -> float:
     if not 0 < span < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
     return span
+
+
+def simulated_time(text: str) -> int:
+    """A simulated time above 0, in ps."""
+    try:
+        time_ps = parse_time_ps(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not time_ps:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a time above 0, such as 30us")
+    return time_ps
 
 
 class HeartbeatTimeout:

@@ -71,6 +71,7 @@ class Options(RunSettings):
     trace_ccl: Path | None
     list: str | None
     dry_run: bool
+    progress: bool
     quiet: bool
     verbose: bool
     script: str | None
@@ -261,7 +262,14 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
         default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
         help="check the queues at every step (also AHBM_CHECK_INVARIANTS=1)",
     )
-    group.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
+    group.add_argument(
+        "--max-sim-time",
+        type=arguments.simulated_time,
+        dest="max_sim_ps",
+        metavar="T",
+        help="stop when simulated time has reached T, such as 30us",
+    )
+    group.add_argument("--dry-run", action="store_true", help="check everything, start nothing, say what it would take")
 
 
 def _add_hosts(group: "argparse._ArgumentGroup") -> None:
@@ -329,6 +337,11 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     )
     group.add_argument("--list", choices=list(LISTS), help="list the available names; or the fields of result files")
     group.add_argument("--version", action=Version, nargs=0, help="print the version")
+    group.add_argument(
+        "--progress",
+        action="store_true",
+        help="print how far the run is, every few seconds (a terminal shows it anyway)",
+    )
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
     group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
 

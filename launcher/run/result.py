@@ -5,7 +5,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -129,15 +129,15 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
 
 
 def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunRow]:
-    """The collectives that every rank completed, over all ranks."""
-    if not outcome.complete:
-        return []
-    by_rank = [outcome.ranks[rank].runs for rank in range(plan.system.n_sips)]
-    return [_run(list(together), plan) for together in zip(*by_rank, strict=False)]
+    """The collectives that every rank has completed, over all ranks."""
+    return [run_of(records, plan) for records in outcome.finished_runs()]
 
 
-def _run(together: list[RunRecord], plan: RunPlan) -> RunRow:
-    """``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations."""
+def run_of(together: Sequence[RunRecord], plan: RunPlan) -> RunRow:
+    """One collective from the records of all ranks.
+
+    ``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations.
+    """
     first, system = together[0], plan.system
     iterations = list(zip(*(r.spans_ps for r in together), strict=False))
     spans_ps = [max(end for _, end in spans) - min(start for start, _ in spans) for spans in iterations]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from functools import partial
 
 from launcher.engines import ENGINES
 from launcher.processes.fork_server import free_folder
@@ -23,6 +24,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import result, run_folder
 from launcher.run.blame import users_error
+from launcher.run.forecaster import Forecaster
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
 from launcher.run.result import Document, RunOutcome
@@ -73,12 +75,13 @@ def run_checked(
     argv: list[str],
     started_s: float,
     show: Callable[[Document], None] = lambda _document: None,
+    on_record: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> RunOutcome:
     """Run what :func:`checked` returned; failures are in the outcome, and only requested files are left behind.
 
-    ``show`` is called with the document before messages are printed and files are written. A kept run ends only after
-    that, so that it can be resumed if the launcher is killed before. ``started_s``: when the command started, on the
-    monotonic clock.
+    ``on_record`` is called whenever a rank has completed a collective. ``show`` is called with the document before
+    messages are printed and files are written. A kept run ends only after that, so that it can be resumed if the
+    launcher is killed before. ``started_s``: when the command started, on the monotonic clock.
 
     Raises:
         ConfigError: before anything has started, when this host has too little room, or a folder cannot be used.
@@ -99,7 +102,7 @@ def run_checked(
         raise
     status = "failed"
     try:
-        outcome = _run(prepared, options, faults, started_s)
+        outcome = _run(prepared, options, faults, started_s, on_record)
         outcome.total_s = time.monotonic() - started_s
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
@@ -138,9 +141,16 @@ def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | 
     return RunFolder.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
 
 
-def _run(prepared: Prepared, options: Options, faults: tuple[str, ...], started_s: float) -> Outcome:
+def _run(
+    prepared: Prepared,
+    options: Options,
+    faults: tuple[str, ...],
+    started_s: float,
+    on_record: Callable[[Outcome], None],
+) -> Outcome:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    progress = Progress(options.quiet)
+    predictor = partial(Forecaster, prepared, started_s) if prepared.job.script is None else None
+    progress = Progress(options.quiet, options.progress, options.max_sim_ps, on_record, predictor)
     killed = oom_kills()
     with StopSignals(options.timeout_s) as signals:
         scratch_dir = _private_folder()

@@ -25,10 +25,9 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
 LONGEST_FILE = 2**20
-RESUME_OPTIONS = frozenset(
-    {"resume", "json", "csv", "trace_ccl", "log_dir", "tee", "quiet", "verbose", "explain_sync", "timeout_s", "dry_run"}
-)
-"""Options that ``--resume`` accepts: output, and the time limit of this command."""
+_OUTPUT_OPTIONS = {"json", "csv", "trace_ccl", "log_dir", "tee", "quiet", "verbose", "progress", "explain_sync"}
+RESUME_OPTIONS = frozenset({"resume", "timeout_s", "max_sim_ps", "dry_run", *_OUTPUT_OPTIONS})
+"""Options that ``--resume`` accepts: output, and the time limits of this command."""
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,12 @@
-"""The table on standard output, in the columns that readers of nccl-tests know."""
+"""The table on standard output, in the columns that readers of nccl-tests know. Its rows appear as they are known."""
 
+from collections.abc import Callable
 from typing import Any
 
+from launcher.report.outcome import Outcome
 from launcher.run.prepare import Prepared
+from launcher.run.result import run_of
+from sipsim import VERSION
 from sipsim.ccl.collectives.base import NO_OP
 from sipsim.dtypes import DTYPES
 
@@ -10,17 +14,49 @@ _HEAD = f"{'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'time':>12} {'alg
 _UNIT = f"{'(B)':>12} {'(elements)':>12} {'':>6} {'':>6} {'(us)':>12} {'(GB/s)':>9} {'(GB/s)':>9} {'':>7}"
 
 
+class Table:
+    """The table of one run. ``write`` takes lines without their ends; ``verbose`` adds a line a rank."""
+
+    def __init__(self, prepared: Prepared, write: Callable[[str], None], verbose: bool = False) -> None:
+        self._prepared = prepared
+        self._write = write
+        self._verbose = verbose
+        self._has_head = False
+        self._rows = 0
+
+    def note(self, outcome: Outcome) -> None:
+        """Write the rows of the collectives that every rank has completed by now.
+
+        Those of a script come at the end: what it computed is compared then.
+        """
+        if self._prepared.job.script is None:
+            plan, more = self._prepared.plan, outcome.finished_runs()[self._rows :]
+            self._write_rows([dict(run_of(records, plan)) for records in more])
+
+    def finish(self, document: dict[str, Any]) -> None:
+        """Write what is left of the whole text."""
+        self._write_rows(document["runs"][self._rows :])
+        for rank in document["ranks"] if self._verbose else ():
+            self._write(_rank(rank))
+        for note in _notes(document, self._prepared):
+            self._write(note)
+
+    def _write_rows(self, runs: list[dict[str, Any]]) -> None:
+        if not self._has_head:
+            self._has_head = True
+            about = f"{self._prepared.plan.system.describe()}, engine {self._prepared.engine}"
+            self._write(f"# ahbm-launch {VERSION}: {about}")
+            self._write(f"#{_HEAD[1:]}")
+            self._write(f"#{_UNIT[1:]}".rstrip())
+        for run in runs:
+            self._write(_row(run))
+        self._rows += len(runs)
+
+
 def render(document: dict[str, Any], prepared: Prepared, verbose: bool = False) -> str:
-    """The whole text, every line ended; ``verbose`` adds a line a rank."""
-    system = prepared.plan.system
-    lines = [
-        f"# ahbm-launch {document['version']}: {system.describe()}, engine {document['engine']}",
-        f"#{_HEAD[1:]}",
-        f"#{_UNIT[1:]}".rstrip(),
-        *(_row(run) for run in document["runs"]),
-        *(_rank(rank) for rank in document["ranks"] if verbose),
-        *_notes(document, prepared),
-    ]
+    """The whole text, every line ended."""
+    lines: list[str] = []
+    Table(prepared, lines.append, verbose).finish(document)
     return "\n".join(lines) + "\n"
 
 

@@ -11,11 +11,12 @@ from sipsim.errors import ConfigError
 from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
-from sipsim.units import format_time_ps
+from sipsim.units import LONGEST_TIME_S, PS_PER_S, format_exact_time_ps, format_time_ps
 
 PS_PER_BYTE = 17
 PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
+LONGEST_PS = LONGEST_TIME_S * PS_PER_S
 """A collective takes about the sum of these terms; random faults are spread over it."""
 
 
@@ -48,6 +49,9 @@ def check_flags(options: Options) -> None:
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
             one_host = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
             raise ConfigError(f"--fault {spec}: {one_host}")
+        if isinstance(fault, Fault) and _is_beyond(fault, options.max_sim_ps):
+            at = format_exact_time_ps(options.max_sim_ps or 0)
+            raise ConfigError(f"--fault {spec}: the run stops before, at --max-sim-time {at}; name an earlier time")
         if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
             raise ConfigError(
                 f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
@@ -82,7 +86,8 @@ def faults_of(options: Options, plan: RunPlan, job: Job) -> tuple[str, ...]:
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, RandomFaults):
-            faults += fault.draw(plan.system.n_sips, span_ps(plan, job), options.max_restarts > 0)
+            span = min(span_ps(plan, job), options.max_sim_ps or LONGEST_PS)
+            faults += fault.draw(plan.system.n_sips, span, options.max_restarts > 0)
         else:
             faults.append(fault)
     planned = FaultPlan(faults)
@@ -100,6 +105,12 @@ def span_ps(plan: RunPlan, job: Job) -> int:
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
     ]
     return sum(once) * (job.warmup + job.iters)
+
+
+def _is_beyond(fault: Fault, limit_ps: int | None) -> bool:
+    """Whether a fault at a simulated time would never be injected. Those of hosts and launcher have wall times."""
+    is_simulated = fault.kind not in (*HOST_KINDS, "launcher")
+    return is_simulated and limit_ps is not None and fault.at_ps >= limit_ps
 
 
 def _parsed(spec: str) -> Fault | RandomFaults:

@@ -22,6 +22,7 @@ class RunSettings:
     ``deadlines``: whether silence is a failure at all. ``heartbeat_timeout_s``: that of another host.
     ``max_restarts``: how many lost processes of a run are replaced. ``run_dir``, ``resume``: the folder of packet logs
     of a new run, and of one that is resumed. ``faults``: specs of ``sipsim.faults.plan``.
+    ``max_sim_ps``: the simulated time at which the run stops, None for its end.
     ``tee``: ranks whose output is shown, None for all. ``explain_sync``: print the state of synchronisation at the end.
     """
 
@@ -36,6 +37,7 @@ class RunSettings:
     run_dir: Path | None = None
     resume: Path | None = None
     faults: tuple[str, ...] = ()
+    max_sim_ps: int | None = None
     log_dir: Path | None = None
     tee: tuple[int, ...] | None = None
     explain_sync: bool = False

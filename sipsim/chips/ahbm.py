@@ -10,11 +10,14 @@ from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.explain.explanation import Explainer
 from sipsim.explain.history import read_histories, write_history
+from sipsim.forecast.job import forecast
+from sipsim.forecast.kernels import Uncountable
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
 from sipsim.noc import rules as noc_rules
+from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
@@ -40,6 +43,7 @@ class AhbmChip(Chip):
             self.sip.recorder.tracer = self._trace.append
         recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
+        self.torch.distributed.on_record = lambda record: self.on_record(record)
         self.bridge = self.torch.bridge
 
     def add_host_task(self, task: Task) -> None:
@@ -48,6 +52,9 @@ class AhbmChip(Chip):
 
     def tasks(self) -> list[Task]:
         return list(self.sip.tasks)
+
+    def commands_ended(self) -> int:
+        return self.sip.oplog.total
 
     def run_job(self, job: Job) -> None:
         CollectiveJob(job, self.torch, self.sip.plan, self.sip.sip).run()
@@ -100,6 +107,12 @@ class Ahbm(ChipKind[Plan]):
     ) -> list[Explanation | None]:
         explainer = Explainer(plan, read_histories(folders))
         return [explainer.explain(iterations, index == len(rows) - 1) for index, iterations in enumerate(rows)]
+
+    def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
+        try:
+            return forecast(job, plan)
+        except Uncountable:
+            return None
 
     def build(self, context: ChipContext[Plan]) -> AhbmChip:
         return AhbmChip(context)

@@ -19,6 +19,7 @@ from sipsim.config.override import Override
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
+from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, TaskState, Unread
 from sipsim.record.explanation import Explanation
@@ -66,13 +67,19 @@ class ChipResults(NamedTuple):
 class Chip(ABC):
     """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
 
-    ``loop``: the greenlet of the simulation, in which tasks are resumed.
+    ``loop``: the greenlet of the simulation, in which tasks are resumed. ``on_record``: told of each collective that
+    has ended here, in order, as it is in the results' ``runs``.
     """
 
     session: Session
     bridge: Bridge
     api: object
     loop: greenlet.greenlet
+    on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
+
+    def commands_ended(self) -> int:
+        """Commands of kernels that have ended so far, counted as in :meth:`ChipKind.forecast`."""
+        return 0
 
     @abstractmethod
     def add_host_task(self, task: Task) -> None:
@@ -159,6 +166,10 @@ class ChipKind(ABC, Generic[PlanType]):
         ``rows``: start and end of each iteration. What a change would save is only asked of the last row.
         """
         raise NotImplementedError
+
+    def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
+        """What such a job will take; None where that is not known before it runs. It may run code of the user."""
+        return None
 
     @abstractmethod
     def build(self, context: ChipContext[PlanType]) -> Chip:

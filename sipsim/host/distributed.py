@@ -178,6 +178,7 @@ class Distributed:
         self._initialized = False
         self.runs: list[RunRecord] = []
         self.calls: list[str] = []
+        self.on_record: Callable[[RunRecord], None] = lambda _record: None
         self.memory = PeakMemory()
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
@@ -306,6 +307,7 @@ class Distributed:
                 values=call.values,
             )
         )
+        self.on_record(self.runs[-1])
 
     def _start_run(self, call: Call, is_recorded: bool) -> None:
         self._sip.recorder.run = len(self.runs)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from broker.ids import PROTOCOL
 from broker.mail.base import Mail
-from broker.wire import Failed, Join
+from broker.wire import Failed, Join, Record
 from sipsim import VERSION
 from sipsim.chips.base import ChipContext, kind_of
 from sipsim.faults.inject import install
@@ -22,7 +22,7 @@ from sipsim.host.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
-from sipsim.plan.job import Job, RankOutcome, to_bytes
+from sipsim.plan.job import Job, RankOutcome, RunRecord, to_bytes
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.registry import source_lines
@@ -62,6 +62,8 @@ class SipNode(SyncClient):
             ChipContext(rank, plan, job, self.send_batch, self._make_task, spec.artifact_dir, keep_oplog, bridge)
         )
         self.chip.bridge.on_call_end = self.note_progress
+        self.chip.on_record = self._send_record
+        self._records = 0
         self.session = self.chip.session
         self._digest = run_digest(plan.digest, job)
         faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
@@ -100,6 +102,13 @@ class SipNode(SyncClient):
             # A process with one SIP never switches: a switch costs more than a small window.
             if self._namespace is not None and self._shares_process:
                 self._namespace.leave()
+
+    def commands_ended(self) -> int:
+        return self.chip.commands_ended()
+
+    def _send_record(self, record: RunRecord) -> None:
+        self._send(Record(self._records, to_bytes(record)))
+        self._records += 1
 
     def stop_tasks(self) -> None:
         """End what still waits, and close what is open, after a run that shares this process with others."""

@@ -118,6 +118,7 @@ class RankOutcome(RankResult, frozen=True, kw_only=True):
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)
+_RECORD = msgspec.json.Decoder(RunRecord)
 
 
 def to_bytes(thing: msgspec.Struct) -> bytes:
@@ -132,6 +133,15 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
         BadFrame: for any other bytes.
     """
     return checked(_OUTCOME.decode, blob, "the outcome of a rank")
+
+
+def record_from_bytes(blob: bytes) -> RunRecord:
+    """The same of a record.
+
+    Raises:
+        BadFrame: for any other bytes.
+    """
+    return checked(_RECORD.decode, blob, "the record of a collective")
 
 
 def builtins(thing: msgspec.Struct) -> dict[str, Any]:

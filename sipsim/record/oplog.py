@@ -41,6 +41,11 @@ class OpLog:
         self._flush()
         return self._records
 
+    @property
+    def total(self) -> int:
+        """Records so far, hashed or not: the commands that have ended."""
+        return self.count + len(self._pending)
+
     def sha256(self) -> str:
         """Hash of all lines."""
         self._flush()

@@ -38,7 +38,7 @@ from sipsim.errors import NondeterministicReplay, OutputError
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.session import Session
 
-PROGRESS_NS = 1_000_000_000
+PROGRESS_NS = 250_000_000
 POLL_NS = 250_000_000
 """The most host time between two polls for messages, unless a single event takes longer."""
 
@@ -78,8 +78,7 @@ class SyncClient:
         self._absent: set[int] = set()
         self._batch_divisor = 1
         self._steps = 0
-        self._progress_ns = 0
-        self._began_ns = perf_counter_ns()
+        self._began_ns = self._progress_ns = perf_counter_ns()
         self._window_ns = self._began_ns
         self._sending_ns = 0
         self._carried_ns = 0
@@ -103,6 +102,10 @@ class SyncClient:
     def failure(self, error: BaseException) -> Failed:
         """The report of an exception."""
         raise NotImplementedError
+
+    def commands_ended(self) -> int:
+        """Commands of kernels that have ended so far, for people who wait."""
+        return 0
 
     def join(self) -> None:
         """Report to the broker that this SIP is ready."""
@@ -157,13 +160,16 @@ class SyncClient:
             self._post(dst, frame)
 
     def note_progress(self) -> None:
-        """Count some events or a host call. Once a second: report progress to the broker, and poll for messages."""
+        """Count some events or a host call. Four times a second: report progress to the broker, poll for messages."""
         self._steps += 1
         now_ns = perf_counter_ns()
         if now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS:
-            self._progress_ns = now_ns
-            self._send(Progress(self.session.engine.now_ps, self._steps))
+            self._send_progress(now_ns)
             self._interrupted()
+
+    def _send_progress(self, now_ns: int) -> None:
+        self._progress_ns = now_ns
+        self._send(Progress(self.session.engine.now_ps, self._steps, self.commands_ended()))
 
     def _dispatch(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -256,6 +262,9 @@ class SyncClient:
         return report
 
     def _report(self, report: Report) -> None:
+        if self._window_ns - self._progress_ns >= PROGRESS_NS:
+            # Windows that are all short would tell no progress.
+            self._send_progress(self._window_ns)
         self._send(report)
         if self.log is not None:
             self.log.mark(self.session.reached_ps)

@@ -218,7 +218,12 @@ class TestOutput:
     def test_dry_run(self, tmp_path):
         done = launched(*TORUS, "--dry-run", "--json", tmp_path / "out.json", cwd=tmp_path)
         assert (done.exit_code, done.stderr, done.made_files) == (0, "", False)
-        (line,) = done.stdout.splitlines()
+        line, expected = done.stdout.splitlines()
+        assert re.fullmatch(
+            r"about [\d.]+ s of wall time, \d+ MiB in 7 processes, 464 commands of kernels, "
+            r"about \d+\.\d{3} us of simulated time",
+            expected,
+        )
         assert re.fullmatch(
             r"would run all_reduce of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
             r"\d+ channels, engine local; algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none; "

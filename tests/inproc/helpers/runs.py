@@ -18,7 +18,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import options, prepare, result
 from launcher.run.prepare import Prepared
-from launcher.supervise.request import Request
+from launcher.supervise.request import Request, RunSettings
 from sipsim.ccl.seeded import seeded_rows
 from sipsim.dtypes import DTYPES
 from sipsim.host.allocator import AddressSpace
@@ -96,8 +96,8 @@ def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = Fals
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
     with tempfile.TemporaryDirectory() as run_dir:
-        job = prepared.job
-        request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True))
+        job, settings = prepared.job, RunSettings(max_sim_ps=chosen.max_sim_ps)
+        request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True), settings)
         engine = InProcess(request, Undisturbed(), office or InprocMail(), keep_oplog)
         freed = FreedTensors()
         with freed.watch():

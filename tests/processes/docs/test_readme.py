@@ -123,6 +123,17 @@ def test_runs_from_python_print_what_the_readme_shows(tmp_path: Path) -> None:
     assert ran.stdout == indented_block_after('outcome.runs[0]["time_ns"])\n```')
 
 
+def test_a_dry_run_says_what_the_readme_shows(tmp_path: Path) -> None:
+    asked, *told = indented_block_after("## How long it takes").splitlines()
+    ran = command(shlex.split(asked)[2:], tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    what, expected = ran.stdout.splitlines()
+    assert what.startswith(told[0].removesuffix("..."))
+    # Wall time and memory are those of the host; commands and simulated time are not.
+    of_host = re.compile(r"[\d.]+ s of wall time, \d+ MiB")
+    assert of_host.sub("#", expected) == of_host.sub("#", told[1])
+
+
 def test_a_failure_looks_as_the_readme_shows_it() -> None:
     asked, *told = indented_block_after("the report says so.").splitlines()
     ran = command(shlex.split(asked)[2:], ROOT)

@@ -17,11 +17,16 @@ from broker.wire import (
     Leave,
     Lost,
     Message,
+    Progress,
     RankFailed,
+    RankRecord,
     RankResult,
+    Record,
     Refused,
+    Restart,
     Result,
     RunStarted,
+    SimTimeReached,
     Start,
     Status,
     StatusRequest,
@@ -329,3 +334,63 @@ def test_the_last_sync_is_sent_once_with_the_state_before_the_end(ending: str) -
         hub.handle(rank, Result(b"", False))
     assert hub.phase is Phase.DONE
     assert [sync.phase for sync in hub.last_syncs] == ["running"]
+
+
+def test_commands_are_those_of_the_last_progress_of_each_rank() -> None:
+    hub = running()
+    for rank, commands, at in ((0, 5, 30), (2, 7, 60), (0, 9, 90)):
+        assert hub.handle(rank, Progress(10 * at, 1, commands), at) == []
+    hub.handle(LAUNCHER, StatusRequest(), 130)
+    status = hub.status()
+    assert (status.commands, status.told_ps) == (16, (900 + 600) // 3)
+    # SIP 1 has told nothing since the start of the run, at 30 ns.
+    assert status.age_ns == 130 - (90 + 60 + 30) // 3
+    hub.handle(LAUNCHER, Restart(0, 1), 130)
+    assert hub.status().commands == 7
+
+
+def test_a_record_is_passed_on() -> None:
+    assert running().handle(1, Record(3, b"blob")) == [(LAUNCHER, RankRecord(1, 3, b"blob"))]
+
+
+@pytest.mark.parametrize("message", [Record(0, b""), Progress(0, 0)])
+def test_news_of_nobody_end_the_run(message: Message) -> None:
+    assert [m.kind for m in to_launcher(running().handle(LAUNCHER, message)) if isinstance(m, RankFailed)] == [
+        "internal"
+    ]
+
+
+class TestLimit:
+    def test_it_is_reached_when_every_rank_has_nothing_before_it(self) -> None:
+        hub = limited(100)
+        assert [to for to, _ in hub.handle(2, report(next_ps=100))] == [0, 1]
+        assert hub.handle(0, report(next_ps=150)) == []
+        asked = hub.handle(1, report(next_ps=101, waiting=1))
+        assert asked == [(rank, DumpRequest()) for rank in range(SIZE)]
+        assert hub.phase is Phase.DUMPING
+        told = [hub.handle(rank, Dump(b"%d" % rank)) for rank in range(SIZE)]
+        assert to_launcher(told[-1]) == [SimTimeReached(100, (b"0", b"1", b"2"))]
+        assert set(aborts(told[-1])) == set(range(SIZE))
+
+    def test_a_run_that_ends_before_it_ends_well(self) -> None:
+        hub = limited(100)
+        hub.handle(2, report())
+        hub.handle(0, report())
+        assert hub.handle(1, report()) == [(rank, End()) for rank in range(SIZE)]
+
+    def test_a_deadlock_before_it_is_one(self) -> None:
+        hub = limited(100)
+        for rank in (2, 0, 1):
+            hub.handle(rank, report(waiting=1))
+        told = [to_launcher(hub.handle(rank, Dump(b""))) for rank in range(SIZE)]
+        assert told[-1] == [Deadlock((b"", b"", b""))]
+
+
+def limited(limit_ps: int) -> Hub:
+    """A run with a limit in which SIPs 0 and 1 have been granted windows, and SIP 2 has not reported."""
+    hub = Hub(SIZE, RING, None, limit_ps)
+    for rank in range(SIZE):
+        hub.handle(rank, join(rank))
+    for rank in (0, 1):
+        assert hub.handle(rank, report(next_ps=95)) == []
+    return hub

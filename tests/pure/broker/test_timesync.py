@@ -385,3 +385,36 @@ def assert_grants(rng: random.Random) -> None:
             assert sync.horizon_ps(k) == (world.horizon(k) if world.horizon(k) <= MAX_PS else None)
             assert sync.is_running(k) == world.running[k]
         assert any(world.running), "some SIP can run until all is quiescent"
+
+
+class TestLimit:
+    def limited(self, limit_ps: int) -> TimeSync:
+        return TimeSync(2, [Channel(0, 1, 10, "forth"), Channel(1, 0, 10, "back")], None, limit_ps)
+
+    @pytest.mark.parametrize("limit_ps", [6, 14])
+    def test_no_horizon_is_beyond_it(self, limit_ps: int) -> None:
+        sync = self.limited(limit_ps)
+        sync.report(0, report(next_ps=5))
+        assert sync.report(1, report(next_ps=5)) == [(0, Grant(limit_ps, ())), (1, Grant(limit_ps, ()))]
+
+    def test_an_unbounded_horizon_is_bounded_by_it(self) -> None:
+        sync = TimeSync(1, [], None, 50)
+        assert sync.report(0, report(next_ps=5)) == [(0, Grant(50, ()))]
+        assert sync.report(0, report(next_ps=50, waiting=1)) == Quiescent((1,), True)
+
+    def test_packets_in_flight_beyond_it_do_not_hold_it_up(self) -> None:
+        sync = self.limited(20)
+        sync.report(0, report(next_ps=5))
+        sync.report(1, report())
+        assert sync.report(0, report(sent=((1, 1, 25),), now_ps=5)) == Quiescent((0, 0), True)
+
+    def test_those_before_it_do(self) -> None:
+        sync = self.limited(20)
+        sync.report(0, report(next_ps=5))
+        sync.report(1, report())
+        assert sync.report(0, report(sent=((1, 1, 19),), now_ps=5)) == [(1, Grant(20, ((0, 1),)))]
+
+    def test_the_end_before_it_is_the_end(self) -> None:
+        sync = self.limited(20)
+        sync.report(0, report())
+        assert sync.report(1, report()) == Quiescent((0, 0), False)

@@ -8,7 +8,17 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.ids import PROTOCOL
-from broker.wire import Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, ToLauncher
+from broker.wire import (
+    Deadlock,
+    Finished,
+    RankFailed,
+    RankRecord,
+    RankResult,
+    RunStarted,
+    SimTimeReached,
+    Status,
+    ToLauncher,
+)
 from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
 from sipsim.errors import ERROR_KINDS, AhbmError
@@ -220,3 +230,58 @@ class TestInvalidMessages:
         assert outcome.error is not None
         assert outcome.error.message.startswith(f"the broker sent not a message of protocol {PROTOCOL}: ")
         assert told == ["failed"]
+
+
+def recorded(rank: int, index: int, run: RunRecord = RUN) -> RankRecord:
+    return RankRecord(rank, index, to_bytes(run))
+
+
+class TestRecords:
+    SECOND = record(nbytes=256)
+
+    def test_a_collective_is_finished_when_every_rank_has_completed_it(self) -> None:
+        seen = outcome(recorded(0, 0), recorded(0, 1, self.SECOND))
+        assert seen.finished_runs() == []
+        seen.note(recorded(1, 0))
+        assert seen.finished_runs() == [(RUN, RUN)]
+        seen.note(recorded(1, 1, self.SECOND))
+        assert seen.finished_runs() == [(RUN, RUN), (self.SECOND, self.SECOND)]
+
+    def test_a_restarted_rank_sends_its_records_again(self) -> None:
+        seen = outcome(recorded(0, 0), recorded(1, 0), recorded(0, 0), recorded(0, 1))
+        assert seen.finished_runs() == [(RUN, RUN)]
+
+    def test_what_a_rank_answers_at_its_end_replaces_its_records(self) -> None:
+        checked = wrong(1, "at [0]")
+        seen = outcome(recorded(0, 0), recorded(1, 0), result(0, checked))
+        assert seen.finished_runs() == [(checked, RUN)]
+
+    def test_a_rank_that_died_leaves_its_records(self) -> None:
+        seen = outcome(recorded(0, 0), recorded(1, 0), result(0, RUN, self.SECOND, partial=True))
+        assert seen.finished_runs() == [(RUN, RUN)]
+
+    @pytest.mark.parametrize("blob", [b"", b"{}", b"[1]"])
+    def test_other_bytes_fail_the_run(self, blob: bytes) -> None:
+        seen = outcome(RankRecord(1, 0, blob))
+        assert (seen.error.kind, seen.error.rank) == ("internal", 1)
+        assert seen.error.message.startswith("what rank 1 has completed is not the record of a collective")
+
+    def test_a_rank_that_does_not_exist_changes_nothing(self) -> None:
+        assert outcome(recorded(2, 0)).finished_runs() == []
+
+
+class TestLimitOfSimulatedTime:
+    DUMP = msgspec.json.encode(SipDump(0, 5, (), ()))
+
+    @pytest.mark.parametrize(("limit_ps", "text"), [(30_000_000, "30 us"), (1_500, "1500 ps"), (2_000_000_000, "2 ms")])
+    def test_it_is_told_like_a_timeout(self, limit_ps: int, text: str) -> None:
+        seen = outcome(SimTimeReached(limit_ps, (self.DUMP, self.DUMP)))
+        assert (seen.status, seen.exit_code, seen.error.kind) == ("interrupted", 124, "timeout")
+        assert seen.error.message == f"simulated time has reached {text} (--max-sim-time)"
+        assert seen.error.facts == {"time_ps": limit_ps, "waits": []}
+        assert "its script has ended" in seen.error.detail
+
+    def test_a_dump_that_is_none(self) -> None:
+        seen = outcome(SimTimeReached(5, (self.DUMP, b"?")))
+        assert (seen.status, seen.error.kind) == ("interrupted", "timeout")
+        assert "the waits are unknown" in seen.error.message

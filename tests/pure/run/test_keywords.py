@@ -24,6 +24,7 @@ SAME = {
     "a name with a dash": ({"n_elem": 24, "max_restarts": 1}, "--n-elem 24 --max-restarts 1"),
     "yes": ({"explain_sync": True, "no_timeouts": True}, "--explain-sync --no-timeouts"),
     "no": ({"explain_sync": False, "no_timeouts": False}, ""),
+    "how far": ({"progress": True, "max_sim_time": "30us"}, "--progress --max-sim-time 30us"),
     "both ways": ({"verify_data": False}, "--no-verify-data"),
     "both ways, yes": ({"verify_data": True}, "--verify-data"),
     "several times": ({"set": ["cube.pes=4", "cube.hbm_MiB_per_pe=2"]}, "--set cube.pes=4 --set cube.hbm_MiB_per_pe=2"),

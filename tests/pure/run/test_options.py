@@ -74,6 +74,9 @@ class TestValues:
             ("--max-restarts 3", "max_restarts", 3),
             ("--join-timeout 1.5", "join_timeout_s", 1.5),
             ("--progress-timeout 9", "progress_timeout_s", 9.0),
+            ("--max-sim-time 30us", "max_sim_ps", 30_000_000),
+            ("--max-sim-time 1.5ms", "max_sim_ps", 1_500_000_000),
+            ("--progress", "progress", True),
             ("--heartbeat-timeout 0.5", "heartbeat_timeout_s", 0.5),
             ("--no-timeouts", "deadlines", False),
             ("--run-dir d", "run_dir", Path("d")),
@@ -134,6 +137,11 @@ class TestRefusals:
             ("--timeout nan", "argument --timeout: 'nan' must be a number of seconds above 0"),
             ("--timeout inf", "argument --timeout: 'inf' must be a number of seconds above 0"),
             ("--timeout soon", "argument --timeout: 'soon' must be a number of seconds above 0"),
+            ("--max-sim-time 0", "argument --max-sim-time: '0' must be a time above 0, such as 30us"),
+            (
+                "--max-sim-time 30",
+                "argument --max-sim-time: '30' is not a time; write a number with ps, ns, us, ms or s, such as 30us",
+            ),
             ("--sips --4", "argument --sips: expected one argument"),
             (
                 "--max-restarts -1",

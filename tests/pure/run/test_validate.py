@@ -10,7 +10,7 @@ from launcher.run.options import Options, parse
 from launcher.run.prepare import prepare
 from launcher.run.validate import check_flags, check_system, faults_of, span_ps
 from sipsim.errors import ConfigError
-from sipsim.faults.plan import FaultPlan
+from sipsim.faults.plan import FaultPlan, parse_fault
 from sipsim.plan.job import Job
 
 JOB = Job(n_elems=(2048,))
@@ -84,6 +84,24 @@ class TestStandardOutput:
         assert refused(check_flags, options("--csv - --json -")) == (
             "--json - and --csv -: standard output takes one of them; name a file for the others"
         )
+
+
+class TestLimitOfSimulatedTime:
+    @pytest.mark.parametrize("spec", ["kill:0@30us", "hang:1@1ms", "broker@31us"])
+    def test_a_fault_that_would_come_too_late(self, spec: str) -> None:
+        assert refused(check_flags, options(f"--max-sim-time 30us --fault {spec}")) == (
+            f"--fault {spec}: the run stops before, at --max-sim-time 30us; name an earlier time"
+        )
+
+    @pytest.mark.parametrize("spec", ["kill:0@29us", "kill:0@join", "launcher@1s", "random:1:2"])
+    def test_other_faults(self, spec: str) -> None:
+        check_flags(options(f"--max-sim-time 30us --fault {spec}"))
+
+    def test_random_faults_come_before_it(self) -> None:
+        drawn = faults_of(options("--max-sim-time 1us --fault random:7:50"), plan(), JOB)
+        times_ps = [parse_fault(text).at_ps for text in drawn]
+        assert times_ps
+        assert max(times_ps) < 1_000_000
 
 
 class TestSystems:

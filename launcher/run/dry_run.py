@@ -1,0 +1,39 @@
+"""What ``--dry-run`` expects of a run: wall time, memory and simulated time, as far as they can be known."""
+
+from launcher.report.estimate import Estimator, Prediction
+from launcher.run.forecaster import Forecaster
+from launcher.run.prepare import Prepared
+from sipsim.units import format_time_ps
+
+LONGEST_S = 20.0
+"""For the forecast. Its kernels are a user's, and may not end."""
+
+
+def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> str:
+    """One line. ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic."""
+    if prepared.job.script is not None:
+        return "wall time and memory of a script are not known before it runs"
+    forecaster = Forecaster(prepared, started_s, is_beside_run=False)
+    try:
+        forecaster.ask()
+        prediction = forecaster.prediction(LONGEST_S)
+    finally:
+        forecaster.close()
+    if prediction is None:
+        return "wall time and memory are not known: the commands of its kernels cannot be counted before they run"
+    return described(prediction, limit_ps)
+
+
+def described(prediction: Prediction, limit_ps: int | None = None) -> str:
+    """A prediction as text."""
+    found = Estimator(prediction, limit_ps).estimate(0.0, 0, 0)
+    wall_s = prediction.startup_s + found.left_s + prediction.end_s
+    processes = "1 process" if prediction.processes == 1 else f"{prediction.processes} processes"
+    return (
+        f"about {_rounded(wall_s)} s of wall time, {round(prediction.memory_MiB)} MiB in {processes}, "
+        f"{prediction.forecast.commands} commands of kernels, about {format_time_ps(found.total_ps)} of simulated time"
+    )
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"

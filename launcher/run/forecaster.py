@@ -1,0 +1,106 @@
+"""Makes the prediction of a run in a process of its own, beside the run: kernels of a user are executed there.
+
+What they print goes nowhere, and one that never ends holds nothing up. The process is forked before anything else of
+the run, waits until it is asked, and ends with the launcher.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+import msgspec
+
+from launcher.processes.children import as_child, set_parent_death_signal, set_process_name
+from launcher.report.estimate import Prediction
+from launcher.run.machine import assumed, measure
+from launcher.run.prediction import Host, predict, read_costs
+from launcher.run.prepare import Prepared
+from sipsim.chips.base import kind_of
+from sipsim.record.resources import pss_mib
+
+IN_ONE_PROCESS = "inproc"
+
+
+class Forecaster:
+    """The process, and its answer. ``started_s``: when the command started, on the monotonic clock.
+
+    ``is_beside_run``: the run is under way meanwhile, so that the host cannot be measured.
+    """
+
+    def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
+        self._answer, answer = os.pipe()
+        request, self._request = os.pipe()
+        self._received = b""
+        self._prediction: Prediction | None = None
+        self._has_ended = False
+        load = os.getloadavg()[0] if is_beside_run else None
+        parent, loaded_mib, began_s = os.getpid(), pss_mib(), time.monotonic() - started_s
+        self._pid = os.fork()
+        if self._pid == 0:
+            set_parent_death_signal(parent, signal.SIGKILL)
+            for end in (self._answer, self._request):
+                os.close(end)
+            as_child(lambda: _work(prepared, load, began_s, loaded_mib, request, answer))
+        for end in (request, answer):
+            os.close(end)
+
+    def ask(self) -> None:
+        """Begin; more than once is no more than once."""
+        with contextlib.suppress(OSError):
+            os.write(self._request, b"?")
+
+    def prediction(self, wait_s: float = 0.0) -> Prediction | None:
+        """The prediction, once it is known; None before, and for a run that cannot be predicted."""
+        deadline_s = time.monotonic() + wait_s
+        while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
+            part = os.read(self._answer, 65536)
+            self._received += part
+            if not part:
+                self._has_ended = True
+                self._prediction = _decoded(self._received)
+        return self._prediction
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
+        return not self._has_ended
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._answer)
+        os.close(self._request)
+
+    def _readable(self, wait_s: float) -> bool:
+        return bool(select.select([self._answer], [], [], wait_s)[0])
+
+
+def _work(prepared: Prepared, load: float | None, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+    """In the process: wait for the request, and answer it. ``load``: of the host before a run that is under way."""
+    set_process_name("forecast")
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if not os.read(request, 1):
+        return 0
+    plan, job, costs = prepared.plan, prepared.job, read_costs()
+    number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
+    round_trip_events = costs.host.round_trip_us / costs.host.event_us
+    machine = measure(number) if load is None else assumed(number, load, round_trip_events)
+    forecast = kind_of(plan.resolved).forecast(job, plan)
+    if forecast is not None:
+        host = Host(machine, began_s, loaded_mib)
+        prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
+        with open(answer, "wb") as pipe:
+            pipe.write(msgspec.json.encode(prediction))
+    return 0
+
+
+def _decoded(data: bytes) -> Prediction | None:
+    return msgspec.json.decode(data, type=Prediction) if data else None

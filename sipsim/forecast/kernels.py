@@ -1,0 +1,349 @@
+"""Runs the kernels of one launch without a machine: each command is counted and timed, and moves no values.
+
+A kernel uses the ordinary ``tl``; its commands go to a :class:`CountingPe` with a clock of its own. A receive takes the
+next message of its direction, so what comes out does not depend on the order in which the PEs are run. Times are those
+of commands that meet no other traffic, except that messages of one queue pair follow each other. Commands are counted
+exactly, or not at all: a kernel that asks for a value, or for what depends on time, is :class:`Uncountable`.
+"""
+
+import math
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, cast
+
+import greenlet
+import numpy as np
+
+from sipsim.errors import IpcqInvalidDirection
+from sipsim.forecast.times import CommandTimes
+from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.memory.store import MemoryStore
+from sipsim.noc.graph import Node
+from sipsim.pe.commands import Completion, Const, DmaRead, DmaWrite, IpcqRecv, IpcqSend, MathOp
+from sipsim.pe.handles import Array, Handle
+from sipsim.plan.plan import Plan
+from sipsim.task import Task
+from sipsim.tl.context import KernelPe, KernelSip
+from sipsim.tl.language import TL, run_kernel
+from sipsim.topology.address import PePlace
+
+Ps = int
+REMOTE = "remote send"
+"""A send to another SIP, in the counts."""
+
+
+class Uncountable(BaseException):
+    """The commands of a kernel cannot be known before it runs; the text gives the reason.
+
+    No ``Exception``, which a kernel could catch: it would go on, and be counted wrong.
+    """
+
+
+def _refuse(*_arguments: object) -> NoReturn:
+    raise Uncountable("a kernel looks at values, or at what depends on time")
+
+
+class NoValues:
+    """In place of the values of a handle: only their size is known. ``fetch_ps``: to bring them to the PE."""
+
+    def __init__(self, shape: tuple[int, ...], nbytes: int, fetch_ps: Ps = 0) -> None:
+        self.shape = shape
+        self.nbytes = nbytes
+        self.fetch_ps = fetch_ps
+
+    __getattr__ = __getitem__ = __array__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = _refuse
+    __index__ = __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __add__ = __radd__ = __mul__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Queue:
+    """One direction of one PE. ``arrivals_ps``: of messages to it, not received yet; ``credits_ps``: of its own sends.
+
+    ``receiver``: the queue that its messages come to; ``sender``: the one whose messages come here. ``waiter``: its PE,
+    while it waits for a message or a credit.
+    """
+
+    def __init__(self, entry: IpcqInitEntry, place: PePlace, times: CommandTimes) -> None:
+        self.entry = entry
+        self.can_send = entry.can_send
+        self.peer = entry.peer
+        self.credit_ps = times.credit_ps(place, entry)
+        self.receiver: Queue | None = None
+        self.sender: Queue | None = None
+        self.is_remote = entry.peer.sip != place.sip
+        self.arrivals_ps: deque[Ps] = deque()
+        self.pending: deque[CountedReceive] = deque()
+        self.credits_ps: deque[Ps] = deque()
+        self.free_slots = entry.peer.n_slots
+        self.last_ps: Ps = 0
+        self.sent_ps: Ps = 0
+        self.waiter: CountingPe | None = None
+
+
+class CountedReceive:
+    """The completion of a receive: its end is known once its message is."""
+
+    error = None
+
+    def __init__(self, pe: "CountingPe", queue: Queue) -> None:
+        self._pe = pe
+        self._queue = queue
+        self.start_ps = pe.now_ps
+        self.end_ps: Ps | None = None
+
+    ended = value = property(_refuse)
+
+    def wait(self, _task: object) -> None:
+        """Run the other PEs until the message has arrived."""
+        while self.end_ps is None:
+            self._queue.waiter = self._pe
+            self._pe.give_way()
+        self._pe.advance(max(self._pe.now_ps, self.end_ps))
+
+
+class _Running:
+    """The task of a kernel, which runs whenever it is asked."""
+
+    is_current = True
+
+
+_ENDED = Completion(None, 0, ended=True)
+
+
+class CountingPe:
+    """A PE, its clock and its queues: what a kernel's ``tl`` sees of it, a ``KernelPe`` and its ``KernelQueues``."""
+
+    task = cast(Task, _Running())
+
+    def __init__(self, run: "CountedLaunch", place: PePlace, rank: int | None, loop: greenlet.greenlet) -> None:
+        self.place = tuple(place)
+        self.cube, self.pe, self.rank = place.cube, place.pe, rank
+        self.ipcq = self
+        self.now_ps: Ps = 0
+        self._run = run
+        self._loop = loop
+        self._node = Node("pe", place.cube, place.pe)
+        self._handles = 0
+        times = run.times
+        self.queues = {e.direction: Queue(e, place, times) for e in run.plan.entries_of(place)}
+        self._takes: dict[type, Callable[[Any], Any]] = {
+            DmaRead: self._read,
+            DmaWrite: self._write,
+            MathOp: self._math,
+            Const: self._const,
+            IpcqSend: self._send,
+            IpcqRecv: self._receive,
+        }
+        self._message_ps = {d: {} for d in self.queues}  # type: dict[str, dict[int, tuple[Ps, Ps]]]
+        self._full_place = place
+
+    @property
+    def last_polled_dir(self) -> NoReturn:
+        """Depends on time."""
+        _refuse()
+
+    def queue(self, direction: str) -> Queue:
+        """The queue pair of a direction that is installed for sending.
+
+        Raises:
+            IpcqInvalidDirection: when there is none.
+        """
+        queue = self.queues.get(direction)
+        if queue is None or not queue.can_send:
+            raise IpcqInvalidDirection(f"direction {direction!r} is not installed")
+        return queue
+
+    def number_handle(self) -> int:
+        """The number of the next handle."""
+        self._handles += 1
+        return self._handles
+
+    def submit(self, command: Any) -> Completion:
+        """Count a command, and let its time pass."""
+        take = self._takes.get(type(command))
+        if take is None:
+            raise Uncountable(f"the time of {type(command).__name__} is not known")
+        return cast(Completion, take(command))
+
+    def advance(self, now_ps: Ps) -> None:
+        """A command has ended at ``now_ps``."""
+        self.now_ps = now_ps
+        self._run.ends_ps.append(now_ps)
+
+    def give_way(self) -> None:
+        """Let other PEs run until this one is woken."""
+        self._loop.switch()
+
+    def _read(self, command: DmaRead) -> Completion:
+        address, nbytes, dims, _, result = command
+        result.array = cast(Array, NoValues(dims, nbytes))
+        memory, space = self._run.times.memory_of(address)
+        self._run.counts["load"] += 1
+        self.advance(self.now_ps + self._run.times.read_ps(self._node, memory, space, nbytes))
+        return _ENDED
+
+    def _write(self, command: DmaWrite) -> Completion:
+        memory, space = self._run.times.memory_of(command.address)
+        self._run.counts["store"] += 1
+        self._fetch(command.operand)
+        self.advance(self.now_ps + self._run.times.write_ps(self._node, memory, space, command.operand.nbytes))
+        return _ENDED
+
+    def _math(self, command: MathOp) -> Completion:
+        first: Handle = command.operands[0]
+        command.result.array = cast(Array, NoValues(first.shape, first.nbytes))
+        self._run.counts[command.op] += 1
+        for operand in command.operands:
+            self._fetch(operand)
+        self.advance(self.now_ps + self._run.times.math_ps(first.nbytes))
+        return _ENDED
+
+    def _fetch(self, operand: Handle) -> None:
+        """Values that are still in a slot in HBM or SRAM come to the PE first."""
+        values: Any = operand.array
+        if isinstance(values, NoValues):
+            self.now_ps += values.fetch_ps
+            values.fetch_ps = 0
+
+    def _const(self, command: Const) -> Completion:
+        command.result.array = np.array(command.values)
+        self._run.counts["const"] += 1
+        self.advance(self.now_ps)
+        return _ENDED
+
+    def _send(self, command: IpcqSend) -> Completion:
+        queue = self.queue(command.direction)
+        if command.nbytes > queue.peer.slot_size:
+            raise Uncountable("a message is larger than a slot")
+        while not queue.free_slots and not queue.credits_ps:
+            queue.waiter = self
+            self.give_way()
+        if queue.free_slots:
+            queue.free_slots -= 1
+        else:
+            self.now_ps = max(self.now_ps, queue.credits_ps.popleft())
+        known = self._message_ps[command.direction]
+        if command.nbytes not in known:
+            known[command.nbytes] = self._run.times.message_ps(self._full_place, queue.entry, command.nbytes)
+        latency_ps, drain_ps = known[command.nbytes]
+        queue.sent_ps = max(self.now_ps, queue.sent_ps)
+        values: Any = None if isinstance(command.source, int) else command.source.array
+        arrival_ps = queue.sent_ps + latency_ps + (values.fetch_ps if isinstance(values, NoValues) else 0)
+        queue.sent_ps += drain_ps
+        self._run.counts[REMOTE if queue.is_remote else "send"] += 1
+        self.advance(self.now_ps)
+        assert queue.receiver is not None
+        queue.receiver.arrivals_ps.append(arrival_ps)
+        self._run.serve(queue.receiver)
+        return _ENDED
+
+    def _receive(self, command: IpcqRecv) -> CountedReceive:
+        if not isinstance(command.direction, str):
+            raise Uncountable("a receive without a direction depends on time")
+        queue = self.queues.get(command.direction)
+        if queue is None:
+            raise IpcqInvalidDirection(f"direction {command.direction!r} is not installed")
+        nbytes = math.prod(command.dims) * command.dtype.itemsize
+        fetch_ps = 0 if command.copy_to is not None else self._slot_ps(nbytes)
+        command.result.array = cast(Array, NoValues(command.dims, nbytes, fetch_ps))
+        self._run.counts["recv"] += 1
+        receive = CountedReceive(self, queue)
+        queue.pending.append(receive)
+        self._run.serve(queue)
+        return receive
+
+    def _slot_ps(self, nbytes: int) -> Ps:
+        """The time to fetch a message from its slot; none from the PE's own TCM."""
+        kind = self._run.plan.ipcq.buffer_kind
+        if kind == "tcm":
+            return 0
+        memory = self._run.plan.system.graph.memory_node(self.cube, self.pe, kind)
+        return self._run.times.read_ps(self._node, memory, kind, nbytes)
+
+
+class CountedLaunch:
+    """One launch on all SIPs. Afterwards: ``counts`` of commands, ``ends_ps`` of each, from the common start on."""
+
+    def __init__(self, plan: Plan, times: CommandTimes) -> None:
+        self.plan = plan
+        self.times = times
+        self.counts: Counter[str] = Counter()
+        self.ends_ps = array("q")
+        loop = greenlet.getcurrent()
+        self.pes = {place: CountingPe(self, place, rank, loop) for rank, place in enumerate(plan.pe_of_rank)}
+        self._join_queues()
+        self._runnable: deque[CountingPe] = deque(self.pes.values())
+        self._greenlets: dict[CountingPe, greenlet.greenlet] = {}
+
+    def run(
+        self,
+        kernels: Sequence[Callable[..., None]],
+        args: Sequence[tuple[Any, ...]],
+        translate: Sequence[Callable[[int, int], int]],
+    ) -> None:
+        """Run ``kernels[sip](*args[sip], tl)`` on every PE of each SIP, with addresses by ``translate[sip]``.
+
+        Raises:
+            Uncountable: when the commands cannot be known, or not all kernels end.
+        """
+        stores = [KernelsSip(self.plan, sip) for sip in range(self.plan.system.n_sips)]
+        for place, pe in self.pes.items():
+            sip = place.sip
+            tl = TL(cast(KernelSip, stores[sip]), cast(KernelPe, pe), translate[sip])
+            self._greenlets[pe] = greenlet.greenlet(_body(kernels[sip], args[sip], tl))
+        try:
+            while self._runnable:
+                self._greenlets[self._runnable.popleft()].switch()
+            if not all(each.dead for each in self._greenlets.values()):
+                raise Uncountable("the kernels wait for each other")
+        except Uncountable:
+            raise
+        except (Exception, SystemExit) as error:
+            raise Uncountable(f"a kernel raised {type(error).__name__}") from error
+        finally:
+            for each in self._greenlets.values():
+                if not each.dead:
+                    each.throw()
+
+    def serve(self, queue: Queue) -> None:
+        """Match messages with receives, and wake who waits for either."""
+        blocked_ps, return_ps = queue.credit_ps
+        sender = queue.sender
+        while queue.pending and queue.arrivals_ps:
+            receive, arrival_ps = queue.pending.popleft(), queue.arrivals_ps.popleft()
+            taken_ps = max(receive.start_ps, arrival_ps, queue.last_ps)
+            receive.end_ps = queue.last_ps = taken_ps + blocked_ps
+            self._wake(queue)
+            if sender is not None:
+                sender.credits_ps.append(taken_ps + return_ps)
+                self._wake(sender)
+
+    def _wake(self, queue: Queue) -> None:
+        if queue.waiter is not None:
+            self._runnable.append(queue.waiter)
+            queue.waiter = None
+
+    def _join_queues(self) -> None:
+        queues = [queue for pe in self.pes.values() for queue in pe.queues.values()]
+        by_ring = {queue.entry.my_rx_base_pa: queue for queue in queues}
+        for queue in queues:
+            if queue.can_send:
+                queue.receiver = by_ring[queue.peer.rx_base_pa]
+                queue.receiver.sender = queue
+
+
+class KernelsSip:
+    """What a kernel's ``tl`` sees of its SIP."""
+
+    def __init__(self, plan: Plan, sip: int) -> None:
+        self.plan = plan
+        self.sip = sip
+        self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
+
+
+def _body(kernel: Callable[..., None], args: tuple[Any, ...], tl: TL) -> Callable[[], None]:
+    def body() -> None:
+        run_kernel(kernel, args, tl)
+
+    return body
