@@ -120,6 +120,7 @@ class CountingPe:
         self.place = tuple(place)
         self.cube, self.pe, self.rank = place.cube, place.pe, rank
         self.ipcq = self
+        self.phase = ""
         self.now_ps: Ps = 0
         self._run = run
         self._loop = loop
@@ -153,6 +154,10 @@ class CountingPe:
         if queue is None or not queue.can_send:
             raise IpcqInvalidDirection(f"direction {direction!r} is not installed")
         return queue
+
+    def enter_phase(self, phase: str) -> None:
+        """Its kernel is in a phase from now on; nothing is counted by phase."""
+        self.phase = phase
 
     def number_handle(self) -> int:
         """The number of the next handle."""
