@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from broker.wire import BadFrame, Deadlock, Finished, RankFailed, RankResult, RunStarted, Status, Sync, ToLauncher
 from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.diagnostics import place_name
+from sipsim.ccl.wait_groups import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, outcome_from_bytes
 from sipsim.record.dump import Unread
@@ -19,6 +19,7 @@ from sipsim.record.dump import Unread
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)
 """Exit codes of failures that the simulated program may cause."""
+DEADLOCK_FILE = "deadlock.txt"
 MOST_UNREAD = 8
 MOST_ALSO = 100
 """Later failures that are kept."""
@@ -39,11 +40,14 @@ class Outcome:
 
     ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
     ``notices``: for the user, without effect on the exit code. ``host``: the launcher's. ``oom_kills``: out-of-memory
-    kills on it during the run. ``signal``: the one that stopped it, 0 for none.
+    kills on it during the run. ``signal``: the one that stopped it, 0 for none. ``folder``: the working folder, for the
+    paths in messages. ``long_report``: name and text of a file for ``--log-dir`` with all that a failure only sums up.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, folder: str = "") -> None:
         self._size = size
+        self._folder = folder
+        self.long_report: tuple[str, str] | None = None
         self.ranks: dict[int, RankOutcome] = {}
         self.cut_short = False
         self.error: RunError | None = None
@@ -112,11 +116,12 @@ class Outcome:
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
         try:
-            found = explain_deadlock(list(deadlock.dumps))
+            found = explain_deadlock(list(deadlock.dumps), self._folder)
         except BadFrame as error:
             message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
             self.fail(RunError("IpcqDeadlock", None, message))
             return
+        self.long_report = (DEADLOCK_FILE, found.whole)
         self.fail(RunError("IpcqDeadlock", None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_sync(self, sync: Sync) -> None:

@@ -117,7 +117,8 @@ def _print_messages(outcome: Outcome, options: Options) -> None:
     ends_ps = {rank: ended.sim_end_ps for rank, ended in outcome.ranks.items()} if outcome.status == "ok" else {}
     for line in [*unfired_faults(options, ends_ps), *outcome.notices]:
         print(f"ahbm-launch: {line}", file=sys.stderr)
-    for line in filter(None, [failure.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
+    block = failure.block(outcome, options.log_dir)
+    for line in filter(None, [block, *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)
 
 

@@ -47,8 +47,11 @@ class AhbmChip(Chip):
         system = self.sip.plan.system
         CollectiveJob(job, self.torch, self.sip.sip, system.n_sips, system.n_cubes).run()
 
+    def calls(self) -> Sequence[str]:
+        return self.torch.distributed.calls
+
     def dump(self) -> bytes:
-        return dump(self.sip)
+        return dump(self.tasks_dump(), self.sip)
 
     def close(self) -> None:
         super().close()

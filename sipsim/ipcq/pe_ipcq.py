@@ -22,12 +22,11 @@ from sipsim.ipcq.messages import (
     IpcqDmaToken,
     IpcqInitEntry,
     Received,
-    Waiting,
 )
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.memory.store import MemoryStore
-from sipsim.record.dump import Place, Unread
+from sipsim.record.dump import Place, Unread, Waiting
 from sipsim.record.recorder import Recorder
 
 

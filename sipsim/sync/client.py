@@ -110,6 +110,11 @@ class SyncClient:
         self._send(me)
 
     @property
+    def steps(self) -> int:
+        """Batches of events and host calls so far."""
+        return self._steps
+
+    @property
     def wait_ns(self) -> int:
         """Host time since the start that went neither into running nor into sending."""
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
