@@ -45,8 +45,8 @@ def prepare_log_dir(folder: Path, n_sips: int) -> None:
             path = folder / log_file(name)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)
-        path = folder / ERROR_FILE
-        path.unlink(missing_ok=True)
+        for path in (folder / DEADLOCK_FILE, folder / ERROR_FILE):
+            path.unlink(missing_ok=True)
         _try_to_write(folder / f".{ERROR_FILE}.{os.getpid()}")
     except OSError as error:
         hint = "name a folder in one that exists, with room, that can be written"

@@ -81,9 +81,8 @@ def task_facts(task: TaskState) -> dict[str, Any]:
 
 def _doing(task: TaskState) -> str:
     is_kernel = task.place[1] >= 0
-    if not task.waits_for:
-        what = "runs" if task.file else "about to run"
-        return what if is_kernel else f"{task.name} {what}"
+    if not task.waits_for and not (is_kernel and task.word):
+        return "runs" if is_kernel else f"{task.name} runs"
     if not is_kernel:
         return f"{task.name} waits for {task.waits_for}"
     return task.waits_for if task.op else f"waits for {task.waits_for}" if not task.word else f"tl.{task.word}"

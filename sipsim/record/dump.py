@@ -64,7 +64,7 @@ class TaskState(msgspec.Struct, frozen=True):
     """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``.
 
     ``file`` (absolute) and ``line``: where its code is, "" and 0 if that is unknown; ``word``: that of ``tl`` which it
-    has called. ``waits_for`` is "" for a task that runs, or is about to.
+    has called. ``waits_for`` is "" for a task that runs.
     """
 
     place: Place
@@ -87,6 +87,7 @@ class SipDump(msgspec.Struct, frozen=True):
     calls: int = 0
 
 
+NOT_STARTED = "its start"
 _DUMP = msgspec.json.Decoder(SipDump)
 
 
@@ -94,7 +95,7 @@ def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -
     """A task of SIP ``rank``, and the place of its code by the innermost frame of it; see ``code_place``."""
     reason, where = task.waits_for, code_place(frame, chip_file)
     waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
-    waits_for = "" if reason is None else str(reason)
+    waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED
     op, directions = waiting
     return TaskState((rank, *task.on_pe), task.name, waits_for, op, directions, where.file, where.line, where.word)
 

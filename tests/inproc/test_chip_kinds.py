@@ -71,7 +71,7 @@ def test_a_server_never_counts_as_waiting(tmp_path: Path) -> None:
     assert error.kind == "IpcqDeadlock"
     (wait,) = error.facts["deadlock"]["others"]
     where = {"file": str(tmp_path / "script.py"), "line": 3}
-    assert wait == {"rank": 1, "task": "host script", "waits_for": "a number", **where}, "in the script, not in the chip"
+    assert wait == {"rank": 1, "task": "host script", "waits_for": "a number", **where}, "not in the chip"
     assert "server" not in f"{error.message} {error.detail}"
 
 

@@ -391,7 +391,8 @@ def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
     run.sync(sip_state(1, "running", 10.5))
     run.sync(sip_state(1, "running", 11.5))
     error = the_failure(run.take(answer))
-    assert error.message == f"rank 1 (pid 1001) has made no progress for 11.5 s at 5.000 ns: {what}; granted to 7.000 ns"
+    assert error.message.startswith("rank 1 (pid 1001) has made no progress for 11.5 s at 5.000 ns: ")
+    assert error.message.endswith(f": {what}; granted to 7.000 ns")
     assert "file" not in error.facts
 
 
