@@ -2,11 +2,13 @@
 
 import contextlib
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
+import sipsim.record.code_place
 from broker.wire import BadFrame
 from sipsim.ccl.algorithms import intercube_allreduce
 from sipsim.record.code_place import INSTALLED, code_place, shown
@@ -45,7 +47,6 @@ TL, TASK, NODE = (f"{ROOT}/sipsim/{name}.py" for name in ("tl/language", "task",
         "a helper": ([(NODE, "run"), (MINE, "kernel"), (HELPER, "help"), (TL, "recv")], (HELPER, 1, "recv")),
         "private parts of tl": ([(MINE, "kernel"), (TL, "recv"), (TL, "_task")], (MINE, 1, "recv")),
         "a library in between": ([(MINE, "kernel"), (LIBRARY, "enter")], (MINE, 1, "")),
-        "nothing but a library": ([(NODE, "run"), (LIBRARY, "enter")], (LIBRARY, 1, "")),
         "no user code": ([(NODE, "run"), (TASK, "wait")], ("", 0, "")),
         "a built-in algorithm": (
             [(NODE, "run"), (intercube_allreduce.__file__, "kernel"), (TL, "send")],
@@ -61,6 +62,16 @@ def test_the_innermost_user_code(calls: list[tuple[str, str]], place: tuple[str,
         assert tuple(code_place(frame)) == place
     else:
         assert code_place(frame).file == __file__
+
+
+def test_an_installed_package_is_named_where_there_is_no_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread, where nothing but the interpreter is further out, and with this file as machinery."""
+    found: list[FrameType] = []
+    thread = threading.Thread(target=lambda: found.append(frame_through((NODE, "run"), (LIBRARY, "enter"))))
+    thread.start()
+    thread.join()
+    monkeypatch.setattr(sipsim.record.code_place, "_MACHINERY", (__file__, str(ROOT)))
+    assert code_place(found[0])[:2] == (LIBRARY, 1)
 
 
 def test_the_file_of_a_chip_is_machinery_unless_there_is_nothing_else() -> None:
