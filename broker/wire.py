@@ -67,8 +67,7 @@ class Report(Message, tag="report", frozen=True):
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
     ``taken``: (source, packets taken so far, injected or not). ``waiting``: blocked kernels and scripts.
     ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None promises
-    nothing. ``run_ns``, ``send_ns``: host time since the last report spent on simulating, and on sending messages, that
-    report among them.
+    nothing. ``run_ns``, ``send_ns``: host time since the last report of simulating, and of sending, that report too.
     """
 
     now_ps: Ps
@@ -211,10 +210,7 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """SIPs that have joined, and the least time of any.
-
-    Their commands, as told at ``told_ps``, ``age_ns`` ago (means).
-    """
+    """SIPs that have joined, their least time, and their commands as told at ``told_ps``, ``age_ns`` ago (means)."""
 
     joined: Count
     now_ps: Ps

@@ -6,6 +6,7 @@ the switch itself.
 """
 
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 import greenlet
@@ -49,6 +50,12 @@ class Task:
     def is_current(self) -> bool:
         """Whether this task's code is running."""
         return greenlet.getcurrent() is self._greenlet
+
+    @property
+    def frame(self) -> FrameType | None:
+        """Where it gave up the thread; None while it runs, before its start and after its end."""
+        found: FrameType | None = self._greenlet.gr_frame
+        return found
 
     def resume(self, value: Any = None) -> None:
         """Run the task until it waits again; from the simulation loop only."""

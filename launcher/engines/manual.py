@@ -52,6 +52,7 @@ class ManualHosts:
         self.specs = [HostSpec()]
         self.shared_cpu_seed = None
         self.is_local = False
+        self.can_signal = False
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
         self.pollables: list[Any] = []
@@ -90,7 +91,7 @@ class ManualHosts:
             for each in self._written:
                 log(f"  ahbm-sip {each}")
 
-    def kill(self, host: int, name: str) -> None:
+    def kill(self, host: int, name: str, signum: int) -> None:
         """No-op."""
 
     def revive(self, host: int) -> None:

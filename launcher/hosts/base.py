@@ -61,8 +61,12 @@ class HostPool(Protocol):
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Start a process there."""
 
-    def kill(self, host: int, name: str) -> None:
-        """Kill a process there."""
+    @property
+    def can_signal(self) -> bool:
+        """Whether :meth:`kill` reaches its processes."""
+
+    def kill(self, host: int, name: str, signum: int) -> None:
+        """Send a signal to a process there."""
 
     def revive(self, host: int) -> None:
         """Start another agent there."""

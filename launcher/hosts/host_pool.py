@@ -62,6 +62,7 @@ class AgentHosts:
         self.specs: Sequence[HostSpec] = starter.specs
         self.shared_cpu_seed = None
         self.is_local = False
+        self.can_signal = True
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
         self._silence_s = request.settings.silence_s
         named = [spec.name for spec in starter.specs if spec.is_named]
@@ -119,9 +120,9 @@ class AgentHosts:
         """By the agent's fork server."""
         self._send_to(host, Order.of(["start", name, incarnation, order]))
 
-    def kill(self, host: int, name: str) -> None:
+    def kill(self, host: int, name: str, signum: int) -> None:
         """By the agent's fork server."""
-        self._send_to(host, Order.of(["kill", name, 9]))
+        self._send_to(host, Order.of(["kill", name, int(signum)]))
 
     def revive(self, host: int) -> None:
         """By the starter."""

@@ -19,6 +19,7 @@ class LocalHost:
         self._local = MAIL_KINDS[request.settings.mail].local
         self._scratch_dir = request.scratch_dir
         self.is_local = True
+        self.can_signal = True
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
         self.keys = None
@@ -54,9 +55,9 @@ class LocalHost:
         """By the server."""
         self._server.start(name, incarnation, order)
 
-    def kill(self, host: int, name: str) -> None:
+    def kill(self, host: int, name: str, signum: int) -> None:
         """By the server."""
-        self._server.kill(name)
+        self._server.kill(name, signum)
 
     def revive(self, host: int) -> None:
         """No-op: there is no agent."""

@@ -5,7 +5,10 @@ A thin shell. It reads clocks, sockets and logs; ``Supervisor`` decides, and ``O
 
 import contextlib
 import os
+import signal
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -28,7 +31,7 @@ from broker.wire import (
 from launcher.hosts.base import HostPool, PoolFactory
 from launcher.processes.environment import RankEnvironment, rank_environment
 from launcher.processes.fork_server import Ended, ForkServer, News, ProcessMessage, ProcessStarted
-from launcher.processes.names import BROKER_NAME, sip_name
+from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.processes.process_entry import SimProcessEntry, broker_order, sip_order
 from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import Outcome, RunError
@@ -39,6 +42,8 @@ from launcher.supervise.facts import (
     Fact,
     Fail,
     Kill,
+    Locate,
+    Located,
     LogLine,
     ProcessNews,
     RankStates,
@@ -50,10 +55,13 @@ from launcher.supervise.facts import (
 )
 from launcher.supervise.fault_injector import FaultInjector
 from launcher.supervise.logs import Logs
+from launcher.supervise.positions import CANNOT_ASK, NO_ANSWER, Answers, PositionRequests, positions_of
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.supervisor import Supervisor
 from launcher.supervise.watchdog import Watchdog, log
+from sipsim.ccl.positions import Positions
+from sipsim.node.process import POSITION_SIGNAL
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.record.artifacts import rank_folder
 
@@ -84,7 +92,8 @@ class _Loop:
         self._signals = signals
         self._server = server
         self._pool = pool
-        self.outcome = Outcome(request.plan.system.n_sips)
+        self._folder = os.getcwd()
+        self.outcome = Outcome(request.plan.system.n_sips, self._folder)
         self._began_s: float | None = None
         self._shared_cpu = os.getpid()
         self._mail: LauncherMail | None = None
@@ -93,7 +102,10 @@ class _Loop:
         self._watchdog = Watchdog(settings.explain_sync, min(settings.join_timeout_s, settings.progress_timeout_s))
         self._fault_injector = FaultInjector(settings.faults, pool.inject_fault)
         self._logs = Logs(request, [spec.name for spec in pool.specs])
-        self._supervisor = Supervisor(request.plan.system.n_sips, settings, pool.specs, time.monotonic())
+        now_s = time.monotonic()
+        self._supervisor = Supervisor(request.plan.system.n_sips, settings, pool.specs, now_s, self._folder)
+        self._positions = PositionRequests()
+        self._stop_reason: str | None = None
 
     def run(self) -> Outcome:
         """Run from the first process to the exit of the last."""
@@ -110,6 +122,8 @@ class _Loop:
                 self._pool.close(well=self.outcome.finished and self.outcome.error is None)
         self._logs.forward(to_the_end=True)
         self._watchdog.close()
+        if self._stop_reason is not None:
+            self._stop(self._stop_reason, [], {})
         if self.outcome.cut_short and self.outcome.error is None:
             self.outcome.fail(RunError("internal", None, "the run was stopped, and no reason is known"))
         if not self.outcome.finished and self.outcome.error is None:
@@ -158,6 +172,7 @@ class _Loop:
             self._handle(ServerGone(self._server.pid, self._server.status))
         self._handle(Tick())
         self._check_signals()
+        self._positions.turn(time.monotonic())
         self._fault_injector.inject_due()
         self._logs.forward()
         self._request_state()
@@ -167,6 +182,7 @@ class _Loop:
             self._send(StatusRequest())
         if self._signals.status_requested():
             self._watchdog.request()
+            self._locate(self._living(), self._print_positions)
         if not self._supervisor.over and self._watchdog.check(self._pool.process_states):
             self._handle(RankStates(self._watchdog.rank_states()))
             self._send(SyncRequest())
@@ -201,7 +217,7 @@ class _Loop:
 
     def _note_news(self, news: News) -> None:
         """Take news of this host's server."""
-        if isinstance(news, ProcessMessage):
+        if isinstance(news, ProcessMessage) and news.name == BROKER_NAME:
             if self._mail is None:
                 self._broker_listens(news.text)
         else:
@@ -209,6 +225,9 @@ class _Loop:
 
     def _handle(self, fact: Fact) -> None:
         if isinstance(fact, ProcessNews):
+            if isinstance(fact.news, ProcessMessage):
+                self._note_position(fact.news)
+                return
             if isinstance(fact.news, ProcessStarted):
                 self._watchdog.started(fact.news.name, fact.news.pid, fact.host == LAUNCHER_HOST or self._pool.is_local)
             elif isinstance(fact.news, Ended):
@@ -221,7 +240,9 @@ class _Loop:
                 case Start():
                     self._start(command)
                 case Kill():
-                    self._pool.kill(command.host, sip_name(command.rank))
+                    self._pool.kill(command.host, sip_name(command.rank), signal.SIGKILL)
+                case Locate():
+                    self._locate_hung(command.rank)
                 case Revive():
                     self._pool.revive(command.host)
                 case SendToBroker():
@@ -273,13 +294,59 @@ class _Loop:
         facts: FoundFacts = {**error.facts, **(self._logs.tail_of(command.log) if command.log else FoundFacts())}
         self.outcome.fail(RunError(error.kind, error.rank, error.message, error.detail, facts))
 
+    # --- where the code of SIPs is ---
+
+    def _living(self) -> list[int]:
+        """The ranks that have a process; none before the run has begun, when they run no code of the user."""
+        ranks = self._supervisor.ranks if self._began_s is not None else []
+        return [rank.number for rank in ranks if rank.pid is not None and not rank.answered]
+
+    def _locate(self, ranks: list[int], then: Callable[[Answers], None]) -> None:
+        can = self._pool.can_signal
+        for rank in ranks if can else ():
+            host = self._supervisor.ranks[rank].host.index
+            self._pool.kill(host, sip_name(rank), POSITION_SIGNAL)
+        if not can:
+            then({})
+        else:
+            self._positions.add(ranks, then, time.monotonic())
+
+    def _locate_hung(self, rank: int) -> None:
+        why = "" if self._pool.can_signal else CANNOT_ASK
+        self._locate([rank], lambda answers: self._handle(Located(rank, answers.get(rank), why)))
+
+    def _note_position(self, answer: ProcessMessage) -> None:
+        rank = rank_of(answer.name)
+        ranks = self._supervisor.ranks
+        if rank is not None and rank < len(ranks) and ranks[rank].incarnation == answer.incarnation:
+            self._positions.note(rank, answer.text)
+
+    def _told(self, ranks: list[int], answers: Answers) -> Positions:
+        why = NO_ANSWER if self._pool.can_signal else CANNOT_ASK
+        return positions_of(ranks, answers, self._watchdog.rank_states(), why, self._folder)
+
+    def _print_positions(self, answers: Answers) -> None:
+        ranks = sorted({*self._living(), *answers})
+        if ranks:
+            print(self._told(ranks, answers).text, file=sys.stderr, flush=True)
+
     def _check_signals(self) -> None:
+        """Before a run is stopped, its SIPs are asked where their code is."""
         self._signals.drain()
         reason = self._signals.reason()
-        if reason is not None and self.outcome.error is None:
-            self.outcome.fail(RunError(reason, None, self._signals.describe(reason)))
-            self._send(Stop(reason))
-            self._supervisor.failed()
+        if reason is not None and self.outcome.error is None and self._stop_reason is None:
+            self._stop_reason = reason
+            ranks = self._living()
+            self._locate(ranks, lambda answers: self._stop(reason, ranks, answers))
+
+    def _stop(self, reason: str, ranks: list[int], answers: Answers) -> None:
+        if self.outcome.error is not None:
+            return
+        told = self._told(ranks, answers) if ranks else Positions("", [])
+        error = RunError(reason, None, self._signals.describe(reason), told.text, {"positions": told.facts})
+        self.outcome.fail(error)
+        self._send(Stop(reason))
+        self._supervisor.failed()
 
     def _send(self, message: Message) -> None:
         if self._mail is not None:

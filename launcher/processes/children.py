@@ -92,6 +92,8 @@ def as_child(program: Program) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # The request for the launcher's state may be sent to its whole process group.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        # A process that handles it says so later.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         status = program()
     except BaseException:

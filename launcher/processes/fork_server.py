@@ -259,6 +259,8 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid:
     # Not SIGKILL: the server has to clean up. A stopped one must continue for that.
     set_parent_death_signal(owner_pid, signal.SIGCONT)
     set_process_name("server")
+    # Children inherit it: one that has just been forked may get it before it has chosen what to do with it.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     os.setsid()
     try:
         if not os.path.isdir(log_dir) or os.stat(log_dir).st_uid != os.geteuid():

@@ -67,7 +67,7 @@ class SimProcessEntry:
         if name == BROKER_NAME:
             return self._broker(self._plan, order, send)
         os.environ.update(order["environ"])
-        return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job)
+        return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job, send)
 
     def _broker(self, plan: RunPlan, order: dict[str, Any], send: SendText) -> int:
         keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)

@@ -6,7 +6,7 @@ for the kind of failure, is left out.
 
 from typing import Annotated, TypedDict
 
-from sipsim.ccl.deadlock_facts import DeadlockFacts, WaitFacts
+from sipsim.ccl.deadlock_facts import CodeFacts, DeadlockFacts, TaskFacts
 from sipsim.record.dump import Unread
 from sipsim.record.fields import no_time, simulated_time
 
@@ -19,7 +19,7 @@ class Failure(TypedDict):
     message: Annotated[str, no_time("The failure in one line.")]
 
 
-class FoundFacts(TypedDict, total=False):
+class FoundFacts(CodeFacts, total=False):
     """What may be known besides: :attr:`launcher.report.outcome.RunError.facts`, and what the launcher adds.
 
     A value of None, or an empty text, is left out of the files.
@@ -40,11 +40,9 @@ class FoundFacts(TypedDict, total=False):
     peer: Annotated[int, no_time("The SIP to which the rank has lost its connection.")]
     ranks: Annotated[list[int], no_time("The SIPs that ran on a host that was lost.")]
     missing: Annotated[list[int], no_time("The SIPs that had not joined by the deadline.")]
-    cube: Annotated[int, no_time("The cube on which a kernel failed.")]
-    pe: Annotated[int, no_time("The PE of that cube on which a kernel failed.")]
     direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
     deadlock: Annotated[DeadlockFacts, no_time("Of an IpcqDeadlock: who waits for what.")]
-    waits: Annotated[list[WaitFacts], no_time("Where --max-sim-time stopped: every PE that waits on a queue pair.")]
+    positions: Annotated[list[TaskFacts], no_time("Of a run that was stopped: where the code of each task was.")]
     unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
     also: Annotated[list[Failure], no_time("Later failures, in their order.")]
 

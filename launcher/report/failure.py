@@ -3,6 +3,7 @@
 Every key that it may have is declared in :mod:`launcher.report.error_facts`; unknown ones are left out.
 """
 
+from pathlib import Path
 from typing import Any
 
 from broker.wire import SipSync, Sync
@@ -48,7 +49,7 @@ def error_file_of(outcome: Outcome) -> Facts | None:
     return {**head, **facts, "detail": outcome.error.detail}
 
 
-def block(outcome: Outcome) -> str:
+def block(outcome: Outcome, log_dir: Path | None = None) -> str:
     """The text for the terminal, without the last newline; empty when there was no failure."""
     facts, error = error_of(outcome), outcome.error
     if facts is None or error is None:
@@ -59,6 +60,8 @@ def block(outcome: Outcome) -> str:
         lines += [f"  {line}" for line in (_memory(facts), _when(facts)) if line]
     if error.detail:
         lines.append(error.detail.rstrip("\n"))
+    if outcome.long_report is not None:
+        lines.append(f"  {_where_all_is(outcome.long_report[0], log_dir)}")
     lines += _later_failures(outcome, error)
     if "last_lines" in facts:
         whole = f" (all of it: {facts['log']})" if "log" in facts else ""
@@ -66,6 +69,12 @@ def block(outcome: Outcome) -> str:
     elif "log" in facts:
         lines.append(f"its log is empty: {facts['log']}")
     return "\n".join(lines)
+
+
+def _where_all_is(file: str, log_dir: Path | None) -> str:
+    if log_dir is not None:
+        return f"every wait, with its queue pointers and the waits-for graph: {log_dir / file}"
+    return f"every wait, with its queue pointers and the waits-for graph: give --log-dir DIR, and read DIR/{file}"
 
 
 def _is_host_failure(error: RunError) -> bool:

@@ -25,15 +25,18 @@ from broker.wire import (
 )
 from launcher.report.error_facts import FoundFacts
 from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.diagnostics import place_name
+from sipsim.ccl.positions import explain_positions
+from sipsim.ccl.wait_groups import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
-from sipsim.record.dump import Unread
+from sipsim.record.dump import Unread, dump_from
+from sipsim.record.explanation import Explanation
 from sipsim.units import format_exact_time_ps
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)
 """Exit codes of failures that the simulated program may cause."""
+DEADLOCK_FILE = "deadlock.txt"
 MOST_UNREAD = 8
 MOST_ALSO = 100
 """Later failures that are kept."""
@@ -55,12 +58,16 @@ class Outcome:
     """The state of a run so far.
 
     ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
-    ``notices``: for the user, without effect on the exit code. ``host``: the launcher's. ``oom_kills``: out-of-memory
-    kills on it during the run. ``signal``: the one that stopped it, 0 for none.
+    ``notices``: for the user, without effect on the exit code. ``explanations``: of each row, with ``--explain``.
+    ``host``: the launcher's. ``oom_kills``: out-of-memory kills on it during the run. ``signal``: the one that stopped
+    it, 0 for none. ``folder``: the working folder, for the paths in messages. ``long_report``: name and text of a file
+    for ``--log-dir`` with all that a failure only sums up.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, folder: str = "") -> None:
         self._size = size
+        self._folder = folder
+        self.long_report: tuple[str, str] | None = None
         self.ranks: dict[int, RankOutcome] = {}
         self._records: list[list[RunRecord]] = [[] for _ in range(size)]
         self.cut_short = False
@@ -68,6 +75,7 @@ class Outcome:
         self.also: list[RunError] = []
         self.troubles: list[str] = []
         self.notices: list[str] = []
+        self.explanations: list[Explanation | None] = []
         self.incarnations: dict[int, int] = {}
         self.oom_kills = 0
         self.signal = 0
@@ -150,23 +158,26 @@ class Outcome:
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
         try:
-            found = explain_deadlock(list(deadlock.dumps))
+            found = explain_deadlock(list(deadlock.dumps), self._folder)
         except BadFrame as error:
             message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
             self.fail(RunError("IpcqDeadlock", None, message))
             return
+        self.long_report = (DEADLOCK_FILE, found.whole)
         self.fail(RunError("IpcqDeadlock", None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_limit(self, reached: SimTimeReached) -> None:
         at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
         message = f"simulated time has reached {at} (--max-sim-time)"
         try:
-            found = explain_deadlock(list(reached.dumps))
+            found = explain_positions([dump_from(blob) for blob in reached.dumps], folder=self._folder)
         except BadFrame as error:
-            self.fail(RunError("timeout", None, f"{message}; the waits are unknown, for the state of a SIP is {error}"))
+            self.fail(
+                RunError("timeout", None, f"{message}; the places of code are unknown: the state of a SIP is {error}")
+            )
             return
-        facts: FoundFacts = {"time_ps": reached.limit_ps, "waits": found.facts["waits"]}
-        self.fail(RunError("timeout", None, message, found.report, facts))
+        facts: FoundFacts = {"time_ps": reached.limit_ps, "positions": found.facts}
+        self.fail(RunError("timeout", None, message, found.text, facts))
 
     def _note_sync(self, sync: Sync) -> None:
         self.last_sync = sync if sync.last else self.last_sync

@@ -4,7 +4,8 @@ import traceback
 from types import FrameType
 
 from sipsim.errors import ConfigError
-from sipsim.host.script import INSTALLED, SHARED_PACKAGES
+from sipsim.host.script import SHARED_PACKAGES
+from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
 
 

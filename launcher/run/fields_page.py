@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from launcher.report.error_facts import ErrorFile
 from launcher.run.probe_fields import ProbeDocument
-from launcher.run.result_fields import ResultDocument, RunRow
+from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
 from sipsim.record.fields import fields_of
 from sipsim.record.trace import TraceLine
 
@@ -35,6 +35,7 @@ DOCUMENTS = (
     DocumentPage(
         "ahbm-launch --json", "The result, also of a refused run; `RunOutcome.document` in Python.", ResultDocument
     ),
+    DocumentPage("ahbm-launch --csv-links", "A row for each link, one way, in each row of the table.", LinkCsvRow),
     DocumentPage("ahbm-launch --csv", "A row for each of the result's `runs`, with their keys as columns.", RunRow),
     DocumentPage("ahbm-launch --trace-ccl", "A row for each send and receive.", TraceLine),
     DocumentPage("error.json", "The failure, in the folders of `--log-dir` and `--run-dir`.", ErrorFile),

@@ -68,7 +68,10 @@ class Options(RunSettings):
     verify_data: bool
     json: Path | None
     csv: Path | None
+    csv_links: Path | None
     trace_ccl: Path | None
+    explain: bool
+    explain_reruns: int
     list: str | None
     dry_run: bool
     progress: bool
@@ -81,7 +84,7 @@ class Options(RunSettings):
     @property
     def to_standard_output(self) -> tuple[str, ...]:
         """The flags whose file is standard output, which then has no table."""
-        files = {"--json": self.json, "--csv": self.csv, "--trace-ccl": self.trace_ccl}
+        files = {"--json": self.json, "--csv": self.csv, "--csv-links": self.csv_links, "--trace-ccl": self.trace_ccl}
         return tuple(flag for flag, path in files.items() if path == STANDARD_OUTPUT)
 
     def changed(self, **fields: object) -> "Options":
@@ -330,6 +333,15 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
 def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--json", type=arguments.output, metavar="FILE", help="write the result, schema 1")
     group.add_argument("--csv", type=arguments.output, metavar="FILE", help="write the table as CSV")
+    group.add_argument("--csv-links", type=arguments.output, metavar="FILE", help="write what crosses each link as CSV")
+    group.add_argument("--explain", action="store_true", help="say where the time went, and what a halved cost saves")
+    group.add_argument(
+        "--explain-reruns",
+        type=arguments.IntRange(0),
+        default=2,
+        metavar="N",
+        help="run again with so many of the changes that save most (2)",
+    )
     group.add_argument("--trace-ccl", type=arguments.output, metavar="FILE", help="write a line of CSV a send and recv")
     group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
     group.add_argument(

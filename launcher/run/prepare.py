@@ -88,6 +88,7 @@ def _script_job(options: Options) -> Job:
         seed=options.seed,
         record_io=options.verify_data,
         trace=options.trace_ccl is not None,
+        explain=options.explain,
     )
 
 
@@ -106,6 +107,7 @@ def _request(options: Options) -> JobRequest:
         verify=options.verify_data,
         check_invariants=options.check_invariants,
         trace=options.trace_ccl is not None,
+        explain=options.explain,
     )
 
 

@@ -18,17 +18,26 @@ from launcher.report.failure import error_of
 from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
-from launcher.run.result_fields import RankRow, ResultDocument, RunRow
+from launcher.run.result_fields import (
+    LinkCsvRow,
+    RankRow,
+    ResultDocument,
+    RunEntry,
+    RunRow,
+    WholeRun,
+)
+from launcher.run.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankResult, RunRecord
 from sipsim.record.fields import columns_of
+from sipsim.record.usage import Usage
 from sipsim.topology.base import grid_text
 
 SCHEMA = 1
 Document = dict[str, Any]
-RUN_COLUMNS = columns_of(RunRow)
+RUN_COLUMNS, LINK_COLUMNS = columns_of(RunRow), columns_of(LinkCsvRow)
 """The columns of ``--csv`` and the keys of each of the document's ``runs``."""
 
 
@@ -93,6 +102,8 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "link": system.link_text,
         "cubes": prepared.plan.n_cubes,
         "runs": runs_of(outcome, prepared.plan),
+        "whole_run": _whole_run(outcome),
+        "explain": outcome.explanations,
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "sync": {
             "reports": sync.reports if sync else 0,
@@ -128,20 +139,51 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunRow]:
+def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
     """The collectives that every rank has completed, over all ranks."""
-    return [run_of(records, plan) for records in outcome.finished_runs()]
+    runs = outcome.finished_runs()
+    used = _usage_by_row(outcome, len(runs))
+    return [run_of(records, plan, each) for records, each in zip(runs, used, strict=True)]
 
 
-def run_of(together: Sequence[RunRecord], plan: RunPlan) -> RunRow:
-    """One collective from the records of all ranks.
+def _usage_by_row(outcome: Outcome, rows: int) -> list[Sequence[Usage]]:
+    """The use of all ranks in each row; none where rows were not counted apart, as those of a script."""
+    by_rank = _usage(outcome)
+    if not by_rank or any(len(each) != rows or not each[0].iterations for each in by_rank):
+        return [()] * rows
+    return list(zip(*by_rank, strict=True))
 
-    ``time_ns``: from the common start to the latest end of any rank, launch included; the mean of the iterations.
-    """
+
+def _whole_run(outcome: Outcome) -> WholeRun | None:
+    """The use of the machine in the whole run, where its rows were not counted apart."""
+    by_rank = _usage(outcome)
+    if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
+        return None
+    of_ranks = [each[0] for each in by_rank]
+    time_ps = max(each.until_ps for each in of_ranks)
+    return {"time_ns": time_ps / 1000, **row_usage(of_ranks, time_ps)}
+
+
+def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
+    return [outcome.ranks[rank].usage for rank in sorted(outcome.ranks)] if outcome.complete else []
+
+
+def iterations_of(together: Sequence[RunRecord]) -> list[tuple[int, int]]:
+    """Start and end of each timed iteration of a collective, in ps, launch included: the first start and the latest end
+    of any rank."""
+    by_iteration = zip(*(record.spans_ps for record in together), strict=False)
+    return [(min(start for start, _ in spans), max(end for _, end in spans)) for spans in by_iteration]
+
+
+def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
+    """The time of a row: the mean of its iterations."""
+    return sum(end - start for start, end in iterations) / len(iterations)
+
+
+def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
+    """One collective from the records of all ranks, and what they used."""
     first, system = together[0], plan.system
-    iterations = list(zip(*(r.spans_ps for r in together), strict=False))
-    spans_ps = [max(end for _, end in spans) - min(start for start, _ in spans) for spans in iterations]
-    time_ps = sum(spans_ps) / len(spans_ps)
+    time_ps = mean_time_ps(iterations_of(together))
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
     return {
         "sips": system.n_sips,
@@ -155,12 +197,13 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan) -> RunRow:
         "op": first.op,
         "count": first.count,
         "bytes": first.nbytes,
-        "iters": len(iterations),
+        "iters": len(first.spans_ps),
         "time_ns": time_ps / 1000,
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
         "checked": all(r.wrong is not None for r in together),
+        **(row_usage(used, time_ps) if used else NOT_COUNTED),
     }
 
 
@@ -198,7 +241,9 @@ def write(options: Options, document: Document) -> None:
     if options.json is not None:
         _replace(options.json, json.dumps(document, indent=1) + "\n")
     if options.csv is not None:
-        _write_csv(options.csv, document["runs"])
+        _write_csv(options.csv, RUN_COLUMNS, document["runs"])
+    if options.csv_links is not None:
+        _write_csv(options.csv_links, LINK_COLUMNS, _link_rows(document))
 
 
 def write_refusal(path: Path | None, argv: list[str], message: str, options: Options | None = None) -> None:
@@ -220,6 +265,8 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "link": options.link if options else None,
         "cubes": None,
         "runs": [],
+        "whole_run": None,
+        "explain": [],
         "ranks": [],
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
@@ -245,8 +292,15 @@ def _replace(path: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _write_csv(path: Path, runs: list[Document]) -> None:
+def _link_rows(document: Document) -> list[Document]:
+    """Each link of each row; of the whole run where its rows were not counted apart."""
+    whole = document["whole_run"]
+    rows = document["runs"] if whole is None else [{**document, "collective": "", "algorithm": "", **whole}]
+    return [{**row, **link} for row in rows for link in row["links"] or ()]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: list[Document]) -> None:
     with opened(path) as file:
-        writer = csv.DictWriter(file, RUN_COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(runs)
+        writer.writerows(rows)

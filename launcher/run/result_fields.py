@@ -3,7 +3,9 @@
 from typing import Annotated, Any, TypedDict
 
 from launcher.report.error_facts import ErrorFacts
+from launcher.run.usage_fields import LinkRow, UsageColumns, UsageRow
 from sipsim.plan.job import RankResult
+from sipsim.record.explanation import Explanation
 from sipsim.record.fields import host_time, no_time, simulated_time
 
 Sips = Annotated[int, no_time("Number of SIPs.")]
@@ -13,8 +15,8 @@ Link = Annotated[str, no_time("The presets of the links between SIPs, joined by 
 Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without cubes.")]
 
 
-class RunRow(TypedDict):
-    """A collective that every rank has completed: a row of ``--csv``, and an entry of ``runs``.
+class _Measured(TypedDict):
+    """A collective that every rank has completed.
 
     Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
     """
@@ -42,6 +44,37 @@ class RunRow(TypedDict):
     ]
     wrong: Annotated[int, no_time("Wrong elements of all ranks and iterations; 0 also where none was checked.")]
     checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
+
+
+class RunRow(_Measured, UsageColumns):
+    """A row of ``--csv``."""
+
+
+class RunEntry(RunRow, UsageRow):
+    """An entry of ``runs``: a row of ``--csv``, and what has no place in a table."""
+
+
+class _OfRow(TypedDict):
+    """The row of the table that a link is counted in."""
+
+    sips: Sips
+    topology: Topology
+    shape: Shape
+    cubes: Cubes
+    collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
+    algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
+    bytes: Annotated[int | None, no_time("Size of a rank's larger tensor in bytes; null for a whole run.")]
+    time_ns: Annotated[float, simulated_time("The row's time, in ns.")]
+
+
+class LinkCsvRow(_OfRow, LinkRow):
+    """A row of ``--csv-links``: what crosses a link, one way, in a row of the table."""
+
+
+class WholeRun(UsageRow):
+    """The use of the machine in a run whose rows were not counted apart, with the run as its one iteration."""
+
+    time_ns: Annotated[float, simulated_time("The end of the last event of all SIPs, in ns.")]
 
 
 class RankRow(RankResult, frozen=True, kw_only=True):
@@ -94,7 +127,12 @@ class ResultDocument(TypedDict):
     shape: Shape
     link: Link | None
     cubes: Cubes
-    runs: Annotated[list[RunRow], no_time("The collectives that every rank has completed, in order.")]
+    runs: Annotated[list[RunEntry], no_time("The collectives that every rank has completed, in order.")]
+    whole_run: Annotated[WholeRun | None, no_time("The use of the machine in the whole run, where rows have none.")]
+    explain: Annotated[
+        list[Explanation | None],
+        no_time("Where the time of each row went, with --explain; of a run without rows, one."),
+    ]
     ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
     sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
     wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]

@@ -24,6 +24,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import result, run_folder
 from launcher.run.blame import users_error
+from launcher.run.explain import check_explain, note_explanations, run_again
 from launcher.run.forecaster import Forecaster
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
@@ -63,6 +64,7 @@ def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     result.check_writable(options)
     prepared = prepare(options)
     check_system(options, prepared.plan.system.n_sips)
+    check_explain(options, prepared)
     faults_of(options, prepared.plan, prepared.job)
     if options.run_dir is not None:
         run_folder.check_new(options.run_dir)
@@ -104,6 +106,8 @@ def run_checked(
     try:
         outcome = _run(prepared, options, faults, started_s, on_record)
         outcome.total_s = time.monotonic() - started_s
+        if options.explain:
+            run_again(outcome, prepared, options, _again)
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
         document = result.build(prepared, options, argv, outcome)
@@ -121,7 +125,8 @@ def _print_messages(outcome: Outcome, options: Options) -> None:
     ends_ps = {rank: ended.sim_end_ps for rank, ended in outcome.ranks.items()} if outcome.status == "ok" else {}
     for line in [*unfired_faults(options, ends_ps), *outcome.notices]:
         print(f"ahbm-launch: {line}", file=sys.stderr)
-    for line in filter(None, [failure.block(outcome), *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
+    block = failure.block(outcome, options.log_dir)
+    for line in filter(None, [block, *(f"ahbm-launch: {each}" for each in outcome.troubles)]):
         print(line, file=sys.stderr)
 
 
@@ -163,6 +168,8 @@ def _run(
                 outcome = ENGINES.get(prepared.engine)(request, signals)
             if request.job.record_io:
                 check_recorded_io(outcome, prepared.plan, scratch_dir)
+            if request.job.explain:
+                note_explanations(outcome, prepared, scratch_dir)
         finally:
             progress.close()
             trouble = write_trace(scratch_dir, options.trace_ccl) if options.trace_ccl else ""
@@ -175,6 +182,10 @@ def _run(
     outcome.host = socket.gethostname()
     outcome.signal = signals.signum
     return outcome
+
+
+def _again(prepared: Prepared, options: Options) -> Outcome:
+    return _run(prepared, options, (), time.monotonic(), lambda _outcome: None)
 
 
 def _kept_apart(prepared: Prepared, options: Options) -> AbstractContextManager[object]:

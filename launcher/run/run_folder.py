@@ -25,7 +25,18 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
 LONGEST_FILE = 2**20
-_OUTPUT_OPTIONS = {"json", "csv", "trace_ccl", "log_dir", "tee", "quiet", "verbose", "progress", "explain_sync"}
+_OUTPUT_OPTIONS = {
+    "json",
+    "csv",
+    "csv_links",
+    "trace_ccl",
+    "log_dir",
+    "tee",
+    "quiet",
+    "verbose",
+    "progress",
+    "explain_sync",
+}
 RESUME_OPTIONS = frozenset({"resume", "timeout_s", "max_sim_ps", "dry_run", *_OUTPUT_OPTIONS})
 """Options that ``--resume`` accepts: output, and the time limits of this command."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from launcher.report import where
 from launcher.report.outcome import Outcome
 from launcher.run.prepare import Prepared
 from launcher.run.result import run_of
@@ -81,6 +82,7 @@ def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     added = {(run["dtype"], run["count"] // plan.n_rows) for run in document["runs"] if run["op"] != NO_OP}
     if any(plan.rows_differ(DTYPES[dtype], n_elem) for dtype, n_elem in added):
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")
+    notes += [f"# {line}".rstrip() for line in where.notes(document)]
     if document["digest"] is not None:
         notes.append(f"# digest {document['digest']}")
     else:

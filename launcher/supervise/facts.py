@@ -7,6 +7,7 @@ from broker.wire import Message
 from launcher.processes.fork_server import News
 from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import RunError
+from sipsim.record.dump import SipDump
 
 
 class HostSpec(NamedTuple):
@@ -64,6 +65,14 @@ class RankStates(NamedTuple):
     states: dict[int, str]
 
 
+class Located(NamedTuple):
+    """The answer to ``Locate``: where the code of a rank's process is; None when it has not told, and ``why``."""
+
+    rank: int
+    dump: SipDump | None
+    why: str = ""
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -80,6 +89,12 @@ class Kill(NamedTuple):
     """Kill the process of a rank."""
 
     host: int
+    rank: int
+
+
+class Locate(NamedTuple):
+    """Ask the process of a rank where its code is, and answer with ``Located``."""
+
     rank: int
 
 
@@ -108,8 +123,8 @@ class LogLine(NamedTuple):
     text: str
 
 
-Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | RankStates | Tick
-Command = Start | Kill | Revive | SendToBroker | Fail | LogLine
+Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | RankStates | Located | Tick
+Command = Start | Kill | Locate | Revive | SendToBroker | Fail | LogLine
 
 
 def describe_exit(status: int) -> str:

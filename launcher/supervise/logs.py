@@ -16,7 +16,7 @@ from broker.process import THE_BROKER
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.report.error_facts import FoundFacts
 from launcher.report.failure import error_file_of
-from launcher.report.outcome import Outcome
+from launcher.report.outcome import DEADLOCK_FILE, Outcome
 from launcher.supervise.request import Request
 from sipsim.errors import ConfigError
 
@@ -46,8 +46,8 @@ def prepare_log_dir(folder: Path, n_sips: int) -> None:
             path = folder / log_file(name)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)
-        path = folder / ERROR_FILE
-        path.unlink(missing_ok=True)
+        for path in (folder / DEADLOCK_FILE, folder / ERROR_FILE):
+            path.unlink(missing_ok=True)
         _try_to_write(folder / f".{ERROR_FILE}.{os.getpid()}")
     except OSError as error:
         hint = "name a folder in one that exists, with room, that can be written"
@@ -63,14 +63,15 @@ def _try_to_write(path: Path) -> None:
 
 
 def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
-    """Write ``error.json`` into each folder, or remove it after a run that succeeded."""
+    """Write ``error.json`` into each folder, and the long report of a deadlock; remove those of an earlier run."""
     document = error_file_of(outcome)
-    for folder in folders:
-        path = folder / ERROR_FILE
+    texts = {ERROR_FILE: "" if document is None else json.dumps(document, indent=1) + "\n", DEADLOCK_FILE: ""}
+    texts |= dict([outcome.long_report] if outcome.long_report is not None else [])
+    for path, text in ((folder / name, text) for folder in folders for name, text in texts.items()):
         try:
             path.unlink(missing_ok=True)
-            if document is not None:
-                path.write_text(json.dumps(document, indent=1) + "\n")
+            if text:
+                path.write_text(text)
         except OSError as error:
             outcome.troubles.append(f"{path}: cannot be written: {error.strerror}")
 

@@ -9,15 +9,17 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 _REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 
 FORCE_AFTER_S = 1.0
+OnAlarm = Callable[[FrameType | None], None]
 
 
 class ForcedStop(BaseException):
-    """The run must stop and :meth:`StopSignals.reason` was not called for too long: raised in the main thread."""
+    """The run must stop, and its code does not poll: raised in the main thread, in whatever runs there."""
 
 
 class StopSignals:
@@ -31,6 +33,8 @@ class StopSignals:
         self._handles = threading.current_thread() is threading.main_thread()
         self._previous: dict[int, object] = {}
         self._forces = False
+        self._force_s: float | None = None
+        self._on_alarm: OnAlarm = lambda _frame: None
         self._status_requested = False
         self._wakeup, self._wake = socket.socketpair()
 
@@ -57,15 +61,28 @@ class StopSignals:
         self._wakeup.close()
         self._wake.close()
 
-    def force_interrupt(self) -> None:
-        """From now on raise :class:`ForcedStop` in code that does not poll: for engines that run user code here."""
+    def force_interrupt(self, every_s: float, on_alarm: OnAlarm) -> None:
+        """From now on call ``on_alarm`` each ``every_s`` with the frame that runs: for engines that run user code here.
+
+        It may raise :class:`ForcedStop`, which ends code that does not poll; see :attr:`is_overdue`.
+        """
         if not self._handles:
             return
         self._forces = True
+        self._on_alarm = on_alarm
         self._old_timer = signal.getitimer(signal.ITIMER_REAL)
         self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
-        if self._deadline is not None:
-            signal.setitimer(signal.ITIMER_REAL, max(self._deadline - time.monotonic(), 0) + FORCE_AFTER_S)
+        signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the run should have ended for so long that its code does not poll."""
+        if self.reason() is None:
+            return False
+        now_s = time.monotonic()
+        if self._force_s is None:
+            self._force_s = now_s + FORCE_AFTER_S
+        return now_s >= self._force_s
 
     @property
     def fileno(self) -> int:
@@ -108,12 +125,13 @@ class StopSignals:
             raise KeyboardInterrupt
         self._noted = self._noted or _REASONS[signal.Signals(signum)]
         self.signum = self.signum or signum
-        if self._forces:
-            signal.setitimer(signal.ITIMER_REAL, FORCE_AFTER_S)
 
     def _note_status_request(self, signum: int, frame: FrameType | None) -> None:
         self._status_requested = True
 
+    def request_status(self) -> None:
+        """As SIGUSR1 does."""
+        self._status_requested = True
+
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
-        if self.reason() is not None:
-            raise ForcedStop
+        self._on_alarm(frame)

@@ -26,6 +26,8 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
+    Locate,
+    Located,
     LogLine,
     ProcessNews,
     RankStates,
@@ -38,9 +40,9 @@ from launcher.supervise.facts import (
     status_facts,
 )
 from launcher.supervise.placement import next_host, place_blockwise
+from launcher.supervise.positions import hang_of
 from launcher.supervise.ranks import Host, Rank, join_status, missing
 from launcher.supervise.request import RunSettings
-from sipsim.units import format_time_ps
 
 GRACE_S = 1.0
 """For messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
@@ -51,10 +53,13 @@ LONGEST_STEP_S = 1.0
 
 
 class Supervisor:
-    """Supervises one run, until ``over``."""
+    """Supervises one run, until ``over``. ``folder``: the working folder, for the paths in messages."""
 
-    def __init__(self, n_sips: int, settings: RunSettings, hosts: Sequence[HostSpec], now_s: float) -> None:
+    def __init__(
+        self, n_sips: int, settings: RunSettings, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
+    ) -> None:
         self._settings = settings
+        self._folder = folder
         self.hosts = [Host(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
         places = place_blockwise(n_sips, [spec.slots for spec in hosts])
         self.ranks = [Rank(rank, self.hosts[host]) for rank, host in enumerate(places)]
@@ -109,6 +114,8 @@ class Supervisor:
             case RankStates():
                 self._rank_states = fact.states
                 return []
+            case Located():
+                return self._located(fact)
             case Tick():
                 return self._tick()
 
@@ -320,8 +327,7 @@ class Supervisor:
 
     def _is_explained(self, lost: PeerLost) -> bool:
         """Whether one of the two processes of the connection is known to have exited."""
-        rank, peer = self.ranks[lost.rank], self.ranks[lost.peer]
-        ends = ((rank, lost.incarnation), (peer, lost.peer_incarnation))
+        ends = ((self.ranks[lost.rank], lost.incarnation), (self.ranks[lost.peer], lost.peer_incarnation))
         return any(end.incarnation != incarnation or end.is_dead for end, incarnation in ends)
 
     def _fail_unexplained_loss(self, rank: int, peer: int, why: str) -> list[Command]:
@@ -348,20 +354,14 @@ class Supervisor:
         quiet = {rank for rank in quiet if self.ranks[rank].runs_as_known(sync)}
         # Twice in a row, since once it may be the broker that was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
-        return [command for rank in hung for command in self._hung(self.ranks[rank])]
+        # Where the code is comes first: afterwards its process is ended.
+        return [Locate(rank) for rank in hung]
 
-    def _hung(self, rank: Rank) -> list[Command]:
-        if rank.kill_reason is not None:
+    def _located(self, fact: Located) -> list[Command]:
+        rank, sip = self.ranks[fact.rank], self.ranks[fact.rank].last
+        if fact.rank not in self._quiet or self._failing or rank.kill_reason is not None or sip is None:
             return []
-        sip = rank.last
-        assert sip is not None
-        granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
-        doing = self._rank_states.get(rank.number)
-        message = (
-            f"{rank.label} has made no progress for {sip.quiet_ns / 1e9:.1f} s at "
-            f"{format_time_ps(sip.now_ps)}, granted {granted}" + (f"; its process {doing}" if doing else "")
-        )
-        facts = FoundFacts(host=rank.host.name, pid=rank.pid, time_ps=sip.now_ps, granted_ps=sip.horizon_ps)
+        message, facts = hang_of(rank, sip, fact, self._rank_states.get(rank.number), self._folder)
         rank.kill_reason = ("hung", message)
         if self._may_restart():
             return [Kill(rank.host.index, rank.number)]
@@ -381,8 +381,8 @@ class Supervisor:
         return []
 
     def _broker_hung(self, limit_s: float) -> list[Command]:
-        message = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
-        return self._fail("hung", None, message, {"pid": self._broker_pid}, BROKER_NAME)
+        what = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
+        return self._fail("hung", None, what, {"pid": self._broker_pid}, BROKER_NAME)
 
     # --- the end ---
 

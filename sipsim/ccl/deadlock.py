@@ -1,4 +1,4 @@
-"""Explains a deadlock from the dumps of all SIPs: a cycle of waiting PEs, or a missing send or recv.
+"""Explains a deadlock from the dumps of all SIPs: its likely cause, and where in the code every kernel waits.
 
 Runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """
@@ -6,16 +6,15 @@ Runs in the launcher; the broker forwards the dumps as bytes. Pure.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
-from broker.wire import BadFrame, checked
+from broker.wire import BadFrame
 from sipsim.ccl.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
-from sipsim.ccl.diagnostics import place_name, pointers
-from sipsim.ccl.wait_groups import grouped, grouped_ranks, shortened
-from sipsim.record.dump import Place, QueueState, SipDump, TaskState
+from sipsim.ccl.diagnostics import pointers
+from sipsim.ccl.positions import at, task_entries, task_facts
+from sipsim.ccl.wait_groups import Entry, describe, folded, numbered, place_name, shortened
+from sipsim.record.dump import Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 
-_DUMP = msgspec.json.Decoder(SipDump)
+Unread = dict[Place, list[QueueState]]
 
 
 class Wait(NamedTuple):
@@ -27,44 +26,61 @@ class Wait(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """One line, the report, and the same as plain values for the result file."""
+    """One line with the likely cause; equal waits folded, a line each; every wait for itself, with its pointers and the
+    waits-for graph; and the same as plain values for the result file.
+    """
 
     headline: str
     report: str
+    whole: str
     facts: DeadlockFacts
 
 
-def explain_deadlock(blobs: list[bytes]) -> Explanation:
-    """Merge the dumps of all SIPs into one explanation.
+class _State(NamedTuple):
+    """All that the dumps say, and ``folder``, below which files are shown by their path from there."""
+
+    dumps: list[SipDump]
+    waits: list[Wait]
+    others: list[TaskState]
+    roots: list[Wait]
+    cycle: list[Wait]
+    unread: Unread
+    folder: str
+
+
+def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
+    """Merge the dumps of all SIPs into one explanation. ``folder``: the working folder of the reader.
 
     Raises:
         BadFrame: for bytes that are no dump, or a wait on a queue that no dump has.
     """
-    dumps = [checked(_DUMP.decode, blob, "the dump of a SIP") for blob in blobs]
+    dumps = [dump_from(blob) for blob in blobs]
     waits = list(_all_waits(dumps))
     cycle = find_cycle(waits)
     roots = cycle or find_roots(waits)
+    are_roots = set(map(id, roots))
+    ordered = [*roots, *(wait for wait in waits if id(wait) not in are_roots)]
     others = [task for dump in dumps for task in dump.tasks if not task.op]
-    reason = _cycle_text(cycle) if cycle else _missing_text(roots) if roots else _other_text(others)
-    count = len({task.place for task in (*others, *(wait.task for wait in waits)) if task.place[1] >= 0})
+    state = _State(dumps, ordered, others, roots, cycle, _unread_by_place(dumps), folder)
+    reason = _cycle_text(state) if cycle else _missing_text(state) if roots else _other_text(others, folder)
+    hint, more = _hints(state)
     now_ps = max((d.now_ps for d in dumps), default=0)
-    waiting = "1 PE waits" if count == 1 else f"{count} PEs wait"
-    headline = f"{waiting} and nothing can happen any more, at {format_time_ps(now_ps)}; {reason}"
-    ordered = [*roots, *(wait for wait in waits if wait not in roots)]
-    unread = _unread_by_place(dumps)
-    lines = grouped([(wait.task.place, _wait_text(wait, unread)) for wait in ordered], "wait")
-    if waits:
-        edges = [(wait.task.place, f"    {_edge_text(wait)}") for wait in ordered]
-        lines += ["  waits-for graph:", *grouped(edges, "wait")]
-    lines += grouped_ranks([(task.place[0], f"{task.name} waits for {task.waits_for}") for task in others])
-    lines += grouped_ranks([(d.rank, "its script has ended") for d in dumps if not d.tasks])
+    places = {task.place for task in (*others, *(wait.task for wait in waits)) if task.place[1] >= 0}
+    waiting = "1 PE waits" if len(places) == 1 else f"{len(places)} PEs wait"
+    headline = f"{hint or reason}; {waiting} and nothing can happen any more, at {format_time_ps(now_ps)}"
+    second = reason if hint else more
+    report = [*([f"  {second}"] if second else []), *folded(_kernel_entries(state)), *_script_lines(state)]
     facts: DeadlockFacts = {
         "reason": reason,
+        "hint": hint or more,
         "time_ps": now_ps,
         "waits": [_facts(wait) for wait in ordered],
         "cycle": [list(wait.task.place) for wait in cycle],
+        "others": [task_facts(task) for task in others],
     }
-    return Explanation(headline, "\n".join(lines), facts)
+    whole = [headline, *report, "", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
+    whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]
+    return Explanation(headline, "\n".join(report), "\n".join(whole) + "\n", facts)
 
 
 def find_cycle(waits: list[Wait]) -> list[Wait]:
@@ -73,20 +89,24 @@ def find_cycle(waits: list[Wait]) -> list[Wait]:
     A PE that waits for any of several directions is blocked only if all of their peers are.
     """
     by_place: dict[Place, list[Wait]] = {}
+    waiters: dict[Place, list[Place]] = {}
     for wait in waits:
         by_place.setdefault(wait.task.place, []).append(wait)
-    while free := [place for place, its in by_place.items() if any(w.local.peer not in by_place for w in its)]:
-        for place in free:
-            del by_place[place]
+        waiters.setdefault(wait.local.peer, []).append(wait.task.place)
+    free = [place for place, its in by_place.items() if any(w.local.peer not in by_place for w in its)]
+    while free:
+        place = free.pop()
+        if by_place.pop(place, None) is not None:
+            free += waiters.get(place, [])
     if not by_place:
         return []
     # Each PE left waits for a PE that is left, so every path closes.
     path = [by_place[min(by_place)][0]]
-    places = [path[0].task.place]
-    while path[-1].local.peer not in places:
-        places.append(path[-1].local.peer)
-        path.append(by_place[places[-1]][0])
-    return path[places.index(path[-1].local.peer) :]
+    index = {path[0].task.place: 0}
+    while path[-1].local.peer not in index:
+        index[path[-1].local.peer] = len(path)
+        path.append(by_place[path[-1].local.peer][0])
+    return path[index[path[-1].local.peer] :]
 
 
 def find_roots(waits: list[Wait]) -> list[Wait]:
@@ -110,24 +130,142 @@ def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
             yield Wait(task, local, far)
 
 
-def _unread_by_place(dumps: list[SipDump]) -> dict[Place, list[QueueState]]:
-    unread: dict[Place, list[QueueState]] = {}
+def _unread_by_place(dumps: list[SipDump]) -> Unread:
+    unread: Unread = {}
     for queue in (q for d in dumps for q in d.queues if q.unread > 0):
         unread.setdefault(queue.place, []).append(queue)
     return unread
 
 
-def _wait_text(wait: Wait, unread: dict[Place, list[QueueState]]) -> str:
+def _unread_elsewhere(task: TaskState, unread: Unread) -> list[QueueState]:
+    """Rings with messages that a PE does not receive, since it waits in other directions."""
+    if task.op != "recv":
+        return []
+    return [queue for queue in unread.get(task.place, []) if queue.direction not in task.directions]
+
+
+# --- the likely cause ---
+
+
+def _hints(state: _State) -> tuple[str, str]:
+    """What is likelier than a cycle or a missing message, and what may be behind those; each may be ""."""
+    calls = _calls_hint(state.dumps)
+    if calls:
+        return calls, ""
+    tasks = list({wait.task.place: wait.task for wait in state.roots}.values())
+    wrong = [task for task in tasks if _unread_elsewhere(task, state.unread)]
+    text = _direction_hint(wrong, state) if wrong else _sent_elsewhere_hint(state)
+    return (text, "") if wrong and len(wrong) == len(tasks) else ("", text)
+
+
+def _calls_hint(dumps: list[SipDump]) -> str:
+    """Scripts that have ended after fewer collectives than others have called."""
+    most = max((dump.calls for dump in dumps), default=0)
+    fewer = {dump.rank: dump.calls for dump in dumps if dump.calls < most and not dump.tasks}
+    if not fewer:
+        return ""
+    number = min(fewer.values())
+    who = numbered("rank", {rank for rank, calls in fewer.items() if calls == number})
+    others = numbered("rank", {dump.rank for dump in dumps if dump.calls == most})
+    calls = "1 call" if number == 1 else f"{number} calls"
+    what = f"the script of {who} has ended after {calls}, {others} made {most}"
+    return f"ranks called other collectives: {what}; every rank must make the same calls in the same order"
+
+
+def _direction_hint(wrong: list[TaskState], state: _State) -> str:
+    """PEs that wait in one direction while messages from another are unread."""
+    groups: dict[str, set[Place]] = {}
+    for task in wrong:
+        ways = " and ".join(sorted(queue.direction for queue in _unread_elsewhere(task, state.unread)))
+        text = f"in {_doing(task, state.folder)}, with unread messages from {ways}"
+        groups.setdefault(text, set()).add(task.place)
+    text, places = max(groups.items(), key=lambda each: len(each[1]))
+    rest = f" (and {len(groups) - 1} more kinds of such waits)" if len(groups) > 1 else ""
+    return f"perhaps a wrong direction: {describe(places)} {'waits' if len(places) == 1 else 'wait'} {text}{rest}"
+
+
+def _sent_elsewhere_hint(state: _State) -> str:
+    """A PE that others wait for has sent messages that nobody has received, perhaps in a wrong direction."""
+    senders = {wait.local.peer for wait in state.roots if wait.task.op == "recv"}
+    by_tx = {queue.tx_base_pa: queue for dump in state.dumps for queue in dump.queues if queue.tx_base_pa}
+    for queue in (queue for queues in state.unread.values() for queue in queues if queue.peer in senders):
+        sender = by_tx.get(queue.rx_base_pa)
+        way = f" in direction {sender.direction}" if sender is not None else ""
+        sent = f"{place_name(queue.peer)} has sent {queue.unread}{way} to {place_name(queue.place)}"
+        return f"perhaps a wrong direction: {sent}, which has not received them"
+    return ""
+
+
+def _cycle_text(state: _State) -> str:
+    cycle = state.cycle
+    ats = {at(wait.task, state.folder) for wait in cycle}
+    common = ats.pop() if len(ats) == 1 else ""
+    own = ["" if common else at(wait.task, state.folder) for wait in cycle]
+    steps = [
+        f"{place_name(wait.task.place)} ({wait.task.op} {wait.local.direction}{where})"
+        for wait, where in zip(cycle, own, strict=True)
+    ]
+    return "a cycle: " + shortened([*steps, place_name(cycle[0].task.place)]) + (f", all{common}" if common else "")
+
+
+def _missing_text(state: _State) -> str:
+    task, local, _ = state.roots[0]
+    where = at(task, state.folder)
+    runs = f"{place_name(local.peer)}, which waits for nothing,"
+    if task.op == "recv":
+        return f"missing: a send by {runs} to {place_name(task.place)} (its recv {' or '.join(task.directions)}{where})"
+    return f"missing: a recv by {runs} of what {place_name(task.place)} sends {local.direction}{where}"
+
+
+def _other_text(tasks: list[TaskState], folder: str) -> str:
+    """Why nothing happens when no PE waits in a queue."""
+    kernels = [task for task in tasks if task.place[1] >= 0]
+    if not kernels:
+        return "the host scripts wait, and no kernel is left to resume them"
+    first = min(kernels, key=lambda task: task.place)
+    return f"{place_name(first.place)} waits for {first.waits_for}{at(first, folder)}, which nothing will end"
+
+
+# --- folded, for the terminal ---
+
+
+def _doing(task: TaskState, folder: str) -> str:
+    return f"{task.op} {' or '.join(task.directions)}{at(task, folder)}"
+
+
+def _kernel_entries(state: _State) -> list[Entry]:
+    """A PE for each line: those that wait on queues, roots first, then the others."""
+    entries: dict[Place, Entry] = {}
+    for wait in state.waits:
+        task = wait.task
+        ways = ", ".join(sorted(queue.direction for queue in _unread_elsewhere(task, state.unread)))
+        note = f"; unread messages from {ways}" if ways else ""
+        alone = f"; peer {place_name(wait.local.peer)}: {_ring_text(task.op, wait.local)}"
+        roughly = f"{task.op} in several directions{at(task, state.folder)}"
+        entry = Entry(task.place, _doing(task, state.folder) + note, alone, roughly)
+        entries.setdefault(task.place, entry)
+    kernels = [task for task in state.others if task.place[1] >= 0]
+    return [*entries.values(), *task_entries(kernels, state.folder)]
+
+
+def _script_lines(state: _State) -> list[str]:
+    scripts = [task for task in state.others if task.place[1] < 0]
+    ended = [Entry((d.rank, -1, -1), "its script has ended") for d in state.dumps if not d.tasks]
+    return folded([*task_entries(scripts, state.folder), *ended], most=8)
+
+
+# --- every wait ---
+
+
+def _wait_text(wait: Wait, state: _State) -> str:
     task, local, far = wait
-    state = _ring_text(task.op, local)
-    lines = [f"  {place_name(task.place)} waits in {task.op} {local.direction}, peer {place_name(local.peer)}: {state}"]
+    what = f"waits in {task.op} {local.direction}{at(task, state.folder)}"
+    lines = [f"  {place_name(task.place)} {what}, peer {place_name(local.peer)}: {_ring_text(task.op, local)}"]
     lines.append(f"    here:  {pointers(local)}")
     if far is not None:
         lines.append(f"    there: {pointers(far)} (its {far.direction})")
-    others = [
-        f"{q.unread} from {q.direction}" for q in unread.get(task.place, []) if q.direction not in task.directions
-    ]
-    if others and task.op == "recv":
+    others = [f"{queue.unread} from {queue.direction}" for queue in _unread_elsewhere(task, state.unread)]
+    if others:
         lines.append(f"    it has unread messages in other directions: {', '.join(others)}")
     return "\n".join(lines)
 
@@ -142,31 +280,16 @@ def _edge_text(wait: Wait) -> str:
     return f"{place_name(wait.task.place)} -> {place_name(wait.local.peer)} ({wait.task.op} {wait.local.direction})"
 
 
-def _cycle_text(cycle: list[Wait]) -> str:
-    steps = [f"{place_name(w.task.place)} ({w.task.op} {w.local.direction})" for w in cycle]
-    return "a cycle: " + shortened([*steps, place_name(cycle[0].task.place)])
-
-
-def _missing_text(roots: list[Wait]) -> str:
-    task, local, _ = roots[0]
-    runs = f"{place_name(local.peer)}, which waits for nothing,"
-    if task.op == "recv":
-        return f"missing: a send by {runs} to {place_name(task.place)} (its recv {' or '.join(task.directions)})"
-    return f"missing: a recv by {runs} of what {place_name(task.place)} sends {local.direction}"
-
-
-def _other_text(tasks: list[TaskState]) -> str:
-    """Why nothing happens when no PE waits in a queue."""
-    kernels = [task for task in tasks if task.place[1] >= 0]
-    if not kernels:
-        return "the host scripts wait, and no kernel is left to resume them"
-    first = min(kernels, key=lambda task: task.place)
-    return f"{place_name(first.place)} waits for {first.waits_for}, which nothing will end"
-
-
 def _facts(wait: Wait) -> WaitFacts:
     far = None if wait.far is None else _end(wait.far)
-    return {"op": wait.task.op, "here": _end(wait.local), "peer": list(wait.local.peer), "there": far}
+    return {
+        "op": wait.task.op,
+        "file": wait.task.file,
+        "line": wait.task.line,
+        "here": _end(wait.local),
+        "peer": list(wait.local.peer),
+        "there": far,
+    }
 
 
 def _end(queue: QueueState) -> QueueEnd:

@@ -4,21 +4,20 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
+from sipsim.ccl.wait_groups import place_name
 from sipsim.engine import Engine
-from sipsim.ipcq.messages import Waiting
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.record.dump import Place, QueueState, SipDump, TaskState
-from sipsim.task import Task
+from sipsim.record.dump import Place, QueueState, SipDump
 from sipsim.units import format_time_ps
 
 
 class PeView(Protocol):
-    """A PE: its PE_IPCQ, and the kernel that runs on it."""
+    """A PE and its PE_IPCQ."""
 
     ipcq: PeIpcq
-    task: Task | None
 
 
 class SipView(Protocol):
@@ -26,24 +25,13 @@ class SipView(Protocol):
 
     sip: int
     engine: Engine
-    tasks: list[Task]
 
     def pes_in_use(self) -> Sequence[PeView]: ...
 
 
-def dump(sip: SipView) -> bytes:
-    """A SIP's state for the deadlock report."""
-    by_task = {id(pe.task): pe.ipcq.place for pe in sip.pes_in_use() if pe.task is not None}
-    tasks = []
-    for task in sip.tasks:
-        if not (task.ended or task.is_server):
-            reason = task.waits_for
-            place = by_task.get(id(task), (sip.sip, -1, -1))
-            if isinstance(reason, Waiting):
-                tasks.append(TaskState(place, task.name, str(reason), reason.op, reason.directions))
-            else:
-                tasks.append(TaskState(place, task.name, str(reason), "", ()))
-    return msgspec.json.encode(SipDump(sip.sip, sip.engine.now_ps, tuple(queue_states(sip)), tuple(tasks)))
+def dump(tasks: SipDump, sip: SipView) -> bytes:
+    """A SIP's state for the deadlock report: the dump of its tasks, with its queues."""
+    return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip))))
 
 
 def pointer_dump(sip: SipView) -> str:
@@ -62,11 +50,6 @@ def queue_states(sip: SipView) -> Iterable[QueueState]:
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.queues.values():
             yield _queue_state(pe.ipcq.place, queue)
-
-
-def place_name(place: Place) -> str:
-    """A PE as text."""
-    return f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 
 def pointers(queue: QueueState) -> str:

@@ -59,8 +59,11 @@ class AhbmChip(Chip):
     def run_job(self, job: Job) -> None:
         CollectiveJob(job, self.torch, self.sip.plan, self.sip.sip).run()
 
+    def calls(self) -> Sequence[str]:
+        return self.torch.distributed.calls
+
     def dump(self) -> bytes:
-        return dump(self.sip)
+        return dump(self.tasks_dump(), self.sip)
 
     def close(self) -> None:
         super().close()

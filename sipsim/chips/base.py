@@ -4,9 +4,11 @@ Session, sync client, engine, broker and launcher see a :class:`~sipsim.plan.bas
 the kind. ``system.chip`` chooses it: a name, or a module on the import path that registers its kind under its own name.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import greenlet
@@ -21,7 +23,7 @@ from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
-from sipsim.record.dump import SipDump, TaskState, Unread
+from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
@@ -67,14 +69,15 @@ class ChipResults(NamedTuple):
 class Chip(ABC):
     """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
 
-    ``loop``: the greenlet of the simulation, in which tasks are resumed. ``on_record``: told of each collective that
-    has ended here, in order, as it is in the results' ``runs``.
+    ``loop``: the greenlet of the simulation, in which tasks are resumed. ``host_task``: that of the host program.
+    ``on_record``: told of each collective that has ended here, in order, as it is in the results' ``runs``.
     """
 
     session: Session
     bridge: Bridge
     api: object
     loop: greenlet.greenlet
+    host_task: Task | None = None
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def commands_ended(self) -> int:
@@ -101,11 +104,24 @@ class Chip(ABC):
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
+    def calls(self) -> Sequence[str]:
+        """The collectives that the host script has called, as text."""
+        return ()
+
+    def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
+        """The tasks that have not ended, and where their code is. ``frame``: the innermost one of what runs now."""
+        rank, states = self.session.rank, []
+        chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
+        for task in self.unfinished():
+            own = frame if task.is_current else task.frame
+            if task is self.host_task:
+                own = self.bridge.host_frame(own)
+            states.append(task_state(rank, task, own, chip_file))
+        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), len(self.calls()))
+
     def dump(self) -> bytes:
         """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks."""
-        rank, now_ps = self.session.rank, self.session.engine.now_ps
-        states = [TaskState((rank, -1, -1), task.name, str(task.waits_for), "", ()) for task in self.unfinished()]
-        return msgspec.json.encode(SipDump(rank, now_ps, (), tuple(states)))
+        return msgspec.json.encode(self.tasks_dump())
 
     @abstractmethod
     def results(self) -> ChipResults:

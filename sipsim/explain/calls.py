@@ -3,7 +3,8 @@
 Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
 was fetched, operation, type, shape, ...; ``send``: direction, number, bytes, address of the source, span of the
 command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the command; ``copy``:
-from, to, bytes; a wait: the span before it; a kernel: its last span.
+from, to, bytes; ``poll``: when polls began, span of the command, interval; a wait: the span before it; a kernel: its
+last span.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sipsim.explain.calls import POLL, Call, Calls
+from sipsim.explain.calls import CREDIT, POLL, Call, Calls
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
 from sipsim.explain.terms import Machine, Ps, Term
@@ -55,4 +55,6 @@ def rest_name(span: Span) -> str:
     """What the rest of a span is called."""
     if span.name == POLL:
         return "waiting for the next poll"
+    if span.name == CREDIT:
+        return "credits: waiting for a message that carries them"
     return f"waiting in a {span.name}" if span.component.startswith("cube") else f"{span.component}: {span.name}"

@@ -72,7 +72,7 @@ class Explainer:
 
 def _parts(steps: list[Step]) -> tuple[Part, ...]:
     total: dict[tuple[str, tuple[str, ...]], Ps] = {}
-    for part, keys, ps in (part for step in steps for part in step.parts):
-        total[part, keys] = total.get((part, keys), 0) + ps
+    for each in (part for step in steps for part in step.parts):
+        total[each.part, each.keys] = total.get((each.part, each.keys), 0) + each.ps
     found = [Part(part, keys, ps) for (part, keys), ps in total.items()]
     return tuple(sorted(found, key=lambda each: (-each.ps, each.part)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.explain.calls import CREDIT, MESSAGE, RECV, SEND, Calls, place_of
+from sipsim.explain.calls import CREDIT, MESSAGE, POLL, RECV, SEND, Calls, place_of
 from sipsim.explain.history import History
 from sipsim.explain.terms import Ps
 from sipsim.record.recorder import Span
@@ -70,6 +70,17 @@ class Graph:
             if number is not None:
                 yield rank, number
 
+    def _end(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], durations: dict[Key, Times]) -> Times:
+        if span.name == POLL and span.facts:
+            # Polls come at fixed intervals from when they began.
+            began_ps, command, interval_ps = span.facts
+            moved = ends.get((rank, command))
+            first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps
+            polled: Times = begin + (first - begin) % interval_ps
+            return polled
+        duration = durations.get((rank, span.number))
+        return begin if duration is None else begin + duration
+
     def _room(self, rank: int, span: Span, direction: str, seq: int) -> Iterator[Key]:
         """The credit that made room for message ``seq``."""
         place = place_of(rank, span)
@@ -102,8 +113,7 @@ class Graph:
                 begin = np.full(width, fixed_ps, np.int64)
             elif fixed_ps > since_ps:
                 begin = np.maximum(begin, fixed_ps)
-            duration = durations.get((rank, span.number))
-            ends[rank, span.number] = begin if duration is None else begin + duration
+            ends[rank, span.number] = self._end(rank, span, begin, ends, durations)
         known = [ends.get(key, np.full(width, self.span(key).end_ps, np.int64)) for key in last]
         latest: Times = np.max(known, axis=0)
         return latest

@@ -8,7 +8,6 @@ runs all SIPs, each rank has its own copy of the script's modules and its own ra
 import importlib.util
 import random
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -18,13 +17,13 @@ import numpy as np
 
 from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
 from sipsim.task import Task
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
 SHARED_PACKAGES = ("broker", "sipsim", "launcher", "__main__")
-INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 def find_script(script: str, as_module: bool) -> Path:

@@ -11,10 +11,10 @@ class Backpressure:
     """``interval_ps`` between two polls; 0 means ``sleep``. ``polls``: whether a wait may end later than its event."""
 
     def __init__(self, interval_ps: Ps) -> None:
-        self._interval_ps = interval_ps
+        self.interval_ps = interval_ps
         self.polls = interval_ps > 0
 
     def wakeup_ps(self, since_ps: Ps, now_ps: Ps) -> Ps:
         """When a wait that began at ``since_ps`` sees an event of ``now_ps``; a poll at that very time sees it."""
-        interval = self._interval_ps
+        interval = self.interval_ps
         return now_ps + (since_ps - now_ps) % interval if interval else now_ps

@@ -88,13 +88,3 @@ class Received(NamedTuple):
     data: bytes
     dtype: str
     shape: tuple[int, ...]
-
-
-class Waiting(NamedTuple):
-    """Why a task is blocked on queues: ``op`` is send or recv, and any of ``directions`` resumes it."""
-
-    op: str
-    directions: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.op} {' or '.join(self.directions)}"

@@ -22,12 +22,11 @@ from sipsim.ipcq.messages import (
     IpcqDmaToken,
     IpcqInitEntry,
     Received,
-    Waiting,
 )
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.memory.store import MemoryStore
-from sipsim.record.dump import Place, Unread
+from sipsim.record.dump import Place, Unread, Waiting
 from sipsim.record.recorder import Recorder
 
 
@@ -176,7 +175,8 @@ class PeIpcq:
         if queue.sends and not queue.sender_wakes:
             if self._polls:
                 queue.sender_wakes = True
-                self._wake(partial(self._serve_sends, queue), queue.sender_since_ps, cause)
+                begin = queue.sender_since_ps, queue.sends[0].cause
+                self._wake(partial(self._serve_sends, queue), begin, cause)
             else:
                 self._serve_sends(queue, cause)
 
@@ -259,17 +259,18 @@ class PeIpcq:
             self._take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
             self._any_wakes = True
-            self._wake(self._serve_any, self._any_since_ps, cause)
+            begin = self._any_since_ps, self._any_receivers[0].cause
+            self._wake(self._serve_any, begin, cause)
 
     def _blocks_until_poll(self, queue: QueuePair, cause: int) -> bool:
         """Whether the first posted receive sees its message only at a later poll; the queue is blocked until then."""
-        now_ps = self._engine.now_ps
-        wakeup_ps = self._backpressure.wakeup_ps(queue.posted[0].start_ps, now_ps)
+        now_ps, first = self._engine.now_ps, queue.posted[0]
+        wakeup_ps = self._backpressure.wakeup_ps(first.start_ps, now_ps)
         if wakeup_ps <= now_ps:
             return False
         queue.blocked = True
         poll = partial(self._deliver_after_poll, queue)
-        self._engine.at(wakeup_ps, partial(self._polled, poll, now_ps, cause))
+        self._engine.at(wakeup_ps, partial(self._polled, poll, (first.start_ps, first.cause), now_ps, cause))
         return True
 
     def _deliver_after_poll(self, queue: QueuePair, cause: int) -> None:
@@ -308,18 +309,19 @@ class PeIpcq:
         )
         self._credit_return.return_credit(queue, credit, receive.returned)
 
-    def _wake(self, serve: Callable[[int], None], since_ps: int, cause: int) -> None:
-        """Serve what has waited since then: now, or at the next poll."""
+    def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
+        """Serve what has waited since ``begin``: now, or at the next poll."""
         now_ps = self._engine.now_ps
-        wakeup_ps = self._backpressure.wakeup_ps(since_ps, now_ps)
+        wakeup_ps = self._backpressure.wakeup_ps(begin[0], now_ps)
         if wakeup_ps > now_ps:
-            self._engine.at(wakeup_ps, partial(self._polled, serve, now_ps, cause))
+            self._engine.at(wakeup_ps, partial(self._polled, serve, begin, now_ps, cause))
         else:
             serve(cause)
 
-    def _polled(self, serve: Callable[[int], None], event_ps: int, cause: int) -> None:
-        """The first poll after an event."""
-        serve(self._span(self.name, "poll", event_ps, self._engine.now_ps, cause))
+    def _polled(self, serve: Callable[[int], None], begin: tuple[int, int], event_ps: int, cause: int) -> None:
+        """The first poll after an event. ``begin``: when the polls began, and the span that released their command."""
+        interval_ps = self._backpressure.interval_ps
+        serve(self._span(self.name, "poll", event_ps, self._engine.now_ps, cause, *begin, interval_ps))
 
     def _queue_at(self, address: int, nbytes: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1

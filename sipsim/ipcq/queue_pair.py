@@ -2,8 +2,9 @@
 
 from collections import deque
 
-from sipsim.ipcq.messages import IpcqDmaToken, IpcqInitEntry, Waiting
+from sipsim.ipcq.messages import IpcqDmaToken, IpcqInitEntry
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
+from sipsim.record.dump import Waiting
 
 
 class QueuePair:

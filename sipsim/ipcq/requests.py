@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from sipsim.ipcq.messages import Received, Waiting
+from sipsim.ipcq.messages import Received
+from sipsim.record.dump import Waiting
 
 Ps = int
 

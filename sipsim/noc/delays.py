@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sipsim.noc.fabric import Started
-from sipsim.noc.graph import Edge, Node
+from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.transfer import Transfer
 
 Ps = int
@@ -86,12 +86,17 @@ def _stays(ended: list[Started], edges: set[Edge]) -> dict[Edge, list[_Stay]]:
         transfer, way = each.transfer, ""
         for hop, leg in enumerate(transfer.legs):
             if leg.lane.edge in found:
-                way = way or f"{each.route.start} to {each.route.edges[-1].dst}"
+                way = way or _way(each.route)
                 stay = _Stay(transfer.start_at(hop), transfer.tails[hop], transfer.seq, way)
                 found[leg.lane.edge].append(stay)
     for stays in found.values():
         stays.sort()
     return found
+
+
+def _way(route: Route) -> str:
+    end = route.edges[-1].dst
+    return f"{route.start} to {f'link {end.place}' if end.kind == 'far' else end}"
 
 
 def _longest_met(stays: list[_Stay], transfer: Transfer, hop: int) -> str:

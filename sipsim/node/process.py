@@ -1,8 +1,11 @@
 """The main loop of one SIP's process: passes messages between its mail and its ``SyncClient``."""
 
+import contextlib
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 
 from broker.cpu_affinity import CpuAffinity
 from broker.ids import BROKER, address_of
@@ -16,18 +19,38 @@ from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job
+from sipsim.record.dump import dump_as_text
 from sipsim.sync.client import SyncClient
 
+POSITION_SIGNAL = signal.SIGUSR2
+"""Asks a SIP's process where its code is; ignored by all other processes of a run."""
 CUT_OFF = 4
 """The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
 
 
-def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job) -> int:
-    """Simulate a SIP to the end of the run; returns the process's exit code."""
-    return run_client(
-        spec, lambda mail, interrupted, colocate: SipNode(spec, plan, job, mail, mail.endpoint, interrupted, colocate)
-    )
+def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, tell: Callable[[str], None] | None = None) -> int:
+    """Simulate a SIP to the end of the run; returns the process's exit code.
+
+    ``tell``: takes the answer to ``POSITION_SIGNAL``; None: the signal is not handled.
+    """
+
+    def make(mail: SipMail, interrupted: Callable[[], bool], colocate: Callable[[bool], None]) -> SipNode:
+        node = SipNode(spec, plan, job, mail, mail.endpoint, interrupted, colocate)
+        if tell is not None:
+            _answer_signal(node, tell)
+        return node
+
+    return run_client(spec, make)
+
+
+def _answer_signal(node: SipNode, tell: Callable[[str], None]) -> None:
+    def answer(_signum: int, frame: FrameType | None) -> None:
+        # Whoever asks may be gone, and a question must never end a run.
+        with contextlib.suppress(Exception):
+            tell(dump_as_text(node.tasks_dump(frame)))
+
+    signal.signal(POSITION_SIGNAL, answer)
 
 
 def run_client(spec: SipProcessSpec, make: Make) -> int:

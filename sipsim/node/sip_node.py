@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RankOutcome, RunRecord, to_bytes
+from sipsim.record.dump import SipDump
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.registry import source_lines
@@ -92,6 +94,7 @@ class SipNode(SyncClient):
     def start_program(self) -> None:
         chip = self.chip
         task = self._make_task("host script", chip.bridge.body(self._host_program), chip.loop)
+        chip.host_task = task
         chip.add_host_task(task)
         task.resume()
 
@@ -125,6 +128,10 @@ class SipNode(SyncClient):
 
     def dump_waiting(self) -> bytes:
         return self.chip.dump()
+
+    def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
+        """Where the code of all tasks is. ``frame``: the innermost one of what runs now."""
+        return self.chip.tasks_dump(frame)
 
     def failure(self, error: BaseException) -> Failed:
         now_ps = self.session.engine.now_ps

@@ -1,10 +1,17 @@
 """What a SIP tells of a run that did not end well: a dump of its tasks and queues, and messages left unread."""
 
+import base64
+import zlib
+from types import FrameType
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from broker.ids import MAX_FRAME_BYTES
+from broker.wire import BadFrame, checked
+from sipsim.record.code_place import code_place
 from sipsim.record.fields import no_time
+from sipsim.task import Task
 
 Place = tuple[int, int, int]
 """(sip, cube, pe). Cube and PE are -1 for what lies on none, such as the host program."""
@@ -44,20 +51,78 @@ class QueueState(msgspec.Struct, frozen=True):
         return self.peer_head_cache - self.my_tail
 
 
+class Waiting(NamedTuple):
+    """Why a task is blocked on queues: ``op`` is send or recv, and any of ``directions`` resumes it."""
+
+    op: str
+    directions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op} {' or '.join(self.directions)}"
+
+
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``."""
+    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``.
+
+    ``file`` (absolute) and ``line``: where its code is, "" and 0 if that is unknown; ``word``: that of ``tl`` which it
+    has called. ``waits_for`` is "" for a task that runs.
+    """
 
     place: Place
     name: str
     waits_for: str
     op: str
     directions: tuple[str, ...]
+    file: str = ""
+    line: int = 0
+    word: str = ""
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP."""
+    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called."""
 
     rank: int
     now_ps: int
     queues: tuple[QueueState, ...]
     tasks: tuple[TaskState, ...]
+    calls: int = 0
+
+
+NOT_STARTED = "its start"
+_DUMP = msgspec.json.Decoder(SipDump)
+
+
+def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -> TaskState:
+    """A task of SIP ``rank``, and the place of its code by the innermost frame of it; see ``code_place``."""
+    reason, where = task.waits_for, code_place(frame, chip_file)
+    waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
+    waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED
+    op, directions = waiting
+    return TaskState((rank, *task.on_pe), task.name, waits_for, op, directions, where.file, where.line, where.word)
+
+
+def dump_from(blob: bytes) -> SipDump:
+    """A dump from its JSON.
+
+    Raises:
+        BadFrame: for bytes that are no dump.
+    """
+    return checked(_DUMP.decode, blob, "the dump of a SIP")
+
+
+def dump_as_text(dump: SipDump) -> str:
+    """A dump as a short line of text."""
+    return base64.b64encode(zlib.compress(msgspec.json.encode(dump))).decode()
+
+
+def dump_from_text(text: str) -> SipDump:
+    """The dump of :func:`dump_as_text`.
+
+    Raises:
+        BadFrame: for any other text.
+    """
+    try:
+        blob = zlib.decompressobj().decompress(base64.b64decode(text), MAX_FRAME_BYTES)
+    except (ValueError, zlib.error) as error:
+        raise BadFrame(f"not the dump of a SIP: {error}") from None
+    return dump_from(blob)

@@ -17,7 +17,8 @@ class LinkUse(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times.
+    """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times; 0 for a
+    whole run of which nothing is known.
 
     ``kernels``: how many ran, and ``kernel_ps`` how long in all; ``waited_ps`` of it by the commands that they waited
     for. ``edge``: the edge that was busy longest, links aside, for ``edge_busy_ps``.

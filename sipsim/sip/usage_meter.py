@@ -54,8 +54,8 @@ class UsageMeter:
         self._marks.append((iterations, self._read()))
 
     def measured(self) -> tuple[Usage, ...]:
-        """Each stretch, up to now; without any, the whole run as one."""
-        marks = self._marks or [(1, _Counters(0, 0, 0, {}, {}, {}))]
+        """Each stretch, up to now; without any, the whole run, with 0 iterations."""
+        marks = self._marks or [(0, _Counters(0, 0, 0, {}, {}, {}))]
         ends = [counters for _, counters in marks[1:]] + [self._read()]
         return tuple(
             self._between(iterations, begin, end) for (iterations, begin), end in zip(marks, ends, strict=True)

@@ -116,6 +116,11 @@ class SyncClient:
         self._send(me)
 
     @property
+    def steps(self) -> int:
+        """Batches of events and host calls so far."""
+        return self._steps
+
+    @property
     def wait_ns(self) -> int:
         """Host time since the start that is neither in ``run_ns`` nor in ``send_ns``."""
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)

@@ -69,7 +69,9 @@ def test_a_server_never_counts_as_waiting(tmp_path: Path) -> None:
     error = run_script(tmp_path, NEVER, "--sips", 2).outcome.error
     assert error is not None
     assert error.kind == "IpcqDeadlock"
-    assert "  rank 1: host script waits for a number" in error.detail.splitlines()
+    (wait,) = error.facts["deadlock"]["others"]
+    where = {"file": str(tmp_path / "script.py"), "line": 3}
+    assert wait == {"rank": 1, "task": "host script", "waits_for": "a number", **where}, "not in the chip"
     assert "server" not in f"{error.message} {error.detail}"
 
 

@@ -428,6 +428,11 @@ class TestKernelsThatBreakARule:
         assert (done.outcome.error.kind, done.outcome.error.rank) == ("MemoryAccessError", 3)
 
 
+def without_lines(text):
+    """Line numbers left out of places such as ``mine.py:7``."""
+    return re.sub(r"(\.py):\d+", r"\1", text)
+
+
 class TestDeadlocks:
     SKIPS = "if rank != 2:\n    dist.all_reduce(torch.ones(4, 8))"
 
@@ -435,31 +440,34 @@ class TestDeadlocks:
         done = run_worker(tmp_path, self.SKIPS)
         exit_code, kind, line = failure(done)
         assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert line.endswith(
-            "missing: a send by rank 2 cube 3 PE 0, which waits for nothing, to rank 3 cube 3 PE 0 (its recv global_W)"
+        assert line.startswith(
+            "ranks called other collectives: the script of rank 2 has ended after 0 calls, ranks 0 to 1, 3 made 1; "
         )
-        assert "PEs wait and nothing can happen any more, at " in line
-        report = done.outcome.error.detail
-        assert report.splitlines()[0] == (
-            "  rank 3 cube 3 PE 0 waits in recv global_W, peer rank 2 cube 3 PE 0: message 0 has not arrived"
+        assert "; 12 PEs wait and nothing can happen any more, at " in line
+        report = done.outcome.error.detail.splitlines()
+        assert without_lines(report[0]) == (
+            "  missing: a send by rank 2 cube 3 PE 0, which waits for nothing, to rank 3 cube 3 PE 0 "
+            "(its recv global_W at sipsim/ccl/algorithms/intercube_allreduce.py)"
         )
-        for name in ("my_head=", "my_tail=", "peer_head_cache=", "peer_tail_cache="):
-            assert name in report.splitlines()[1]
-            assert name in report.splitlines()[2]
-        assert report.splitlines()[2].startswith("    there: ")
-        for rank in (0, 1, 3):
-            assert f"  rank {rank}: host script waits for a collective" in report
-        assert "  rank 2: its script has ended" in report
+        assert "  ranks 0 to 1, 3: host script waits for a collective at " in report[-2]
+        assert report[-2].endswith("/script.py:8")
+        assert report[-1] == "  rank 2: its script has ended"
+        name, whole = done.outcome.long_report
+        assert name == "deadlock.txt"
+        assert whole.count("peer_tail_cache=") == 2 * 12
+        assert whole.count(" -> ") == 12
 
     def test_every_waiting_pe_is_reported_once(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
         error = done.outcome.error
         ends = [wait["here"] for wait in error.facts["deadlock"]["waits"]]
         places = [(end["rank"], end["cube"], end["pe"]) for end in ends]
-        assert len(places) == len(set(places)) == int(error.message.split()[0]) == 3 * 4
-        listed, _, _ = error.detail.partition("waits-for graph:")
-        groups = [int(count) for count in re.findall(r"(\d+) PEs .* wait like this", listed)]
-        assert len(set(re.findall(".* waits in .*", listed))) - len(groups) + sum(groups) == 3 * 4
+        assert len(places) == len(set(places)) == 3 * 4
+        lines = [line for line in error.detail.splitlines() if ": recv " in line or ": send " in line]
+        groups = [int(found[1]) if (found := re.match(r"  (\d+) PEs ", line)) else 1 for line in lines]
+        assert sum(groups) == 3 * 4
+        kernel = {wait["file"].rpartition("/")[2] for wait in error.facts["deadlock"]["waits"]}
+        assert kernel == {"intercube_allreduce.py"}
 
     def test_a_circle_of_receivers(self, tmp_path):
         """Everybody receives from the W before they send to the E."""
@@ -467,7 +475,8 @@ class TestDeadlocks:
         exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
         assert (exit_code, kind) == (3, "IpcqDeadlock")
         ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
-        assert line.endswith("a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"]))
+        cycle = "a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"])
+        assert without_lines(line).startswith(f"{cycle}, all at test_a_circle_of_receivers0/mine.py; 16 PEs wait ")
 
     def test_a_circle_of_senders(self, tmp_path):
         """Full rings: everybody sends and nobody receives."""
@@ -481,7 +490,7 @@ class TestDeadlocks:
         body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"
         _, kind, line = failure(run("--sips", 1, *SMALL, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
         assert kind == "IpcqDeadlock"
-        assert line.startswith("1 PE waits")
+        assert "; 1 PE waits and nothing" in line
         assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
 
     def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):
@@ -490,7 +499,9 @@ class TestDeadlocks:
         done = run_worker(tmp_path, body, "--sips", 2, *SMALL)
         exit_code, kind, line = failure(done)
         assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0" in line
+        assert "the script of rank 0 has ended after 1 call, rank 1 made 2" in line
+        missing = "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0"
+        assert missing in done.outcome.error.detail.splitlines()[0]
         assert [each["wrong"] for each in done.document["runs"]] == [0]
 
     @pytest.mark.parametrize("seed", range(3))

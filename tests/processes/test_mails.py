@@ -51,7 +51,7 @@ def test_a_deadlock(tmp_path: Path, kind: str) -> None:
     done = launched(*RING, "--mail", kind, "--json", tmp_path / "out.json", path)
     assert done.exit_code == 3
     assert_partial(done, "failed", "IpcqDeadlock")
-    assert last_lines(done)[0].startswith("ahbm-launch: IpcqDeadlock: 8 PEs wait and nothing can happen any more, at ")
+    assert "; 8 PEs wait and nothing can happen any more, at " in last_lines(done)[0]
     assert [each["rank"] for each in done.document["ranks"]] == [0, 1, 2]
 
 

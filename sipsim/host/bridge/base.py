@@ -8,6 +8,7 @@ host code runs, so no result depends on how.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar, cast
 
 Params = ParamSpec("Params")
@@ -34,6 +35,10 @@ class Bridge(ABC):
 
         ``fn`` runs in the host task if host code calls this. It may wait in simulated time, and may use ``call``.
         """
+
+    def host_frame(self, task_frame: FrameType | None) -> FrameType | None:
+        """Where host code is: by default in the host task, of which ``task_frame`` is the innermost frame."""
+        return task_frame
 
     @abstractmethod
     def close(self) -> None:

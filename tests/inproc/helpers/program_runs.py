@@ -12,8 +12,8 @@ from sips import run_sips
 from launcher.engines.inproc import InProcess
 from sipsim.ccl.install import PePlace
 from sipsim.dtypes import DTYPES
-from sipsim.ipcq.messages import Waiting
 from sipsim.node.sip_node import SipNode
+from sipsim.record.dump import Waiting
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
 from sipsim.topology.address import PhysAddr

@@ -1,5 +1,6 @@
 """A bridge whose host program runs in a thread of its own, with the host task as its agent. Not a test."""
 
+import sys
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -45,6 +46,13 @@ class ThreadBridge(Bridge):
         if error is not None:
             raise error
         return result
+
+    def host_frame(self, task_frame):
+        """The host program's, in its thread, outside of this file."""
+        frame = sys._current_frames().get(self.thread.ident) if self.thread is not None else None
+        while frame is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        return frame
 
     def close(self):
         self._closed = True

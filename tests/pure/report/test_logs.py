@@ -208,6 +208,18 @@ class TestErrorFiles:
         write_error_files(Outcome(2), [tmp_path])
         assert not (tmp_path / "error.json").exists()
 
+    def test_the_long_report_of_a_deadlock(self, tmp_path: Path) -> None:
+        seen = Outcome(2)
+        seen.fail(RunError("IpcqDeadlock", None, "x"))
+        seen.long_report = ("deadlock.txt", "every wait")
+        write_error_files(seen, [tmp_path])
+        assert (tmp_path / "deadlock.txt").read_text() == "every wait"
+        prepare_log_dir(tmp_path, 2)
+        assert not (tmp_path / "deadlock.txt").exists()
+        write_error_files(seen, [tmp_path])
+        write_error_files(Outcome(2), [tmp_path])
+        assert not (tmp_path / "deadlock.txt").exists()
+
     def test_one_that_cannot_be_written_is_reported(self, tmp_path: Path) -> None:
         seen = Outcome(2)
         seen.fail(RunError("hung", 1, "x"))

@@ -23,7 +23,7 @@ from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
 from sipsim.errors import ERROR_KINDS, AhbmError
 from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
-from sipsim.record.dump import SipDump, Unread
+from sipsim.record.dump import SipDump, TaskState, Unread
 
 RUN = record(spans_ps=((0, 1000),))
 
@@ -271,17 +271,20 @@ class TestRecords:
 
 
 class TestLimitOfSimulatedTime:
-    DUMP = msgspec.json.encode(SipDump(0, 5, (), ()))
+    TASK = TaskState((0, 3, 1), "cube 3, PE 1", "recv W", "recv", ("W",), "/home/me/mine.py", 7, "recv")
+    DUMP = msgspec.json.encode(SipDump(0, 5, (), (TASK,)))
 
     @pytest.mark.parametrize(("limit_ps", "text"), [(30_000_000, "30 us"), (1_500, "1500 ps"), (2_000_000_000, "2 ms")])
     def test_it_is_told_like_a_timeout(self, limit_ps: int, text: str) -> None:
         seen = outcome(SimTimeReached(limit_ps, (self.DUMP, self.DUMP)))
         assert (seen.status, seen.exit_code, seen.error.kind) == ("interrupted", 124, "timeout")
         assert seen.error.message == f"simulated time has reached {text} (--max-sim-time)"
-        assert seen.error.facts == {"time_ps": limit_ps, "waits": []}
-        assert "its script has ended" in seen.error.detail
+        assert seen.error.facts["time_ps"] == limit_ps
+        where = {"rank": 0, "cube": 3, "pe": 1, "file": "/home/me/mine.py", "line": 7}
+        assert seen.error.facts["positions"] == [{**where, "task": "cube 3, PE 1", "waits_for": "recv W"}] * 2
+        assert "recv W at me/mine.py:7" in seen.error.detail
 
     def test_a_dump_that_is_none(self) -> None:
         seen = outcome(SimTimeReached(5, (self.DUMP, b"?")))
         assert (seen.status, seen.error.kind) == ("interrupted", "timeout")
-        assert "the waits are unknown" in seen.error.message
+        assert "the places of code are unknown" in seen.error.message

@@ -1,7 +1,9 @@
 """A failure as text and as a document: its known facts, in order."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from outcomes import rank_outcome
 
 from broker.wire import RankFailed, SipSync, Sync
@@ -109,6 +111,18 @@ class TestTheBlock:
             f"  then: process_died: {DEATH}",
         ]
         assert [each["rank"] for each in (error_of(made) or {})["also"]] == [1, 2, 1]
+
+    @pytest.mark.parametrize(
+        ("log_dir", "where"), [(None, "give --log-dir DIR, and read DIR/deadlock.txt"), (Path("l"), "l/deadlock.txt")]
+    )
+    def test_a_long_report_is_in_a_file(self, log_dir: Path | None, where: str) -> None:
+        made = outcome(RunError("IpcqDeadlock", None, "a cycle", "  4 PEs wait"))
+        made.long_report = ("deadlock.txt", "every wait")
+        assert block(made, log_dir).splitlines() == [
+            "ahbm-launch: IpcqDeadlock: a cycle",
+            "  4 PEs wait",
+            f"  every wait, with its queue pointers and the waits-for graph: {where}",
+        ]
 
     def test_an_interruption_is_no_failure_of_a_kind(self) -> None:
         assert (

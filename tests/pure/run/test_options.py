@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from launcher.run import options
-from launcher.run.options import Options, Usage, parse, parse_probe
+from launcher.run.options import Options, Usage, parse
+from launcher.run.probe_options import parse_probe
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job

@@ -18,6 +18,8 @@ from launcher.supervise.facts import (
     HostJoined,
     HostSpec,
     Kill,
+    Locate,
+    Located,
     LogLine,
     ProcessNews,
     RankStates,
@@ -28,11 +30,14 @@ from launcher.supervise.facts import (
     Tick,
 )
 from launcher.supervise.placement import next_host, place_blockwise
+from launcher.supervise.positions import NO_ANSWER
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import EXPLAIN_S, GRACE_S, Supervisor
+from sipsim.record.dump import SipDump, TaskState
 
 ONE_HOST = [HostSpec()]
 TWO = [HostSpec("a", 2), HostSpec("b", 2)]
+SPINNING = SipDump(1, 5000, (), (TaskState((1, 2, 3), "cube 2, PE 3", "", "", (), "/home/a/mine.py", 31),))
 THREE = [HostSpec("a"), HostSpec("b"), HostSpec("c")]
 
 
@@ -355,13 +360,48 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
     run = Run(hosts=TWO, progress_timeout_s=10.0).begin()
     run.take(RankStates({1: "computes"}))
     assert run.sync(sip_state(1, "running", 10.5)) == []
-    commands = run.sync(sip_state(1, "running", 11.5))
+    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
+    commands = run.take(Located(1, SPINNING))
     error = the_failure(commands)
     assert (error.kind, error.rank) == ("hung", 1)
     assert error.message == (
-        "rank 1 (pid 1001 on a) has made no progress for 11.5 s at 5.000 ns, granted to 7.000 ns; its process computes"
+        "rank 1 (pid 1001 on a) has made no progress for 11.5 s at 5.000 ns: cube 2, PE 3 runs at a/mine.py:31; "
+        "granted to 7.000 ns; its process computes"
     )
+    assert {key: error.facts[key] for key in ("file", "line", "cube", "pe", "time_ps")} == {
+        "file": "/home/a/mine.py",
+        "line": 31,
+        "cube": 2,
+        "pe": 3,
+        "time_ps": 5000,
+    }
     assert SendToBroker(Lost(1, "hung")) in commands
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (Located(1, None), f"it {NO_ANSWER}"),
+        (Located(1, None, "is far away"), "it is far away"),
+        (Located(1, SipDump(1, 5000, (), ())), "no code of a kernel or script runs there"),
+    ],
+)
+def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
+    run = Run(progress_timeout_s=10.0).begin()
+    run.sync(sip_state(1, "running", 10.5))
+    run.sync(sip_state(1, "running", 11.5))
+    error = the_failure(run.take(answer))
+    assert error.message.startswith("rank 1 (pid 1001) has made no progress for 11.5 s at 5.000 ns: ")
+    assert error.message.endswith(f": {what}; granted to 7.000 ns")
+    assert "file" not in error.facts
+
+
+def test_a_rank_that_moves_while_it_is_asked_is_not_hung():
+    run = Run(progress_timeout_s=10.0).begin()
+    run.sync(sip_state(1, "running", 10.5))
+    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
+    assert run.sync(sip_state(1, "running", 0.1)) == []
+    assert run.take(Located(1, SPINNING)) == []
 
 
 def test_a_suspended_broker_is_no_hang():
@@ -380,8 +420,10 @@ def test_a_waiting_rank_is_not_hung(state: str):
 def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     run = Run(progress_timeout_s=10.0, max_restarts=1).begin()
     run.sync(sip_state(1, "running", 10.5))
-    assert run.sync(sip_state(1, "running", 11.5)) == [Kill(0, 1)]
-    assert run.sync(sip_state(1, "running", 12.5)) == []
+    assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
+    assert run.take(Located(1, SPINNING)) == [Kill(0, 1)]
+    run.sync(sip_state(1, "running", 12.5))
+    assert run.take(Located(1, SPINNING)) == [], "it is being killed"
     notice, *rest = run.ends(1, -9)
     assert isinstance(notice, LogLine)
     assert "has made no progress" in notice.text

@@ -1,0 +1,168 @@
+"""Where the time went, as text below the table: what counters say of every run, and what ``--explain`` adds."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from sipsim.record.explanation import Explanation, Part, PhaseTime, WhatIf
+from sipsim.units import format_time_ps
+
+Document = dict[str, Any]
+_SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
+MOST_LINKS = 8
+MOST_PARTS = 12
+MOST_CHANGES = 8
+NAMES = {"dma_read": "load", "dma_write": "store", "math": "math", "send": "send", "recv": "recv"}
+"""What the commands that kernels wait for are called in ``tl``."""
+BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
+
+
+def notes(document: Document) -> Iterator[str]:
+    """The lines on a run: of the last row, and of the whole run where rows were not counted apart."""
+    rows, whole = document["runs"], document["whole_run"]
+    if whole is not None:
+        yield from (f"the whole run: {line}" for line in _usage_lines(whole))
+    elif rows and rows[-1]["links"] is not None:
+        of_row = f"size {rows[-1]['bytes']}: " if len(rows) > 1 else ""
+        yield from (f"{of_row}{line}" for line in _usage_lines(rows[-1]))
+    found = document["explain"][-1] if document["explain"] else None
+    if found is not None:
+        links = whole["links"] if whole is not None else rows[-1]["links"]
+        yield from _explanation_lines(msgspec.convert(found, Explanation), links)
+        yield from _busbw(rows)
+
+
+def _usage_lines(row: Document) -> Iterator[str]:
+    """Three lines, from counters."""
+    if row["busiest_link"] is not None:
+        yield f"busiest link {_link(next(each for each in row['links'] if each['link'] == row['busiest_link']))}"
+    if row["busiest_edge"] is not None:
+        yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
+    if row["kernels"]:
+        shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
+        kernels = "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
+        yield f"time of {kernels}: {', '.join(shares)}"
+
+
+def _explanation_lines(explanation: Explanation, links: list[Document]) -> Iterator[str]:
+    """All that ``--explain`` prints of a row."""
+    total_ps = explanation.until_ps - explanation.since_ps
+    yield f"where the time went: {format_time_ps(total_ps)}, to the end of {explanation.where}, by its critical path"
+    yield from _conclusion(explanation, total_ps)
+    yield ""
+    yield from _phases(explanation.phases, total_ps)
+    yield ""
+    yield from _parts(explanation.parts, total_ps)
+    yield ""
+    yield from _changes(explanation.what_if, total_ps)
+    if links:
+        yield ""
+        yield from _links(links)
+
+
+def _busbw(rows: list[Document]) -> Iterator[str]:
+    if rows and rows[-1]["busbw_GBps"]:
+        yield BUSBW.format(factor=rows[-1]["busbw_GBps"] / rows[-1]["algbw_GBps"])
+
+
+def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
+    merged: dict[str, int] = {}
+    for part in explanation.parts:
+        name = _kind(part)
+        merged[name] = merged.get(name, 0) + part.ps
+    first = sorted(merged.items(), key=lambda each: -each[1])[:3]
+    yield "it is bound by " + ", ".join(f"{name} ({_percent(ps / total_ps)})" for name, ps in first)
+    best = next((each for each in explanation.what_if if _saved(each) > 0), None)
+    if best is not None:
+        how = "a run with it says so" if best.rerun_saved_ps is not None else "by the path"
+        yield f"change first {best.name}: {_percent(_saved(best) / total_ps)} less time, {how}"
+
+
+def _kind(part: Part) -> str:
+    return "sharing edges" if part.part.startswith("sharing ") else part.part.removeprefix("credits: ")
+
+
+def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
+    phases = list(phases)
+    found = dict.fromkeys(name for each in phases for name in each.kernels_ps)
+    names = [name for name in NAMES if name in found] + [name for name in found if name not in NAMES]
+    shown = [NAMES.get(name, name) for name in names]
+    width = max([len(each.phase) for each in phases] + [5])
+    yield f"{'phase':<{width}}  {'on the path':>20}  of its kernels' time: {' '.join(f'{name:>7}' for name in shown)}"
+    for each in phases:
+        of_phase = sum(each.kernels_ps.values()) or 1
+        shares = " ".join(f"{_percent(each.kernels_ps.get(name, 0) / of_phase):>7}" for name in names)
+        path = f"{format_time_ps(each.path_ps):>12} {_percent(each.path_ps / total_ps):>7}"
+        yield f"{each.phase:<{width}}  {path:>20}  {'':>21} {shares}"
+
+
+def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
+    parts = _folded(parts)
+    yield f"{'on the critical path':>20}  part"
+    for part in parts[:MOST_PARTS]:
+        source = f"  [{', '.join(part.keys)}]" if part.keys else ""
+        yield f"{format_time_ps(part.ps):>12} {_percent(part.ps / total_ps):>7}  {part.part}{source}"
+    rest = parts[MOST_PARTS:]
+    if rest:
+        rest_ps = sum(part.ps for part in rest)
+        yield f"{format_time_ps(rest_ps):>12} {_percent(rest_ps / total_ps):>7}  {len(rest)} smaller parts (--json)"
+
+
+def _folded(parts: Iterable[Part]) -> list[Part]:
+    """Edges of the same place on several SIPs in one part."""
+    times: dict[tuple[str, tuple[str, ...]], int] = {}
+    sips: dict[str, set[str]] = {}
+    for part in parts:
+        shared = _SHARING.fullmatch(part.part)
+        name = part.part if shared is None else f"sharing {shared[2]}"
+        if shared is not None:
+            sips.setdefault(name, set()).add(shared[1])
+        times[name, part.keys] = times.get((name, part.keys), 0) + part.ps
+    named = {name: f"{name}, on {_sips(numbers)}" for name, numbers in sips.items()}
+    found = [Part(named.get(name, name), keys, ps) for (name, keys), ps in times.items()]
+    return sorted(found, key=lambda each: (-each.ps, each.part))
+
+
+def _sips(numbers: set[str]) -> str:
+    return f"SIP {min(numbers)}" if len(numbers) == 1 else f"{len(numbers)} SIPs"
+
+
+def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
+    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, by a run, the change"
+    for each in changes[:MOST_CHANGES]:
+        rerun = "-" if each.rerun_saved_ps is None else _percent(each.rerun_saved_ps / total_ps)
+        flags = " ".join(f"--set {setting}" for setting in each.settings)
+        yield f"{_percent(each.saved_ps / total_ps):>8} {rerun:>8}  {flags}"
+
+
+def _links(links: list[Document]) -> Iterator[str]:
+    used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["link"]))
+    yield "what crosses each link, an iteration:"
+    for each in used[:MOST_LINKS]:
+        yield f"  {_link(each)}"
+    if len(used) > MOST_LINKS:
+        yield f"  {len(used) - MOST_LINKS} links with no more (--csv-links, --json)"
+    if len(used) < len(links):
+        yield f"  {len(links) - len(used)} links: nothing"
+
+
+def _link(link: Document) -> str:
+    added = link["wire_bytes"] - link["payload_bytes"]
+    return (
+        f"{link['link']}: {_bytes(link['payload_bytes'])} payload + {_bytes(added)} framing, "
+        f"busy {_percent(link['utilisation'])}"
+    )
+
+
+def _saved(change: WhatIf) -> int:
+    return change.saved_ps if change.rerun_saved_ps is None else change.rerun_saved_ps
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _bytes(nbytes: float) -> str:
+    return f"{nbytes:,.0f} B"

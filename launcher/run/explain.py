@@ -1,0 +1,96 @@
+"""``--explain``: asks the chip kind where the time of a run went, and runs again with the changes that save most."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.wire import BadFrame
+from launcher.report.outcome import Outcome
+from launcher.run.options import Options
+from launcher.run.prepare import Prepared, prepare
+from launcher.run.result import iterations_of, mean_time_ps
+from sipsim.chips.base import kind_of
+from sipsim.errors import AhbmError, ConfigError
+from sipsim.record.artifacts import rank_folder
+from sipsim.record.explanation import WhatIf
+
+Rerun = Callable[[Prepared, Options], Outcome]
+
+
+def check_explain(options: Options, prepared: Prepared) -> None:
+    """Refuse ``--explain`` where there would be no explanation.
+
+    Raises:
+        ConfigError: with what to do.
+    """
+    if options.explain and not kind_of(prepared.plan.system.resolved).explains:
+        chip = prepared.plan.system.resolved.topology.system.chip
+        raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
+
+
+def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) -> None:
+    """Add the explanation of each row to the outcome of a run that went well, of the whole run where it has no row.
+
+    Where that is impossible, a trouble is added.
+    """
+    if outcome.error is not None or not outcome.complete:
+        return
+    end_ps = max(rank.sim_end_ps for rank in outcome.ranks.values())
+    rows = [iterations_of(records) for records in outcome.finished_runs()] or [[(0, end_ps)]]
+    folders = [Path(rank_folder(scratch_dir, rank)) for rank in sorted(outcome.ranks)]
+    kind = kind_of(prepared.plan.system.resolved)
+    try:
+        outcome.explanations = kind.explain(prepared.plan, folders, rows)
+    except (OSError, BadFrame) as error:
+        outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
+
+
+def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun) -> None:
+    """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row."""
+    explanation = outcome.explanations[-1] if outcome.explanations else None
+    before_ps = _last_time_ps(outcome)
+    if explanation is None or before_ps is None:
+        return
+    for change in explanation.what_if[: options.explain_reruns]:
+        if change.saved_ps > 0:
+            time_ps = _time_with(change, options, rerun)
+            if time_ps is None:
+                return
+            change.rerun_saved_ps = round(before_ps - time_ps)
+
+
+def _last_time_ps(outcome: Outcome) -> float | None:
+    runs = outcome.finished_runs()
+    return mean_time_ps(iterations_of(runs[-1])) if runs else None
+
+
+def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> float | None:
+    """The last row's time in a run with a change; None, and a line that says why, when there is none."""
+    settings = (*options.settings, *change.settings)
+    changed = options.changed(
+        settings=settings,
+        explain=False,
+        verify_data=False,
+        quiet=True,
+        tee=() if options.engine != "inproc" else None,
+        json=None,
+        csv=None,
+        csv_links=None,
+        trace_ccl=None,
+        log_dir=None,
+        run_dir=None,
+        resume=None,
+        progress=False,
+        max_sim_ps=None,
+        faults=(),
+    )
+    what = f"ahbm-launch: --explain: the run with {change.name} changed"
+    try:
+        outcome = rerun(prepare(changed), changed)
+    except (ConfigError, AhbmError) as error:
+        print(f"{what} is not possible: {error}", file=sys.stderr)
+        return None
+    if outcome.error is not None:
+        print(f"{what} did not end well: {outcome.error.message}", file=sys.stderr)
+        return None
+    return _last_time_ps(outcome)

@@ -1,0 +1,78 @@
+"""How much of the machine a row used, from the counters of all ranks."""
+
+from collections.abc import Sequence
+
+from launcher.run.usage_fields import LinkRow, UsageRow
+from sipsim.record.usage import LinkUse, Usage
+
+NAMES = {"dma_read": "load", "dma_write": "store"}
+"""Commands that ``tl`` calls otherwise."""
+ENDED = "ended"
+NOT_COUNTED: UsageRow = {
+    "link_payload_bytes": None,
+    "link_wire_bytes": None,
+    "busiest_link": None,
+    "busiest_link_payload_bytes": None,
+    "busiest_link_wire_bytes": None,
+    "busiest_link_utilisation": None,
+    "busiest_edge": None,
+    "busiest_edge_utilisation": None,
+    "kernels": None,
+    "links": None,
+    "kernel_time": None,
+}
+
+
+def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
+    """The use of a row whose iterations take ``time_ps``. Bytes and busy times are those of one iteration."""
+    iterations = of_ranks[0].iterations or 1
+    links = [_link(link, iterations, time_ps) for each in of_ranks for link in each.links]
+    used = max((each for each in links if each["wire_bytes"]), key=lambda each: each["busy_ps"], default=None)
+    edge_ps, rank = max((each.edge_busy_ps, -rank) for rank, each in enumerate(of_ranks))
+    kernels = sum(each.kernels for each in of_ranks)
+    return {
+        "link_payload_bytes": sum(each["payload_bytes"] for each in links),
+        "link_wire_bytes": sum(each["wire_bytes"] for each in links),
+        "busiest_link": used["link"] if used else None,
+        "busiest_link_payload_bytes": used["payload_bytes"] if used else None,
+        "busiest_link_wire_bytes": used["wire_bytes"] if used else None,
+        "busiest_link_utilisation": used["utilisation"] if used else None,
+        "busiest_edge": f"sip{-rank}.{of_ranks[-rank].edge}" if edge_ps else None,
+        "busiest_edge_utilisation": _part(edge_ps / iterations, time_ps) if edge_ps else None,
+        "kernels": kernels // iterations,
+        "links": links,
+        "kernel_time": _kernel_time(of_ranks, kernels * time_ps),
+    }
+
+
+def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
+    return {
+        "link": link.link,
+        "frames": _per(link.frames, iterations),
+        "payload_bytes": _per(link.payload_bytes, iterations),
+        "wire_bytes": _per(link.wire_bytes, iterations),
+        "busy_ps": _per(link.busy_ps, iterations),
+        "utilisation": _part(link.busy_ps / iterations, time_ps),
+    }
+
+
+def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]:
+    """Parts of the time of all kernels by what they waited for, the largest first; after their end they are idle."""
+    if not whole_ps:
+        return {}
+    waited: dict[str, int] = {}
+    for each in of_ranks:
+        for name, ps in each.waited_ps.items():
+            waited[NAMES.get(name, name)] = waited.get(NAMES.get(name, name), 0) + ps
+    parts = {name: ps / whole_ps for name, ps in sorted(waited.items(), key=lambda each: (-each[1], each[0])) if ps}
+    ended = 1 - sum(each.kernel_ps for each in of_ranks) / whole_ps
+    return {**parts, ENDED: ended} if ended > 0 else parts
+
+
+def _part(ps: float, of_ps: float) -> float:
+    return ps / of_ps if of_ps else 0.0
+
+
+def _per(count: int, iterations: int) -> float | int:
+    """Exact where iterations are alike."""
+    return count // iterations if count % iterations == 0 else count / iterations

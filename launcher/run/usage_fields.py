@@ -1,0 +1,40 @@
+"""How much of the machine a row used, as it stands in result files: every key with its meaning."""
+
+from typing import Annotated, TypedDict
+
+from sipsim.record.fields import no_time, simulated_time
+
+
+class LinkRow(TypedDict):
+    """What crosses a link, one way."""
+
+    link: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
+    frames: Annotated[float, no_time("Messages, and credits that travel as messages, an iteration.")]
+    payload_bytes: Annotated[float, no_time("Bytes of data in them, an iteration.")]
+    wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, framing of the link, and credits.")]
+    busy_ps: Annotated[float, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
+    utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
+
+
+class UsageColumns(TypedDict):
+    """The use of the machine in a row, by counters; null where rows were not counted apart, as in a script."""
+
+    link_payload_bytes: Annotated[float | None, no_time("Bytes of data over all links together, an iteration.")]
+    link_wire_bytes: Annotated[float | None, no_time("Bytes on the wires of all links an iteration, with framing.")]
+    busiest_link: Annotated[str | None, no_time("The link that was busy longest; null where none was used.")]
+    busiest_link_payload_bytes: Annotated[float | None, no_time("Bytes of data over that link, an iteration.")]
+    busiest_link_wire_bytes: Annotated[float | None, no_time("Bytes on its wire, framing included, an iteration.")]
+    busiest_link_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
+    busiest_edge: Annotated[str | None, no_time("The edge inside a SIP that was busy longest.")]
+    busiest_edge_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
+    kernels: Annotated[int | None, no_time("Kernels that ran, an iteration.")]
+
+
+class UsageRow(UsageColumns):
+    """All that is known of it."""
+
+    links: Annotated[list[LinkRow] | None, no_time("What crosses each link of the system, one way each.")]
+    kernel_time: Annotated[
+        dict[str, float] | None,
+        no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
+    ]

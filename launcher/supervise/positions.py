@@ -1,0 +1,81 @@
+"""Requests for the place of the code in SIP processes: who was asked, and what came back. Pure."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from broker.wire import BadFrame, SipSync
+from launcher.report.error_facts import FoundFacts
+from launcher.supervise.facts import Located
+from launcher.supervise.ranks import Rank
+from sipsim.ccl.positions import Positions, explain_positions, running_facts, running_text
+from sipsim.record.dump import SipDump, dump_from_text
+from sipsim.units import format_time_ps
+
+ANSWER_S = 2.0
+"""A SIP that has not answered by then is inside a long call of C code, or stopped."""
+NO_ANSWER = f"has not told within {ANSWER_S:g} s where its code is: it is stopped, or in a long call of C code"
+CANNOT_ASK = "cannot be asked where its code is: its process was started by hand"
+Answers = dict[int, SipDump]
+
+
+class _Pending(NamedTuple):
+    ranks: frozenset[int]
+    until_s: float
+    then: Callable[[Answers], None]
+
+
+class PositionRequests:
+    """The requests of one run. ``then`` of each is called once, with the answers that have come."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pending] = []
+        self._answers: Answers = {}
+
+    def add(self, ranks: Collection[int], then: Callable[[Answers], None], now_s: float) -> None:
+        """These ranks are being asked now; earlier answers of theirs do not count."""
+        for rank in ranks:
+            self._answers.pop(rank, None)
+        self._pending.append(_Pending(frozenset(ranks), now_s + ANSWER_S, then))
+
+    def note(self, rank: int, text: str) -> None:
+        """Take an answer; one that is no dump of that rank counts as none."""
+        try:
+            dump = dump_from_text(text)
+        except BadFrame:
+            return
+        if dump.rank == rank:
+            self._answers[rank] = dump
+
+    def turn(self, now_s: float) -> None:
+        """Finish the requests that are answered, or too old."""
+        due = [each for each in self._pending if now_s >= each.until_s or each.ranks <= self._answers.keys()]
+        self._pending = [each for each in self._pending if each not in due]
+        for each in due:
+            each.then({rank: self._answers[rank] for rank in each.ranks if rank in self._answers})
+
+
+def positions_of(
+    ranks: Collection[int], answers: Answers, states: Mapping[int, str], why: str, folder: str
+) -> Positions:
+    """Where the code of ``ranks`` is; of one without an answer, ``why`` that is, and the state of its process."""
+
+    def silent(rank: int) -> str:
+        return f"{why}; its process {states[rank]}" if rank in states else why
+
+    dumps = [answers[rank] for rank in sorted(ranks) if rank in answers]
+    return explain_positions(dumps, {rank: silent(rank) for rank in ranks if rank not in answers}, folder)
+
+
+def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
+    """What is said of a SIP that has made no progress for so long; ``why``: there is no dump."""
+    where = running_text(dump, folder) if dump is not None else f"it {why}"
+    return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(now_ps)}: {where}"
+
+
+def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
+    """The message and the facts of a rank that has hung; ``doing``: the state of its process, if that is known."""
+    text = hang_text(rank.label, sip.quiet_ns / 1e9, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
+    granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
+    facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
+    message = f"{text}; granted {granted}" + (f"; its process {doing}" if doing else "")
+    return message, {**facts, **running_facts(found.dump)}
