@@ -149,13 +149,15 @@ def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
 def _usage_by_row(outcome: Outcome, rows: int) -> list[Sequence[Usage]]:
     """The use of all ranks in each row; none where rows were not counted apart, as those of a script."""
     by_rank = _usage(outcome)
-    if not by_rank or any(len(each) != rows or not each[0].iterations for each in by_rank):
+    if not by_rank or any(len(each) < rows or not each[0].iterations for each in by_rank):
         return [()] * rows
-    return list(zip(*by_rank, strict=True))
+    # Of a run that was stopped, the row that is under way was begun, too.
+    return list(zip(*by_rank, strict=False))[:rows]
 
 
 def _whole_run(outcome: Outcome) -> WholeRun | None:
-    """The use of the machine in the whole run, where its rows were not counted apart."""
+    """The use of the machine in the whole run, where its rows were not counted apart; None for a chip that counts none.
+    """
     by_rank = _usage(outcome)
     if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
         return None
@@ -165,7 +167,8 @@ def _whole_run(outcome: Outcome) -> WholeRun | None:
 
 
 def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
-    return [outcome.ranks[rank].usage for rank in sorted(outcome.ranks)] if outcome.complete else []
+    used = [outcome.ranks[rank].usage for rank in sorted(outcome.ranks)] if outcome.complete else []
+    return used if all(used) else []
 
 
 def iterations_of(together: Sequence[RunRecord]) -> list[tuple[int, int]]:

@@ -9,10 +9,10 @@ FLAGS = ("--sips", 4, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1"
 CASES = {
     "dtype of equal size": ("torch.ones((2, 8), dtype='f32' if rank != 2 else 'i32')", "16 f32", "16 i32"),
     "dtype": ("torch.ones((2, 8), dtype='f16' if rank != 2 else 'f32')", "16 f16", "16 f32"),
-    "equal bytes": ("torch.ones((2, 16), dtype='f16') if rank != 2 else torch.ones((2, 8))", "32 f16", "16 f32"),
-    "count": ("torch.ones((2, 8 if rank != 2 else 9))", "16 f32", "18 f32"),
-    "larger than a slot": ("torch.ones((2, 8 if rank != 2 else 4000))", "16 f32", "8000 f32"),
-    "fewer messages": ("torch.ones((2, 4000 if rank != 2 else 8))", "8000 f32", "16 f32"),
+    "equal bytes": ("torch.ones((2, 16), dtype='f16') if rank != 2 else torch.ones((2, 8))", "32 f16", "16 f16"),
+    "count": ("torch.ones((2, 8 if rank != 2 else 9))", "16 f16", "18 f16"),
+    "larger than a slot": ("torch.ones((2, 8 if rank != 2 else 4000))", "16 f16", "8000 f16"),
+    "fewer messages": ("torch.ones((2, 4000 if rank != 2 else 8))", "8000 f16", "16 f16"),
 }
 
 
@@ -74,7 +74,7 @@ def worker(rank, world_size, torch):
 """
     error = run(*FLAGS, script_file(tmp_path, source)).outcome.error
     assert error.kind == "CollectiveMismatch"
-    assert "rank 0 calls all_reduce of 8 f32 (sum), rank 1 all_reduce of 10 f32 (sum)" in error.message
+    assert "rank 0 calls all_reduce of 8 f16 (sum), rank 1 all_reduce of 10 f16 (sum)" in error.message
 
 
 def test_other_failures_are_not_hidden(tmp_path):

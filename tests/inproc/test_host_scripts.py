@@ -450,7 +450,7 @@ class TestDeadlocks:
             "(its recv global_W at sipsim/ccl/algorithms/intercube_allreduce.py)"
         )
         assert "  ranks 0 to 1, 3: host script waits for a collective at " in report[-2]
-        assert report[-2].endswith("/script.py:8")
+        assert report[-2].endswith("/script.py:6")
         assert report[-1] == "  rank 2: its script has ended"
         name, whole = done.outcome.long_report
         assert name == "deadlock.txt"

@@ -52,8 +52,10 @@ def test_a_run_that_ends_before_it_is_unchanged(whole):
 def test_the_report_says_where_every_kernel_is():
     part = run(*SMALL, "--max-sim-time", "2us")
     assert part.outcome.error.message == "simulated time has reached 2 us (--max-sim-time)"
-    waits = part.document["error"]["waits"]
+    positions = part.document["error"]["positions"]
     unfinished = [len(member.chip.unfinished()) - 1 for member in part.members]
     assert sum(unfinished) > 0
-    assert "waits in recv" in part.outcome.error.detail
-    assert {tuple(wait["peer"][:1]) for wait in waits} <= {(0,), (1,), (2,)}
+    assert sum("cube" in each for each in positions) == sum(unfinished)
+    of_kernels = [each for each in positions if "cube" in each]
+    assert all(each["file"].endswith("intercube_allreduce.py") and each["line"] > 0 for each in of_kernels)
+    assert ": recv E at sipsim/ccl/algorithms/intercube_allreduce.py:" in part.outcome.error.detail

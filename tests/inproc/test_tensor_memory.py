@@ -6,9 +6,9 @@ from runs import run, script_file
 
 FLAGS = ("--sips", 2, *("--set", "sip.cube_mesh.w=2"), *("--set", "sip.cube_mesh.h=1"))
 ONE_MIB = (*FLAGS, "--set", "cube.hbm_MiB_per_pe=1")
-FILLER = "filler = torch.zeros((2, 2**18 - 256))\n"
+FILLER = "filler = torch.zeros((2, 2**18 - 256), dtype='f32')\n"
 """In f32: all but 1 KiB of the HBM of each of two cubes."""
-HALF = "(2, 128)"
+HALF = "((2, 128), dtype='f32')"
 """In f32: half of what is left."""
 
 
@@ -144,7 +144,7 @@ def test_memory_returns_when_the_script_drops_a_tensor(tmp_path, name):
 STAYS = {
     "queued": f"works = [dist.all_reduce(torch.ones{HALF}, async_op=True) for _ in range(2)]\ntorch.ones((2, 1))",
     "running": """
-work = torch.launch(lambda t, tl: tl.load(t, 4), torch.ones((2, 256)), async_op=True)
+work = torch.launch(lambda t, tl: tl.load(t, 4), torch.ones((2, 256), dtype='f32'), async_op=True)
 torch.ones((2, 1))""",
 }
 

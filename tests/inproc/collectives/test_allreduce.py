@@ -8,7 +8,6 @@ import pytest
 from runs import Run, ccl_file, run, sums_of
 from shuffled_mail import ShuffledInprocMail
 
-from sipsim.ccl.diagnostics import dump
 from sipsim.errors import ConfigError
 from sipsim.task import Task
 
@@ -232,7 +231,7 @@ def test_every_message_was_received_and_every_credit_came_back():
     done = run(*TORUS, *SMALL, "--set", "defaults.n_slots=2", "--set", "defaults.slot_size=64", "--n-elem", 500)
     moved = 0
     for member in done.members:
-        assert b'"tasks":[]' in dump(member.chip.sip)
+        assert b'"tasks":[]' in member.chip.dump()
         for queue in (q for pe in member.chip.sip.pes_in_use() for q in pe.ipcq.queues.values()):
             moved += queue.my_head
             assert queue.my_head == queue.peer_tail_cache
