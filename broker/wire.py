@@ -210,7 +210,7 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """SIPs that have joined, and the least time of any; their commands, as told at ``told_ps``, ``age_ns`` ago (means)."""
+    """SIPs that have joined, and the least time of any; their commands, as told at ``told_ps``, ``age_ns`` ago."""
 
     joined: Count
     now_ps: Ps
