@@ -15,7 +15,7 @@ import msgspec
 
 from launcher.processes.children import as_child, set_parent_death_signal, set_process_name
 from launcher.report.estimate import Prediction
-from launcher.run.machine import assumed, measure
+from launcher.run.machine import measure, measure_beside
 from launcher.run.prediction import Host, predict, read_costs
 from launcher.run.prepare import Prepared
 from sipsim.chips.base import kind_of
@@ -27,7 +27,7 @@ IN_ONE_PROCESS = "inproc"
 class Forecaster:
     """The process, and its answer. ``started_s``: when the command started, on the monotonic clock.
 
-    ``is_beside_run``: the run is under way meanwhile, so that the host cannot be measured.
+    ``is_beside_run``: the run is under way meanwhile, and takes part of the host.
     """
 
     def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
@@ -36,14 +36,13 @@ class Forecaster:
         self._received = b""
         self._prediction: Prediction | None = None
         self._has_ended = False
-        load = os.getloadavg()[0] if is_beside_run else None
         parent, loaded_mib, began_s = os.getpid(), pss_mib(), time.monotonic() - started_s
         self._pid = os.fork()
         if self._pid == 0:
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
                 os.close(end)
-            as_child(lambda: _work(prepared, load, began_s, loaded_mib, request, answer))
+            as_child(lambda: _work(prepared, is_beside_run, began_s, loaded_mib, request, answer))
         for end in (request, answer):
             os.close(end)
 
@@ -80,8 +79,8 @@ class Forecaster:
         return bool(select.select([self._answer], [], [], wait_s)[0])
 
 
-def _work(prepared: Prepared, load: float | None, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
-    """In the process: wait for the request, and answer it. ``load``: of the host before a run that is under way."""
+def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+    """In the process: wait for the request, and answer it."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
@@ -92,7 +91,7 @@ def _work(prepared: Prepared, load: float | None, began_s: float, loaded_mib: fl
     plan, job, costs = prepared.plan, prepared.job, read_costs()
     number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
     round_trip_events = costs.host.round_trip_us / costs.host.event_us
-    machine = measure(number) if load is None else assumed(number, load, round_trip_events)
+    machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
     forecast = kind_of(plan.resolved).forecast(job, plan)
     if forecast is not None:
         host = Host(machine, began_s, loaded_mib)

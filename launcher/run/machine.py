@@ -42,16 +42,15 @@ def measure(n_processes: int) -> Machine:
     return Machine(cpu_s * 1e6 / events, cpu_s / wall_s + sum(shares), round_trip_s * 1e6)
 
 
-def assumed(n_processes: int, load: float, round_trip_events: float) -> Machine:
-    """This host while a run of that many processes is under way, which cannot be measured then.
+def measure_beside(n_processes: int, round_trip_events: float) -> Machine:
+    """This host while a run of that many processes is under way: each of them gets as much of it as this process.
 
-    ``load``: how many other processes computed on it before. ``round_trip_events``: how many events a round trip takes
-    as long as.
+    ``round_trip_events``: how many events a round trip takes as long as; it cannot be measured then.
     """
-    event_us = _events_s(EVENTS // 4)[1] * 1e6 / (EVENTS // 4)
-    processors = len(os.sched_getaffinity(0))
-    share = min(processors / (n_processes + load), 1.0)
-    return Machine(event_us, n_processes * share, event_us * round_trip_events)
+    wall_s, cpu_s = _events_s(EVENTS)
+    parallel = min(n_processes * cpu_s / wall_s, float(len(os.sched_getaffinity(0))))
+    event_us = cpu_s * 1e6 / EVENTS
+    return Machine(event_us, parallel, event_us * round_trip_events)
 
 
 def _events_s(number: int) -> tuple[float, float]:

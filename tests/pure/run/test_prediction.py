@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from broker.ids import Channel
+from launcher.run import machine
 from launcher.run.dry_run import described, expectation
-from launcher.run.machine import Machine, assumed, measure
+from launcher.run.machine import Machine, measure, measure_beside
 from launcher.run.options import parse
 from launcher.run.prediction import Costs, Host, predict, read_costs, window_ps
 from launcher.run.prepare import prepare
@@ -118,15 +119,12 @@ def test_this_host_can_be_measured() -> None:
         assert (found.round_trip_us > 0) is (number > 1)
 
 
-@pytest.mark.parametrize(
-    ("number", "load", "parallel"), [(1, 0.0, 1.0), (1, 1.0, 1.0), (4, 0.0, 2.0), (4, 4.0, 1.0), (1, 7.0, 0.25)]
-)
-def test_a_host_that_cannot_be_measured(
-    monkeypatch: pytest.MonkeyPatch, number: int, load: float, parallel: float
-) -> None:
+@pytest.mark.parametrize(("number", "parallel"), [(1, 0.25), (4, 1.0), (16, 2.0)])
+def test_this_host_beside_a_run(monkeypatch: pytest.MonkeyPatch, number: int, parallel: float) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
-    found = assumed(number, load, 40.0)
-    assert (found.parallel, found.round_trip_us) == (parallel, pytest.approx(40 * found.event_us))
+    monkeypatch.setattr(machine, "_events_s", lambda number: (4.0, 1.0))
+    found = measure_beside(number, 40.0)
+    assert found == (1e6 / machine.EVENTS, parallel, 40e6 / machine.EVENTS)
 
 
 class TestDryRun:
