@@ -146,13 +146,13 @@ def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
     return [run_of(records, plan, each) for records, each in zip(runs, used, strict=True)]
 
 
-def _usage_by_row(outcome: Outcome, rows: int) -> list[Sequence[Usage]]:
+def _usage_by_row(outcome: Outcome, rows: int) -> Sequence[Sequence[Usage]]:
     """The use of all ranks in each row; none where rows were not counted apart, as those of a script."""
     by_rank = _usage(outcome)
     if not by_rank or any(len(each) < rows or not each[0].iterations for each in by_rank):
         return [()] * rows
     # Of a run that was stopped, the row that is under way was begun, too.
-    return list(zip(*by_rank, strict=False))[:rows]
+    return [*zip(*by_rank, strict=False)][:rows]
 
 
 def _whole_run(outcome: Outcome) -> WholeRun | None:

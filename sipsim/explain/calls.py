@@ -1,4 +1,4 @@
-"""What a span did, as a call of :class:`~sipsim.explain.terms.Machine`: the same call costs the same everywhere.
+"""What a span did, as a call of :class:`~sipsim.plan.terms.Machine`: the same call costs the same everywhere.
 
 Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
 was fetched, operation, type, shape, ...; ``send``: direction, number, bytes, address of the source, span of the
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from sipsim.dtypes import DTYPES
 from sipsim.explain.history import History
-from sipsim.explain.terms import Machine, Place, Term
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.pe.dma_engine import READ, WRITE
 from sipsim.pe.math import MATH
 from sipsim.plan.plan import Plan
+from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
 from sipsim.record.recorder import Span
-from sipsim.topology.address import PePlace, PhysAddr
+from sipsim.topology.address import PePlace
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
 MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
@@ -74,11 +74,11 @@ class Calls:
 
     def _read(self, place: Place, span: Span) -> list[Call]:
         fetched, address, nbytes, *_ = span.facts
-        return [*_fetched(place, fetched), Call("read", (_near(place), _whole(address), nbytes))]
+        return [*_fetched(place, fetched), Call("read", (on_any_sip(place), memory_of(address), nbytes))]
 
     def _write(self, place: Place, span: Span) -> list[Call]:
         fetched, address, nbytes, *_ = span.facts
-        return [*_fetched(place, fetched), Call("write", (_near(place), _whole(address), nbytes))]
+        return [*_fetched(place, fetched), Call("write", (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
         fetched, _, dtype, shape, *_ = span.facts
@@ -90,10 +90,10 @@ class Calls:
         src = place_of(span.cause[0], sending)
         assert src is not None
         direction, _, nbytes, read_pa, _ = sending.facts
-        source = None if read_pa is None else _whole(read_pa)
+        source = None if read_pa is None else memory_of(read_pa)
         peer = self.queue(src, direction).peer._replace(rx_base_pa=0)
         if src[0] == peer.sip:
-            return [Call("message", (_near(src), "", peer._replace(sip=0), nbytes, source))]
+            return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
         return [Call("message", (src, direction, peer, nbytes, source))]
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
@@ -112,8 +112,8 @@ class Calls:
 
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts
-        near = _near(place)
-        return [Call("read", (near, _whole(src), nbytes)), Call("write", (near, _whole(dst), nbytes))]
+        near = on_any_sip(place)
+        return [Call("read", (near, memory_of(src), nbytes)), Call("write", (near, memory_of(dst), nbytes))]
 
 
 def place_of(rank: int, span: Span) -> Place | None:
@@ -124,19 +124,9 @@ def place_of(rank: int, span: Span) -> Place | None:
 
 def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
     if src[0] == peer[0]:
-        return Call(method, (_near(src), "", _near(peer)))
+        return Call(method, (on_any_sip(src), "", on_any_sip(peer)))
     return Call(method, (src, direction, peer))
 
 
 def _fetched(place: Place, fetched: Any) -> list[Call]:
-    return [Call("read", (_near(place), _whole(address), nbytes)) for address, nbytes in fetched or ()]
-
-
-def _near(place: Place) -> Place:
-    """SIPs are alike inside, so one stands for all."""
-    return (0, *place[1:])
-
-
-def _whole(address: int) -> int:
-    """The first byte of the memory that an address is in, on SIP 0."""
-    return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()
+    return [Call("read", (on_any_sip(place), memory_of(address), nbytes)) for address, nbytes in fetched or ()]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sipsim.explain.calls import CREDIT, POLL, Call, Calls
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
-from sipsim.explain.terms import Machine, Ps, Term
+from sipsim.plan.terms import Machine, Ps, Term
 from sipsim.record.recorder import Span
 
 

@@ -9,8 +9,8 @@ from sipsim.explain.graph import Graph, Key
 from sipsim.explain.history import History
 from sipsim.explain.path import PathMaker, walk_back
 from sipsim.explain.phases import Phases, phase_times
-from sipsim.explain.terms import Machine, Ps
 from sipsim.plan.plan import Plan
+from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
 
 KERNEL = ".kernel"

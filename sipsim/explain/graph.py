@@ -14,7 +14,7 @@ import numpy as np
 
 from sipsim.explain.calls import CREDIT, MESSAGE, POLL, RECV, SEND, Calls, place_of
 from sipsim.explain.history import History
-from sipsim.explain.terms import Ps
+from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
 
 Key = tuple[int, int]

@@ -4,7 +4,7 @@ from sipsim.explain.calls import CREDIT, MESSAGE, Calls
 from sipsim.explain.costs import Costs, rest_name
 from sipsim.explain.graph import Graph, Key
 from sipsim.explain.phases import Phases
-from sipsim.explain.terms import Ps
+from sipsim.plan.terms import Ps
 from sipsim.record.explanation import Part, Step
 from sipsim.record.recorder import Span
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 
 from sipsim.explain.history import History
-from sipsim.explain.terms import Ps
+from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
 
 NO_PHASE = "(no phase)"

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from sipsim.explain.calls import Call
 from sipsim.explain.history import History
-from sipsim.explain.terms import Machine, Place, Ps
 from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.noc.delays import Delayed
 from sipsim.noc.graph import Node, port_node
+from sipsim.plan.terms import Machine, Place, Ps
 from sipsim.record.recorder import Span
 
 

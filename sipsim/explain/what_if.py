@@ -12,7 +12,7 @@ import numpy as np
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.explain.costs import Cost, Costs
 from sipsim.explain.graph import Graph, Key, Times
-from sipsim.explain.terms import Machine, Ps
+from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Step
 
 TIME, RATE, WIRE = "_ns", "_GBps", "ns_per_mm"

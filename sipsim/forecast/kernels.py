@@ -19,14 +19,13 @@ from sipsim.errors import IpcqInvalidDirection
 from sipsim.forecast.times import CommandTimes
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Node
 from sipsim.pe.commands import Completion, Const, DmaRead, DmaWrite, IpcqRecv, IpcqSend, MathOp
 from sipsim.pe.handles import Array, Handle
 from sipsim.plan.plan import Plan
 from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
 from sipsim.tl.language import TL, run_kernel
-from sipsim.topology.address import PePlace
+from sipsim.topology.address import PePlace, PhysAddr
 
 Ps = int
 REMOTE = "remote send"
@@ -117,14 +116,13 @@ class CountingPe:
     task = cast(Task, _Running())
 
     def __init__(self, run: "CountedLaunch", place: PePlace, rank: int | None, loop: greenlet.greenlet) -> None:
-        self.place = tuple(place)
+        self.place = place.sip, place.cube, place.pe
         self.cube, self.pe, self.rank = place.cube, place.pe, rank
         self.ipcq = self
         self.phase = ""
         self.now_ps: Ps = 0
         self._run = run
         self._loop = loop
-        self._node = Node("pe", place.cube, place.pe)
         self._handles = 0
         times = run.times
         self.queues = {e.direction: Queue(e, place, times) for e in run.plan.entries_of(place)}
@@ -183,16 +181,14 @@ class CountingPe:
     def _read(self, command: DmaRead) -> Completion:
         address, nbytes, dims, _, result = command
         result.array = cast(Array, NoValues(dims, nbytes))
-        memory, space = self._run.times.memory_of(address)
         self._run.counts["load"] += 1
-        self.advance(self.now_ps + self._run.times.read_ps(self._node, memory, space, nbytes))
+        self.advance(self.now_ps + self._run.times.read_ps(self.place, address, nbytes))
         return _ENDED
 
     def _write(self, command: DmaWrite) -> Completion:
-        memory, space = self._run.times.memory_of(command.address)
         self._run.counts["store"] += 1
         self._fetch(command.operand)
-        self.advance(self.now_ps + self._run.times.write_ps(self._node, memory, space, command.operand.nbytes))
+        self.advance(self.now_ps + self._run.times.write_ps(self.place, command.address, command.operand.nbytes))
         return _ENDED
 
     def _math(self, command: MathOp) -> Completion:
@@ -263,8 +259,7 @@ class CountingPe:
         kind = self._run.plan.ipcq.buffer_kind
         if kind == "tcm":
             return 0
-        memory = self._run.plan.system.graph.memory_node(self.cube, self.pe, kind)
-        return self._run.times.read_ps(self._node, memory, kind, nbytes)
+        return self._run.times.read_ps(self.place, PhysAddr(0, self.cube, self.pe, kind, 0).encode(), nbytes)
 
 
 class CountedLaunch:

@@ -5,7 +5,7 @@ wire and node on the way, and the drain of its slowest edge (DESIGN section 5). 
 waiting and sharing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sipsim.config.model import IpcqKnobs, Resolved
@@ -44,6 +44,26 @@ class Term(NamedTuple):
     part: str
     keys: tuple[str, ...]
     ps: Ps
+
+    @property
+    def is_drain(self) -> bool:
+        """Whether it is the time that a transfer's bytes need on its slowest edge."""
+        return self.part in (BYTES, LINK_BYTES)
+
+
+def sum_ps(terms: Iterable[Term]) -> Ps:
+    """The time of all terms."""
+    return sum(term.ps for term in terms)
+
+
+def on_any_sip(place: Place) -> Place:
+    """SIPs are alike inside, so SIP 0 stands for all."""
+    return (0, *place[1:])
+
+
+def memory_of(address: int) -> int:
+    """The first byte of the memory that a physical address is in, on SIP 0."""
+    return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()
 
 
 class Machine:
