@@ -17,7 +17,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     ``startup_s``: until all SIPs have joined. ``setup_s`` of each size: to make its data. Every iteration takes
     ``command_s`` a command, ``us_s`` a microsecond of simulated time, and ``check_s`` of its size.
-    ``end_s``: after the last one. ``memory_MiB``: at most, of all ``processes``.
+    ``end_s``: after the last one. ``memory_MiB``: at most, of all ``processes``. ``share``: the part of the processors
+    which the run could use that others leave it, from 0 to 1.
     """
 
     forecast: JobForecast
@@ -29,6 +30,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float
     memory_MiB: float
     processes: int
+    share: float = 1.0
 
     @property
     def total_s(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from sipsim.record.explanation import Explanation, Part, PhaseTime, WhatIf
 from sipsim.units import format_time_ps
@@ -14,8 +15,8 @@ _SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
 MOST_LINKS = 8
 MOST_PARTS = 12
 MOST_CHANGES = 8
-NAMES = {"dma_read": "load", "dma_write": "store", "math": "math", "send": "send", "recv": "recv"}
-"""What the commands that kernels wait for are called in ``tl``."""
+USUAL = ("load", "store", "math", "send", "recv")
+"""What kernels wait for, in the order of columns; words of users' commands come after these."""
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 
@@ -37,7 +38,10 @@ def notes(document: Document) -> Iterator[str]:
 def _usage_lines(row: Document) -> Iterator[str]:
     """Three lines, from counters."""
     if row["busiest_link"] is not None:
-        yield f"busiest link {_link(next(each for each in row['links'] if each['link'] == row['busiest_link']))}"
+        busiest = next(each for each in row["links"] if each["link"] == row["busiest_link"])
+        equal = sum(each["busy_ps"] == busiest["busy_ps"] for each in row["links"]) - 1
+        others = f"; {equal} other{'s' if equal > 1 else ''} as busy" if equal else ""
+        yield f"busiest link {_link(busiest)}{others}"
     if row["busiest_edge"] is not None:
         yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
     if row["kernels"]:
@@ -87,10 +91,9 @@ def _kind(part: Part) -> str:
 def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
     phases = list(phases)
     found = dict.fromkeys(name for each in phases for name in each.kernels_ps)
-    names = [name for name in NAMES if name in found] + [name for name in found if name not in NAMES]
-    shown = [NAMES.get(name, name) for name in names]
+    names = [name for name in USUAL if name in found] + [name for name in found if name not in USUAL]
     width = max([len(each.phase) for each in phases] + [5])
-    yield f"{'phase':<{width}}  {'on the path':>20}  of its kernels' time: {' '.join(f'{name:>7}' for name in shown)}"
+    yield f"{'phase':<{width}}  {'on the path':>20}  of its kernels' time: {' '.join(f'{name:>7}' for name in names)}"
     for each in phases:
         of_phase = sum(each.kernels_ps.values()) or 1
         shares = " ".join(f"{_percent(each.kernels_ps.get(name, 0) / of_phase):>7}" for name in names)
@@ -111,18 +114,21 @@ def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
 
 
 def _folded(parts: Iterable[Part]) -> list[Part]:
-    """Edges of the same place on several SIPs in one part."""
-    times: dict[tuple[str, tuple[str, ...]], int] = {}
+    """Parts of one name in one; those of edges at the same place on several SIPs, too."""
+    found: dict[str, Part] = {}
     sips: dict[str, set[str]] = {}
     for part in parts:
         shared = _SHARING.fullmatch(part.part)
         name = part.part if shared is None else f"sharing {shared[2]}"
         if shared is not None:
             sips.setdefault(name, set()).add(shared[1])
-        times[name, part.keys] = times.get((name, part.keys), 0) + part.ps
-    named = {name: f"{name}, on {_sips(numbers)}" for name, numbers in sips.items()}
-    found = [Part(named.get(name, name), keys, ps) for (name, keys), ps in times.items()]
-    return sorted(found, key=lambda each: (-each.ps, each.part))
+        known = found.get(name, Part(name, (), 0))
+        found[name] = Part(name, tuple(dict.fromkeys((*known.keys, *part.keys))), known.ps + part.ps)
+    named = [
+        replace(each, part=f"{each.part}, on {_sips(sips[name])}") if name in sips else each
+        for name, each in found.items()
+    ]
+    return sorted(named, key=lambda each: (-each.ps, each.part))
 
 
 def _sips(numbers: set[str]) -> str:

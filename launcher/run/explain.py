@@ -23,7 +23,14 @@ def check_explain(options: Options, prepared: Prepared) -> None:
     Raises:
         ConfigError: with what to do.
     """
-    if options.explain and not kind_of(prepared.plan.system.resolved).explains:
+    if not options.explain:
+        return
+    if (options.quiet or options.to_standard_output) and options.json is None:
+        quiet = "-q" if options.quiet else f"{options.to_standard_output[0]} -"
+        raise ConfigError(
+            f"--explain: with {quiet} there is no table to show it below; add --json FILE, or leave {quiet} out"
+        )
+    if not kind_of(prepared.plan.system.resolved).explains:
         chip = prepared.plan.system.resolved.topology.system.chip
         raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
 
@@ -34,9 +41,9 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
     Where that is impossible, a trouble is added.
     """
     if outcome.error is not None or not outcome.complete:
+        outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
         return
-    end_ps = max(rank.sim_end_ps for rank in outcome.ranks.values())
-    rows = [iterations_of(records) for records in outcome.finished_runs()] or [[(0, end_ps)]]
+    rows = [iterations_of(records) for records in outcome.finished_runs()] or [[(0, _end_ps(outcome))]]
     folders = [Path(rank_folder(scratch_dir, rank)) for rank in sorted(outcome.ranks)]
     kind = kind_of(prepared.plan.system.resolved)
     try:
@@ -48,9 +55,9 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
 def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun) -> None:
     """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row."""
     explanation = outcome.explanations[-1] if outcome.explanations else None
-    before_ps = _last_time_ps(outcome)
-    if explanation is None or before_ps is None:
+    if explanation is None:
         return
+    before_ps = _last_time_ps(outcome)
     for change in explanation.what_if[: options.explain_reruns]:
         if change.saved_ps > 0:
             time_ps = _time_with(change, options, rerun)
@@ -59,9 +66,14 @@ def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rer
             change.rerun_saved_ps = round(before_ps - time_ps)
 
 
-def _last_time_ps(outcome: Outcome) -> float | None:
+def _last_time_ps(outcome: Outcome) -> float:
+    """Of the last row, or of a whole run without rows."""
     runs = outcome.finished_runs()
-    return mean_time_ps(iterations_of(runs[-1])) if runs else None
+    return mean_time_ps(iterations_of(runs[-1])) if runs else _end_ps(outcome)
+
+
+def _end_ps(outcome: Outcome) -> int:
+    return max(rank.sim_end_ps for rank in outcome.ranks.values())
 
 
 def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> float | None:

@@ -24,6 +24,11 @@ class Machine(NamedTuple):
     parallel: float
     round_trip_us: float
 
+    @property
+    def processors(self) -> int:
+        """How many there are."""
+        return len(os.sched_getaffinity(0))
+
 
 def measure(n_processes: int) -> Machine:
     """This host for a run of that many processes; takes some tenths of a second. It forks."""

@@ -98,6 +98,7 @@ def predict(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, ho
         end_s=hashed * per_element_s,
         memory_MiB=_memory_mib(forecast, job, plan, in_process, host, costs.memory),
         processes=1 if in_process else n_sips + 3,
+        share=min(at_a_time / min(machine.processors, 1 if in_process else n_sips), 1.0),
     )
 
 

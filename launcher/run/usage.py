@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from launcher.run.usage_fields import LinkRow, UsageRow
 from sipsim.record.usage import LinkUse, Usage
 
-NAMES = {"dma_read": "load", "dma_write": "store"}
-"""Commands that ``tl`` calls otherwise."""
 ENDED = "ended"
 NOT_COUNTED: UsageRow = {
     "link_payload_bytes": None,
@@ -63,7 +61,7 @@ def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]
     waited: dict[str, int] = {}
     for each in of_ranks:
         for name, ps in each.waited_ps.items():
-            waited[NAMES.get(name, name)] = waited.get(NAMES.get(name, name), 0) + ps
+            waited[name] = waited.get(name, 0) + ps
     parts = {name: ps / whole_ps for name, ps in sorted(waited.items(), key=lambda each: (-each[1], each[0])) if ps}
     ended = 1 - sum(each.kernel_ps for each in of_ranks) / whole_ps
     return {**parts, ENDED: ended} if ended > 0 else parts

@@ -69,13 +69,16 @@ def positions_of(
 def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
     """What is said of a SIP that has made no progress for so long; ``why``: there is no dump."""
     where = running_text(dump, folder) if dump is not None else f"it {why}"
-    return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(now_ps)}: {where}"
+    # The SIP knows better than the broker, which is told at the end of a window.
+    known_ps = now_ps if dump is None else max(now_ps, dump.now_ps)
+    return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(known_ps)}: {where}"
 
 
 def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
     """The message and the facts of a rank that has hung; ``doing``: the state of its process, if that is known."""
     text = hang_text(rank.label, sip.quiet_ns / 1e9, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
-    facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": sip.now_ps, "granted_ps": sip.horizon_ps}
+    now_ps = sip.now_ps if found.dump is None else max(sip.now_ps, found.dump.now_ps)
+    facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": now_ps, "granted_ps": sip.horizon_ps}
     message = f"{text}; granted {granted}" + (f"; its process {doing}" if doing else "")
     return message, {**facts, **running_facts(found.dump)}

@@ -6,6 +6,7 @@ from collections import defaultdict
 from sipsim.explain.history import History
 from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
+from sipsim.record.usage import TL_WORDS
 
 NO_PHASE = "(no phase)"
 
@@ -46,5 +47,6 @@ def phase_times(histories: list[History], phases: Phases, since_ps: Ps, until_ps
             if is_of_kernel and span.end_ps > since_ps and span.start_ps < until_ps:
                 spent_ps = min(span.end_ps, until_ps) - max(span.start_ps, since_ps)
                 of_phase = times.setdefault(phases.of(history.rank, span), {})
-                of_phase[span.name] = of_phase.get(span.name, 0) + spent_ps
+                word = TL_WORDS.get(span.name, span.name)
+                of_phase[word] = of_phase.get(word, 0) + spent_ps
     return times

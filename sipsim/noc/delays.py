@@ -58,7 +58,7 @@ def delayed(history: Iterable[Started]) -> Iterator[Delayed]:
     for each, parts in late:
         transfer, route = each.transfer, each.route
         shares = tuple(
-            Sharing(*leg.lane.edge[:2], _longest_met(stays[leg.lane.edge], transfer, hop), delay_ps)
+            Sharing(*leg.lane.edge[:2], _longest_met(stays[leg.lane.edge], transfer, hop, _way(route)), delay_ps)
             for hop, (leg, delay_ps) in enumerate(zip(transfer.legs, parts, strict=True))
             if delay_ps
         )
@@ -99,8 +99,8 @@ def _way(route: Route) -> str:
     return f"{route.start} to {f'link {end.place}' if end.kind == 'far' else end}"
 
 
-def _longest_met(stays: list[_Stay], transfer: Transfer, hop: int) -> str:
-    """The way of the transfer that was longest on an edge while this one waited or shared there."""
+def _longest_met(stays: list[_Stay], transfer: Transfer, hop: int, own: str) -> str:
+    """The way of the transfers that were longest on an edge while this one waited or shared there."""
     tail = transfer.tails[hop]
     came = transfer.source_head_ps if hop == 0 else transfer.start_at(hop - 1) + transfer.legs[hop - 1].onward_ps
     last = bisect_right(stays, (tail,))
@@ -109,4 +109,5 @@ def _longest_met(stays: list[_Stay], transfer: Transfer, hop: int) -> str:
         together_ps = min(stay.end_ps, tail) - max(stay.start_ps, came)
         if stay.seq != transfer.seq and together_ps > 0:
             met[stay.way] = met.get(stay.way, 0) + together_ps
-    return max(met, key=lambda way: (met[way], way), default="")
+    longest = max(met, key=lambda way: (met[way], way), default="")
+    return f"others of its way, {own}" if longest == own else longest

@@ -180,6 +180,12 @@ class Machine:
                 self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
         return self._edge_ps[edge]
 
+    def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
+        """The config keys of an edge's bandwidth."""
+        if dst.kind != "far":
+            return tuple(self._rate_keys(src.kind, dst.kind))
+        return (f"links.{self._presets[sip, str(src.place)]}.params.bandwidth_GBps",)
+
     def _head(self, route: Route) -> Iterator[Term]:
         yield self._node(route.start, route.start_ps)
         for edge in route.edges:

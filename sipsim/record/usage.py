@@ -2,6 +2,9 @@
 
 import msgspec
 
+TL_WORDS = {"dma_read": "load", "dma_write": "store"}
+"""What commands are called in ``tl``, where their spans and records have another name."""
+
 
 class LinkUse(msgspec.Struct, frozen=True):
     """What left over a link: data, the same with all that links and queues add, and how long that kept the link busy.

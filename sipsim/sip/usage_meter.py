@@ -8,7 +8,7 @@ from sipsim.links.port import Port
 from sipsim.noc.fabric import EdgeUse, Fabric
 from sipsim.noc.graph import Edge
 from sipsim.record.recorder import Recorder
-from sipsim.record.usage import LinkUse, Usage
+from sipsim.record.usage import TL_WORDS, LinkUse, Usage
 
 Ps = int
 
@@ -81,7 +81,7 @@ class UsageMeter:
             iterations,
             end.kernels - begin.kernels,
             end.kernel_ps - begin.kernel_ps,
-            {name: ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
+            {TL_WORDS.get(name, name): ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
             tuple(
                 LinkUse(
                     name,
