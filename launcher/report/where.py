@@ -124,11 +124,9 @@ def _folded(parts: Iterable[Part]) -> list[Part]:
             sips.setdefault(name, set()).add(shared[1])
         known = found.get(name, Part(name, (), 0))
         found[name] = Part(name, tuple(dict.fromkeys((*known.keys, *part.keys))), known.ps + part.ps)
-    named = [
-        replace(each, part=f"{each.part}, on {_sips(sips[name])}") if name in sips else each
-        for name, each in found.items()
-    ]
-    return sorted(named, key=lambda each: (-each.ps, each.part))
+    for name, numbers in sips.items():
+        found[name] = replace(found[name], part=f"{name}, on {_sips(numbers)}")
+    return sorted(found.values(), key=lambda each: (-each.ps, each.part))
 
 
 def _sips(numbers: set[str]) -> str:

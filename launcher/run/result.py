@@ -156,7 +156,7 @@ def _usage_by_row(outcome: Outcome, rows: int) -> Sequence[Sequence[Usage]]:
 
 
 def _whole_run(outcome: Outcome) -> WholeRun | None:
-    """The use of the machine in the whole run, where its rows were not counted apart; None for a chip that counts none."""
+    """The use of the machine in the whole run, where its rows were not counted apart; None if its chip counts none."""
     by_rank = _usage(outcome)
     if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
         return None

@@ -1,0 +1,93 @@
+"""The lines below the table, from documents made by hand."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from launcher.report.where import notes
+from launcher.run.usage import row_usage
+from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.record.usage import LinkUse, Usage
+
+
+def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
+    found = tuple(LinkUse(name, 3, *bytes_and_time) for name, bytes_and_time in links.items())
+    return Usage(0, 2000, iterations, 2 * iterations, 1800 * iterations, waited_ps, found, "cube0.a>cube0.b", 500)
+
+
+def document(of_ranks: list[Usage], time_ps: int, explain: list[Any] | None = None, **row: Any) -> dict[str, Any]:
+    shown = {"bytes": 64, "algbw_GBps": 2.0, "busbw_GBps": 3.0, **row, **row_usage(of_ranks, time_ps)}
+    return {"runs": [shown], "whole_run": None, "explain": explain or []}
+
+
+def test_bytes_and_times_are_of_one_iteration() -> None:
+    usage = row_usage([used({"0.E>1.W": (800, 1000, 400)}, iterations=4), used({"1.W>0.E": (2, 3, 1)}, iterations=4)], 1000)
+    assert usage["links"] == [
+        {"link": "0.E>1.W", "frames": 0.75, "payload_bytes": 200, "wire_bytes": 250, "busy_ps": 100, "utilisation": 0.1},
+        {"link": "1.W>0.E", "frames": 0.75, "payload_bytes": 0.5, "wire_bytes": 0.75, "busy_ps": 0.25, "utilisation": 0.00025},
+    ]
+    assert (usage["busiest_link"], usage["busiest_link_wire_bytes"], usage["busiest_link_utilisation"]) == ("0.E>1.W", 250, 0.1)
+    assert (usage["busiest_edge"], usage["busiest_edge_utilisation"]) == ("sip0.cube0.a>cube0.b", 0.125)
+    assert (usage["link_payload_bytes"], usage["link_wire_bytes"], usage["kernels"]) == (200.5, 250.75, 4)
+
+
+def test_time_of_kernels_and_of_those_that_have_ended() -> None:
+    usage = row_usage([used({}, recv=1000, load=500), used({}, recv=500, math=100)], 1000)
+    assert usage["kernel_time"] == pytest.approx({"recv": 0.375, "load": 0.125, "math": 0.025, "ended": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("links", "line"),
+    [
+        ({"0.E>1.W": (10, 12, 100), "1.W>0.E": (0, 0, 0)}, "busiest link 0.E>1.W: 10 B payload + 2 B framing, busy 10.0 %"),
+        ({"a": (9, 9, 50), "b": (9, 9, 50)}, "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 1 other as busy"),
+        (dict.fromkeys("abc", (9, 9, 50)), "busiest link a: 9 B payload + 0 B framing, busy 5.0 %; 2 others as busy"),
+    ],
+)
+def test_the_busiest_link(links: dict[str, tuple[int, int, int]], line: str) -> None:
+    assert next(notes(document([used(links)], 1000))) == line
+
+
+def test_no_link_and_no_counters() -> None:
+    told = list(notes(document([used({"a": (0, 0, 0)})], 1000)))
+    assert told[0].startswith("busiest edge")
+    assert list(notes({"runs": [{"links": None}], "whole_run": None, "explain": []})) == []
+
+
+SHARED = "sharing sip{}.cube1.x>cube1.y with cube0.pe0 to link E"
+STEPS = (Step(0, "sip0.cube0.pe0", "math", "add", 0, 1000, (Part("PE_MATH", ("pe_math.overhead_ns",), 1000),)),)
+PARTS = (
+    Part("bytes", ("a.bandwidth_GBps",), 400),
+    Part("PE_MATH", ("pe_math.overhead_ns",), 300),
+    Part(SHARED.format(0), ("b.bandwidth_GBps",), 100),
+    Part(SHARED.format(3), ("b.bandwidth_GBps",), 100),
+    Part("bytes", ("c.bandwidth_GBps",), 100),
+)
+CHANGES = (WhatIf("a", ("a.bandwidth_GBps=128",), 200, 150), WhatIf("m", ("m=1", "n=2"), 170))
+TOLD = Explanation(0, 0, 1000, "sip0.cube0.pe0", PARTS, (PhaseTime("add", 1000, {"math": 900, "recv": 100}),), STEPS, CHANGES)
+
+
+def explained(told: Explanation = TOLD) -> list[str]:
+    made = document([used({"a": (9, 12, 50), "b": (0, 0, 0)})], 1000, [msgspec.to_builtins(told)])
+    lines = list(notes(made))
+    return lines[next(at for at, line in enumerate(lines) if line.startswith("where the time went")) :]
+
+
+def test_the_explanation() -> None:
+    lines = explained()
+    assert lines[0] == "where the time went: 1.000 ns, to the end of sip0.cube0.pe0, by its critical path"
+    assert lines[1] == "it is bound by bytes (50.0 %), PE_MATH (30.0 %), sharing edges (20.0 %)"
+    assert "      500 ps  50.0 %  bytes  [a.bandwidth_GBps, c.bandwidth_GBps]" in lines
+    shared = "sharing cube1.x>cube1.y with cube0.pe0 to link E, on 2 SIPs  [b.bandwidth_GBps]"
+    assert f"      200 ps  20.0 %  {shared}" in lines
+    assert "  20.0 %   15.0 %  --set a.bandwidth_GBps=128" in lines
+    assert "  17.0 %        -  --set m=1 --set n=2" in lines
+    assert lines[-4:-1] == ["what crosses each link, an iteration:", "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 links: nothing"]
+    assert lines[-1].startswith("busbw = algbw x 1.5: ")
+
+
+def test_the_change_that_saves_most_by_a_run_comes_first_in_the_conclusion() -> None:
+    assert explained()[2] == "change first m: 17.0 % less time, by the path"
+    told = msgspec.structs.replace(TOLD, what_if=(WhatIf("a", ("a=1",), 200, 0), WhatIf("m", ("m=1",), 0)))
+    assert not any(line.startswith("change first") for line in explained(told))
