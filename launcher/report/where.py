@@ -38,7 +38,7 @@ def notes(document: Document) -> Iterator[str]:
 def _usage_lines(row: Document) -> Iterator[str]:
     """Three lines, from counters."""
     if row["busiest_link"] is not None:
-        busiest = next(each for each in row["links"] if each["link"] == row["busiest_link"])
+        busiest = next(each for each in row["links"] if each["name"] == row["busiest_link"])
         equal = sum(each["busy_ps"] == busiest["busy_ps"] for each in row["links"]) - 1
         others = f"; {equal} other{'s' if equal > 1 else ''} as busy" if equal else ""
         yield f"busiest link {_link(busiest)}{others}"
@@ -142,7 +142,7 @@ def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
 
 
 def _links(links: list[Document]) -> Iterator[str]:
-    used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["link"]))
+    used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["name"]))
     yield "what crosses each link, an iteration:"
     for each in used[:MOST_LINKS]:
         yield f"  {_link(each)}"
@@ -155,7 +155,7 @@ def _links(links: list[Document]) -> Iterator[str]:
 def _link(link: Document) -> str:
     added = link["wire_bytes"] - link["payload_bytes"]
     return (
-        f"{link['link']}: {_bytes(link['payload_bytes'])} payload + {_bytes(added)} framing, "
+        f"{link['name']}: {_bytes(link['payload_bytes'])} payload + {_bytes(added)} framing, "
         f"busy {_percent(link['utilisation'])}"
     )
 

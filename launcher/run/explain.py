@@ -8,7 +8,7 @@ from broker.wire import BadFrame
 from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
-from launcher.run.result import iterations_of, mean_time_ps
+from launcher.run.result import iterations_of
 from sipsim.chips.base import kind_of
 from sipsim.errors import AhbmError, ConfigError
 from sipsim.record.artifacts import rank_folder
@@ -63,20 +63,20 @@ def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rer
             time_ps = _time_with(change, options, rerun)
             if time_ps is None:
                 return
-            change.rerun_saved_ps = round(before_ps - time_ps)
+            change.rerun_saved_ps = before_ps - time_ps
 
 
-def _last_time_ps(outcome: Outcome) -> float:
-    """Of the last row, or of a whole run without rows."""
+def _last_time_ps(outcome: Outcome) -> int:
+    """The longest iteration of the last row, which is explained, or a whole run without rows."""
     runs = outcome.finished_runs()
-    return mean_time_ps(iterations_of(runs[-1])) if runs else _end_ps(outcome)
+    return max(end_ps - start_ps for start_ps, end_ps in iterations_of(runs[-1])) if runs else _end_ps(outcome)
 
 
 def _end_ps(outcome: Outcome) -> int:
     return max(rank.sim_end_ps for rank in outcome.ranks.values())
 
 
-def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> float | None:
+def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> int | None:
     """The last row's time in a run with a change; None, and a line that says why, when there is none."""
     settings = (*options.settings, *change.settings)
     changed = options.changed(

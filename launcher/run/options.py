@@ -84,8 +84,12 @@ class Options(RunSettings):
     @property
     def to_standard_output(self) -> tuple[str, ...]:
         """The flags whose file is standard output, which then has no table."""
-        files = {"--json": self.json, "--csv": self.csv, "--csv-links": self.csv_links, "--trace-ccl": self.trace_ccl}
-        return tuple(flag for flag, path in files.items() if path == STANDARD_OUTPUT)
+        return tuple(flag for flag, path in self.files.items() if path == STANDARD_OUTPUT)
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that flags name for results."""
+        return {"--json": self.json, "--csv": self.csv, "--csv-links": self.csv_links, "--trace-ccl": self.trace_ccl}
 
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""

@@ -221,7 +221,7 @@ def check_writable(options: Options) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
-    check_files({"--json": options.json, "--csv": options.csv, "--trace-ccl": options.trace_ccl})
+    check_files(options.files)
 
 
 def check_files(files: Mapping[str, Path | None]) -> None:
@@ -297,7 +297,7 @@ def _replace(path: Path, text: str) -> None:
 def _link_rows(document: Document) -> list[Document]:
     """Each link of each row; of the whole run where its rows were not counted apart."""
     whole = document["whole_run"]
-    rows = document["runs"] if whole is None else [{**document, "collective": "", "algorithm": "", **whole}]
+    rows = document["runs"] if whole is None else [{**document, **whole}]
     return [{**row, **link} for row in rows for link in row["links"] or ()]
 
 

@@ -15,7 +15,7 @@ Link = Annotated[str, no_time("The presets of the links between SIPs, joined by 
 Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without cubes.")]
 
 
-class _Measured(TypedDict):
+class Measured(TypedDict):
     """A collective that every rank has completed.
 
     Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
@@ -46,7 +46,7 @@ class _Measured(TypedDict):
     checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
 
 
-class RunRow(_Measured, UsageColumns):
+class RunRow(Measured, UsageColumns):
     """A row of ``--csv``."""
 
 
@@ -54,21 +54,10 @@ class RunEntry(RunRow, UsageRow):
     """An entry of ``runs``: a row of ``--csv``, and what has no place in a table."""
 
 
-class _OfRow(TypedDict):
-    """The row of the table that a link is counted in."""
-
-    sips: Sips
-    topology: Topology
-    shape: Shape
-    cubes: Cubes
-    collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
-    algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
-    bytes: Annotated[int | None, no_time("Size of a rank's larger tensor in bytes; null for a whole run.")]
-    time_ns: Annotated[float, simulated_time("The row's time, in ns.")]
-
-
-class LinkCsvRow(_OfRow, LinkRow):
-    """A row of ``--csv-links``: what crosses a link, one way, in a row of the table."""
+class LinkCsvRow(Measured, LinkRow):
+    """A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only
+    the keys of the system, the time and the link's have a value.
+    """
 
 
 class WholeRun(UsageRow):

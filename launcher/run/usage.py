@@ -24,6 +24,8 @@ NOT_COUNTED: UsageRow = {
 def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     """The use of a row whose iterations take ``time_ps``. Bytes and busy times are those of one iteration."""
     iterations = of_ranks[0].iterations or 1
+    # Of a whole run, only the time of its launches counts: what the script does between them is no kernel's.
+    is_row = of_ranks[0].iterations > 0
     links = [_link(link, iterations, time_ps) for each in of_ranks for link in each.links]
     used = max((each for each in links if each["wire_bytes"]), key=lambda each: each["busy_ps"], default=None)
     edge_ps, rank = max((each.edge_busy_ps, -rank) for rank, each in enumerate(of_ranks))
@@ -31,7 +33,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     return {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
-        "busiest_link": used["link"] if used else None,
+        "busiest_link": used["name"] if used else None,
         "busiest_link_payload_bytes": used["payload_bytes"] if used else None,
         "busiest_link_wire_bytes": used["wire_bytes"] if used else None,
         "busiest_link_utilisation": used["utilisation"] if used else None,
@@ -39,13 +41,15 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "busiest_edge_utilisation": _part(edge_ps / iterations, time_ps) if edge_ps else None,
         "kernels": kernels // iterations,
         "links": links,
-        "kernel_time": _kernel_time(of_ranks, kernels * time_ps),
+        "kernel_time": _kernel_time(
+            of_ranks, kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
+        ),
     }
 
 
 def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
     return {
-        "link": link.link,
+        "name": link.link,
         "frames": _per(link.frames, iterations),
         "payload_bytes": _per(link.payload_bytes, iterations),
         "wire_bytes": _per(link.wire_bytes, iterations),

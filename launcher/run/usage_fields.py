@@ -8,7 +8,7 @@ from sipsim.record.fields import no_time, simulated_time
 class LinkRow(TypedDict):
     """What crosses a link, one way."""
 
-    link: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
+    name: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
     frames: Annotated[float, no_time("Messages, and credits that travel as messages, an iteration.")]
     payload_bytes: Annotated[float, no_time("Bytes of data in them, an iteration.")]
     wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, framing of the link, and credits.")]

@@ -23,6 +23,8 @@ from sipsim.record.recorder import Span
 from sipsim.topology.address import PePlace
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
+QUEUES = ".ipcq"
+"""The end of the name of a PE's part that makes the spans of queues."""
 MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
 
 
@@ -58,7 +60,7 @@ class Calls:
 
     def of(self, rank: int, span: Span) -> list[Call]:
         """The calls of a span; none where it is no work of a known part."""
-        place, handler = place_of(rank, span), self._handlers.get(span.name)
+        place, handler = place_of(rank, span), self._handlers.get(work_of(span))
         if place is None or span.is_wait or handler is None:
             return []
         return handler(place, span)
@@ -114,6 +116,16 @@ class Calls:
         src, dst, nbytes = span.facts
         near = on_any_sip(place)
         return [Call("read", (near, memory_of(src), nbytes)), Call("write", (near, memory_of(dst), nbytes))]
+
+
+def work_of(span: Span) -> str:
+    """What a span is, where it is of a built-in part: a user's command may have any name.
+
+    Spans of PE_IPCQ have names of their own, those of a PE the kinds of its commands.
+    """
+    if span.component.endswith(QUEUES):
+        return span.name
+    return span.name if span.name in (READ, WRITE, MATH) else ""
 
 
 def place_of(rank: int, span: Span) -> Place | None:

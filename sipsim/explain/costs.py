@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sipsim.explain.calls import CREDIT, POLL, Call, Calls
+from sipsim.explain.calls import CREDIT, POLL, Call, Calls, work_of
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
 from sipsim.plan.terms import Machine, Ps, Term
@@ -53,8 +53,8 @@ class Costs:
 
 def rest_name(span: Span) -> str:
     """What the rest of a span is called."""
-    if span.name == POLL:
+    if work_of(span) == POLL:
         return "waiting for the next poll"
-    if span.name == CREDIT:
+    if work_of(span) == CREDIT:
         return "credits: waiting for a message that carries them"
     return f"waiting in a {span.name}" if span.component.startswith("cube") else f"{span.component}: {span.name}"

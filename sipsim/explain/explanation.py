@@ -58,7 +58,7 @@ class Explainer:
         on_path: dict[str, Ps] = {}
         for step in steps:
             on_path[step.phase] = on_path.get(step.phase, 0) + step.end_ps - step.start_ps
-        times = phase_times(self._histories, self._phases, since_ps, until_ps)
+        times = phase_times(self._graph.between(since_ps, until_ps), self._phases, since_ps)
         found = [PhaseTime(phase, on_path.pop(phase, 0), ps) for phase, ps in times.items()]
         return (*found, *(PhaseTime(phase, ps, {}) for phase, ps in on_path.items()))
 

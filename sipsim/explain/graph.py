@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.explain.calls import CREDIT, MESSAGE, POLL, RECV, SEND, Calls, place_of
+from sipsim.explain.calls import CREDIT, MESSAGE, POLL, RECV, SEND, Calls, place_of, work_of
 from sipsim.explain.history import History
 from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
@@ -32,9 +32,9 @@ class Graph:
         self._credits: dict[tuple[int, str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for history in histories:
             for span in history.spans:
-                if span.name == MESSAGE:
+                if work_of(span) == MESSAGE:
                     self._messages[history.rank, span.component, *span.facts] = span.number
-                elif span.name == CREDIT:
+                elif work_of(span) == CREDIT:
                     direction, count = span.facts
                     counts, numbers = self._credits[history.rank, span.component, direction]
                     counts.append(count)
@@ -57,13 +57,14 @@ class Graph:
     def needs(self, rank: int, span: Span) -> Iterator[Key]:
         """What a span waits for. Number 0 is the start of the run."""
         yield span.cause
+        work = work_of(span)
         if span.is_wait:
             yield rank, span.facts[0]
-        elif span.name == SEND and span.facts:
+        elif work == SEND:
             direction, seq, *_, command = span.facts
             yield rank, command
             yield from self._room(rank, span, direction, seq)
-        elif span.name == RECV and span.facts:
+        elif work == RECV:
             direction, seq, command = span.facts
             yield rank, command
             number = self._messages.get((rank, span.component, direction, seq))
@@ -71,7 +72,7 @@ class Graph:
                 yield rank, number
 
     def _end(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], durations: dict[Key, Times]) -> Times:
-        if span.name == POLL and span.facts:
+        if work_of(span) == POLL:
             # Polls come at fixed intervals from when they began.
             began_ps, command, interval_ps = span.facts
             moved = ends.get((rank, command))

@@ -1,6 +1,6 @@
 """The critical path of one iteration: from its latest end back over causes to its start, without a gap."""
 
-from sipsim.explain.calls import CREDIT, MESSAGE, Calls
+from sipsim.explain.calls import CREDIT, MESSAGE, RECV, Calls, work_of
 from sipsim.explain.costs import Costs, rest_name
 from sipsim.explain.graph import Graph, Key
 from sipsim.explain.phases import Phases
@@ -39,7 +39,7 @@ class PathMaker:
     def _step(self, rank: int, span: Span, since_ps: Ps) -> Step:
         where = f"sip{rank}.{span.component}"
         phase = self._phases.of(rank, span)
-        if span.name == MESSAGE:
+        if work_of(span) == MESSAGE:
             sending = self._calls.sending(span)
             phase = self._phases.of(span.cause[0], sending)
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
@@ -52,7 +52,7 @@ class PathMaker:
 
     def _parts(self, rank: int, span: Span) -> list[Part]:
         cost = self._costs.of(rank, span)
-        is_credit = span.name == CREDIT or (span.name == "recv" and span.component.endswith(".ipcq"))
+        is_credit = work_of(span) in (CREDIT, RECV)
         prefix = "credits: " if is_credit else ""
         parts: dict[tuple[str, tuple[str, ...]], Ps] = {}
         for term in cost.terms:

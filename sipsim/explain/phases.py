@@ -32,21 +32,19 @@ class Phases:
         return (names[last] if last >= 0 else "") or NO_PHASE
 
 
-def phase_times(histories: list[History], phases: Phases, since_ps: Ps, until_ps: Ps) -> dict[str, dict[str, Ps]]:
-    """The time of all kernels from ``since_ps`` to ``until_ps``: by phase, and by what they did or waited for.
+def phase_times(spans: list[tuple[int, Span]], phases: Phases, since_ps: Ps) -> dict[str, dict[str, Ps]]:
+    """The time of all kernels in ``spans``, from ``since_ps`` on: by phase, and by what they did or waited for.
 
-    Phases are in the order in which they ended first.
+    A command for which its kernel waited from the start is the kernel's time itself, others are followed by a wait.
     """
+    waited_for = {span.cause for _, span in spans if span.is_wait}
     times: dict[str, dict[str, Ps]] = {}
-    for history in histories:
-        waited_for = {span.cause[1] for span in history.spans if span.is_wait and span.cause[0] == history.rank}
-        for span in history.spans:
-            is_of_kernel = span.is_wait or (
-                span.number not in waited_for and span.component.startswith("cube") and span.component.count(".") == 1
-            )
-            if is_of_kernel and span.end_ps > since_ps and span.start_ps < until_ps:
-                spent_ps = min(span.end_ps, until_ps) - max(span.start_ps, since_ps)
-                of_phase = times.setdefault(phases.of(history.rank, span), {})
-                word = TL_WORDS.get(span.name, span.name)
-                of_phase[word] = of_phase.get(word, 0) + spent_ps
+    for rank, span in spans:
+        if not span.is_wait and ((rank, span.number) in waited_for or span.component.count(".") != 1):
+            continue
+        spent_ps = span.end_ps - max(span.start_ps, since_ps)
+        if spent_ps > 0 and span.component.startswith("cube"):
+            word = TL_WORDS.get(span.name, span.name)
+            of_phase = times.setdefault(phases.of(rank, span), {})
+            of_phase[word] = of_phase.get(word, 0) + spent_ps
     return times

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from sipsim.explain.calls import Call
 from sipsim.explain.history import History
-from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.noc.delays import Delayed
-from sipsim.noc.graph import Node, port_node
+from sipsim.noc.graph import Node
 from sipsim.plan.terms import Machine, Place, Ps
 from sipsim.record.recorder import Span
 
@@ -82,32 +81,23 @@ class Sharings:
             case "message":
                 src, direction, peer, _, read_pa = call.args
                 source = rank if src[0] == peer.sip else src[0]
-                yield from self._way(src, direction, peer, rank)
+                slot = self._machine.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
+                yield from self._between(src, direction, peer.sip, slot, rank)
                 if read_pa is not None:
                     yield Leg(source, str(self._machine.node_of(read_pa)), _pe(src))
             case "credit":
                 src, direction, peer = call.args
-                yield from self._between(src, direction, peer[0], _pe(peer), rank)
+                yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
-    def _way(self, src: Place, direction: str, peer: IpcqEndpoint, rank: int) -> Iterator[Leg]:
-        slot = self._machine.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
-        return self._between(src, direction, peer.sip, str(slot), rank)
-
-    def _between(self, src: Place, direction: str, dst_sip: int, end: str, rank: int) -> Iterator[Leg]:
-        """The transfers of a frame on its SIP, on those between, and on the last."""
+    def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[Leg]:
+        """The transfers of a frame on its SIP, on those between, and on the last: that one first."""
         if src[0] == dst_sip:
-            yield Leg(rank, _pe(src), end)
+            yield Leg(rank, _pe(src), str(end))
             return
-        system = self._machine.system
-        sip, start, port = src[0], _pe(src), self._machine.port_of(src[0], dst_sip, direction)
-        legs = []
-        while sip != dst_sip:
-            legs.append(Leg(sip, start, str(Node("far", -1, port))))
-            far = system.far_ends[sip, port]
-            sip, start = far.sip, str(port_node(far.port))
-            port = system.next_port(sip, dst_sip) if sip != dst_sip else ""
-        yield Leg(sip, start, end)
-        yield from reversed(legs)
+        start, port = Node("pe", src[1], src[2]), self._machine.port_of(src[0], dst_sip, direction)
+        pieces = self._machine.system.pieces(src[0], start, dst_sip, end, port)
+        for sip, route in reversed(pieces):
+            yield Leg(sip, str(route.start), str(route.edges[-1].dst))
 
 
 def _pe(place: Place) -> str:

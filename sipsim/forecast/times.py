@@ -36,8 +36,10 @@ class CommandTimes:
 
     def credit_ps(self, place: PePlace, entry: IpcqInitEntry) -> tuple[Ps, Ps]:
         """For how long ``tl.recv`` is blocked by the credit, and how long the credit takes to the sender."""
-        overhead_ps, mode = self._plan.ipcq_overhead_ps, self._plan.ipcq.credit_return_mode
-        whole_ps = overhead_ps + entry.credit_ps
+        mode, here = self._plan.ipcq.credit_return_mode, (place.sip, place.cube, place.pe)
+        whole_ps = self._plan.ipcq_overhead_ps + entry.credit_ps
         if mode == "fast_path":
             return whole_ps, whole_ps
-        return (overhead_ps if mode == "fabric" else 0), whole_ps
+        if mode == "fabric":
+            return sum_ps(self._machine.injection(here, entry.direction, entry.peer.place)), whole_ps
+        return 0, whole_ps

@@ -41,6 +41,7 @@ class ReduceOp:
 class Work:
     """A launch that was queued; ``what`` describes it in deadlock reports.
 
+    ``kernels``: how many it has, ``left`` of which run. ``is_row``: it is a row of the result by itself.
     ``span``: that of its start, and then that which released the kernel that ended last.
     """
 
@@ -48,10 +49,11 @@ class Work:
         self._queue = launcher
         self.bridge = launcher.bridge
         self._what = what
-        self.left = 0
+        self.left = self.kernels = 0
         self.span = 0
         self.start_ps = 0
         self.end_ps: int | None = None
+        self.is_row = False
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
@@ -85,6 +87,7 @@ class KernelQueue:
         self._running: Work | None = None
         self._arguments: tuple[Any, ...] = ()
         self.host: Task | None = None
+        self._is_marked = False
 
     def host_task(self) -> Task:
         """The task of the host script, the only one that may launch and wait.
@@ -120,7 +123,8 @@ class KernelQueue:
         self._sip.recorder.run = None
         if work.on_start is not None:
             work.on_start()
-        work.left = len(places)
+        self._mark(work)
+        work.left = work.kernels = len(places)
         args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in self._arguments)
         recorder = self._sip.recorder
         work.span = recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
@@ -128,6 +132,12 @@ class KernelQueue:
             self._start_on(place, work, kernel, args)
         if not places:
             self._end(work)
+
+    def _mark(self, work: Work) -> None:
+        """Each collective of a script is counted apart; what else it launches belongs to no row."""
+        if work.is_row or self._is_marked:
+            self._is_marked = True
+            self._sip.usage.mark(int(work.is_row))
 
     def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
         pe = self._sip.pe(place.cube, place.pe)
@@ -151,6 +161,7 @@ class KernelQueue:
     def _end(self, work: Work) -> None:
         engine = self._sip.engine
         work.end_ps = engine.now_ps
+        self._sip.usage.note_launch(work.kernels, work.start_ps)
         if work.on_end is not None:
             work.on_end()
         if work.waiter is not None:
@@ -238,6 +249,7 @@ class Distributed:
         """
         collective = COLLECTIVES.get(name)
         work = Work(self._queue)
+        work.is_row = True
         work.on_end = lambda: self._note_run(work, collective, call)
         self._launch(work, collective, call)
         if async_op:

@@ -23,8 +23,9 @@ class Usage(msgspec.Struct, frozen=True):
     """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times; 0 for a
     whole run of which nothing is known.
 
-    ``kernels``: how many ran, and ``kernel_ps`` how long in all; ``waited_ps`` of it by the commands that they waited
-    for. ``edge``: the edge that was busy longest, links aside, for ``edge_busy_ps``.
+    ``kernels``: how many ran, ``kernel_ps`` how long in all, and ``launch_ps`` how long with the wait for the last one
+    of each launch. ``waited_ps``: by the commands that they waited for. ``edge``: the edge that was busy longest, links
+    aside, for ``edge_busy_ps``.
     """
 
     since_ps: int
@@ -32,6 +33,7 @@ class Usage(msgspec.Struct, frozen=True):
     iterations: int
     kernels: int
     kernel_ps: int
+    launch_ps: int
     waited_ps: dict[str, int]
     links: tuple[LinkUse, ...]
     edge: str

@@ -19,6 +19,7 @@ class _Counters(NamedTuple):
     now_ps: Ps
     kernels: int
     kernel_ps: Ps
+    launch_ps: Ps
     waited_ps: dict[str, Ps]
     edges: dict[Edge, EdgeUse]
     payload_bytes: dict[str, int]
@@ -42,6 +43,7 @@ class UsageMeter:
         self._ports = ports
         self._kernels = 0
         self._kernel_ps: Ps = 0
+        self._launch_ps: Ps = 0
         self._marks: list[tuple[int, _Counters]] = []
 
     def note_kernel(self, start_ps: Ps) -> None:
@@ -49,22 +51,28 @@ class UsageMeter:
         self._kernels += 1
         self._kernel_ps += self._engine.now_ps - start_ps
 
+    def note_launch(self, kernels: int, start_ps: Ps) -> None:
+        """The last kernel of a launch has ended."""
+        self._launch_ps += kernels * (self._engine.now_ps - start_ps)
+
     def mark(self, iterations: int) -> None:
-        """A stretch with so many equal iterations begins here, and the one before ends."""
+        """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
         self._marks.append((iterations, self._read()))
 
     def measured(self) -> tuple[Usage, ...]:
-        """Each stretch, up to now; without any, the whole run, with 0 iterations."""
-        marks = self._marks or [(0, _Counters(0, 0, 0, {}, {}, {}))]
-        ends = [counters for _, counters in marks[1:]] + [self._read()]
-        return tuple(
-            self._between(iterations, begin, end) for (iterations, begin), end in zip(marks, ends, strict=True)
-        )
+        """Each stretch of a row, up to now; without any, the whole run, with 0 iterations."""
+        rows = [(at, iterations) for at, (iterations, _) in enumerate(self._marks) if iterations]
+        counters = [*(found for _, found in self._marks), self._read()]
+        if not rows:
+            return (self._between(0, _Counters(0, 0, 0, 0, {}, {}, {}), counters[-1]),)
+        return tuple(self._between(iterations, counters[at], counters[at + 1]) for at, iterations in rows)
 
     def _read(self) -> _Counters:
         payloads = {letter: port.bytes_sent for letter, port in self._ports.items()}
         now_ps, waited_ps = self._engine.now_ps, dict(self._recorder.waited_ps)
-        return _Counters(now_ps, self._kernels, self._kernel_ps, waited_ps, self._fabric.use(), payloads)
+        return _Counters(
+            now_ps, self._kernels, self._kernel_ps, self._launch_ps, waited_ps, self._fabric.use(), payloads
+        )
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
         none = EdgeUse(0, 0, 0)
@@ -81,6 +89,7 @@ class UsageMeter:
             iterations,
             end.kernels - begin.kernels,
             end.kernel_ps - begin.kernel_ps,
+            end.launch_ps - begin.launch_ps,
             {TL_WORDS.get(name, name): ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
             tuple(
                 LinkUse(

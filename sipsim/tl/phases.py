@@ -12,23 +12,28 @@ SEPARATOR = " / "
 class Phase:
     """``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``.
 
-    It takes no simulated time.
+    It takes no simulated time. It may be entered again once it has been left.
     """
 
-    __slots__ = ("_before", "_name", "_pe")
+    __slots__ = ("_before", "_is_entered", "_name", "_pe")
 
     def __init__(self, pe: KernelPe, name: str) -> None:
         self._pe = pe
         self._name = name
         self._before = ""
+        self._is_entered = False
 
     def __enter__(self) -> None:
+        if self._is_entered:
+            raise KernelError(f"phase {self._name!r} is entered already; make another one with tl.phase")
+        self._is_entered = True
         before = self._before = self._pe.phase
         self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_entered = False
         self._pe.enter_phase(self._before)
 
 

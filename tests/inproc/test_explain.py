@@ -105,7 +105,7 @@ def test_bytes_of_each_link_by_the_algorithm(flags: dict[str, Any], rounds: int)
     row_bytes = row["bytes"] // 4
     tiles = row_bytes // 4096
     flits = -(-4096 // 240)
-    links = {each["link"]: each for each in row["links"]}
+    links = {each["name"]: each for each in row["links"]}
     assert row_bytes == tiles * 4096
     for name, link in links.items():
         is_used = name.split(">")[0].endswith((".E", ".S"))
