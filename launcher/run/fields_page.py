@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from launcher.report.error_facts import ErrorFile
-from launcher.run.probe_fields import ProbeDocument
+from launcher.run.probe_fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
 from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
 from sipsim.record.fields import fields_of
 from sipsim.record.trace import TraceLine
@@ -39,7 +39,11 @@ DOCUMENTS = (
     DocumentPage("ahbm-launch --csv", "A row for each of the result's `runs`, with their keys as columns.", RunRow),
     DocumentPage("ahbm-launch --trace-ccl", "A row for each send and receive.", TraceLine),
     DocumentPage("error.json", "The failure, in the folders of `--log-dir` and `--run-dir`.", ErrorFile),
-    DocumentPage("ahbm-probe --json", "One transfer, term by term.", ProbeDocument),
+    DocumentPage("ahbm-probe --json", "One transfer, term by term; with `--short` too.", ProbeDocument),
+    DocumentPage("ahbm-probe --sweep-bytes --json", "The bandwidth of each size, and what bounds it.", SweepDocument),
+    DocumentPage("ahbm-probe --sweep-bytes --csv", "A row for each size.", SizePoint),
+    DocumentPage("ahbm-probe --matrix --json", "The times of all pairs.", MatrixDocument),
+    DocumentPage("ahbm-probe --matrix --csv", "A row for each pair.", MatrixRow),
 )
 
 

@@ -219,7 +219,14 @@ def check_writable(options: Options) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
-    check_files({"--json": options.json, "--csv": options.csv, "--trace-ccl": options.trace_ccl})
+    check_files(
+        {
+            "--json": options.json,
+            "--csv": options.csv,
+            "--csv-links": options.csv_links,
+            "--trace-ccl": options.trace_ccl,
+        }
+    )
 
 
 def check_files(files: Mapping[str, Path | None]) -> None:
