@@ -107,6 +107,11 @@ class OneAfterAnother(TypedDict):
     off_ps: Annotated[float, simulated_time("The time between messages less that bound, in ps.")]
 
 
+class _Curve(TypedDict):
+    slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
+    sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]
+
+
 class _Rates(TypedDict, total=False):
     one_message: Annotated[OneMessage, no_time("The model of one message; with sizes of one message.")]
     one_after_another: Annotated[
@@ -114,11 +119,8 @@ class _Rates(TypedDict, total=False):
     ]
 
 
-class SweepFigures(_Rates):
+class SweepFigures(_Curve, _Rates):
     """The curve of a sweep, and what its two rates are bounded by."""
-
-    slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
-    sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]
 
 
 class SweepDocument(Heading, _Ends, SweepFigures):
