@@ -61,8 +61,8 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        asked = command, self._engine.now_ps, self._cause()
-        sending = Sending(*asked, engine=self, source=taken, phase=self._pe.phase)
+        now_ps, phase = self._engine.now_ps, self._pe.phase
+        sending = Sending(command, now_ps, self._cause(), engine=self, source=taken, phase=phase)
         self._ipcq.send(direction, sending)
         return sending
 
@@ -124,8 +124,8 @@ class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
     def take(self, command: IpcqRecv) -> Completion:
-        asked = command, self._engine.now_ps, self._cause()
-        receiving = Receiving(*asked, engine=self, copy_to=command.copy_to, phase=self._pe.phase)
+        now_ps, copy_to, phase = self._engine.now_ps, command.copy_to, self._pe.phase
+        receiving = Receiving(command, now_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase)
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
