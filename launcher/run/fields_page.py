@@ -19,7 +19,8 @@ Made by `ahbm-launch --list fields` from the declarations in the code; do not ed
 A key is written with the keys that lead to it; `[]` stands for each entry of a list. *Time* says which clock a value
 tells: `simulated` is the time of the simulated system, the same in every run, in whole picoseconds where a key ends in
 `_ps`; `host` is that of the machines that simulate, another in every run; `none` is no time. A key marked *optional* is
-left out where it is unknown or has no meaning; in a table its cell is empty. New keys may come without another `schema`.
+left out where it is unknown or has no meaning; in a table its cell is empty. New keys may come without another
+`schema`.
 """
 
 
