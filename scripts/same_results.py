@@ -736,13 +736,18 @@ VARYING: list[tuple[str, str]] = [
     (r"\b(ahbm-(?:launch|probe)) \d+\.\d+\.\d+", r"\1 ..."),
     (r"\bpid \d+", "pid ..."),
     (r"\bat [^ ]+ [pnum]?s( of simulated time)?, granted to [^ ]+ [pnum]?s\b", r"at ...\1, granted to ..."),
+    (r"\bhas made no progress for [\d.]+ s at [^ ]+ [pnum]?s\b", "has made no progress for ... s at ..."),
+    (r"; granted to [^ ]+ [pnum]?s\b", "; granted to ..."),
+    (r"(?m)^ahbm-launch: stalled: .*\n(?:  .*\n)*", ""),
+    (r"\babout [\d.]+ s of wall time, [\d.]+ MiB\b", "about ... s of wall time, ... MiB"),
+    (r"\b(algorithms/\w+\.py):\d+", r"\1:..."),
     (r'File "<tree>/[^"]+", line \d+, in \w+', 'File "<tree>/...", line ..., in ...'),
     (r"\b\d+ grants\b", "... grants"),
     (r"\b[\d.]+ s CPU, [\d.]+ MiB", "... s CPU, ... MiB"),
     (r"\bhas made no progress for [\d.]+ s\b", "has made no progress for ... s"),
 ]
-"""Patterns in texts that differ between equal runs, and what takes their place. Names of the program's own files and
-functions, in tracebacks, are no behaviour either."""
+"""Patterns in texts that differ between equal runs, and what takes their place: a run that has hung is reported as
+stalled before, or not, as the host is fast. Lines and functions of the program's own files are no behaviour either."""
 
 
 def normalised(text: str, places: dict[str, str]) -> list[str]:
@@ -751,12 +756,28 @@ def normalised(text: str, places: dict[str, str]) -> list[str]:
     Lines of ranks come in the order in which their processes ran; here rank by rank, before the launcher's own.
     ``places``: folders, and what to call them.
     """
+    return sorted(_normalised(text, places).splitlines(), key=_rank_of)
+
+
+def _normalised(text: str, places: dict[str, str]) -> str:
     for place, name in places.items():
         text = text.replace(place, name)
     for pattern, instead in VARYING:
         text = re.sub(pattern, instead, text)
-    lines = text.splitlines()
-    return sorted(lines, key=_rank_of)
+    return text
+
+
+def normalised_facts(facts: Json, places: dict[str, str]) -> Json:
+    """The facts of an error without what differs between equal runs. A line of the program's own files is 0."""
+    if isinstance(facts, str):
+        return _normalised(facts, places)
+    if isinstance(facts, list):
+        return [normalised_facts(each, places) for each in facts]
+    if not isinstance(facts, dict):
+        return facts
+    told = {key: normalised_facts(each, places) for key, each in facts.items()}
+    is_own = str(told.get("file", "")).startswith("<tree>")
+    return told | {"line": 0} if is_own else told
 
 
 def _rank_of(line: str) -> int:
@@ -764,8 +785,8 @@ def _rank_of(line: str) -> int:
     return int(found[1]) if found else sys.maxsize
 
 
-def kept(document: Json) -> Json:
-    """What is recorded of a result file, but for the error's message."""
+def kept(document: Json, places: dict[str, str]) -> Json:
+    """What is recorded of a result file, but for the error's message. ``places``: as of :func:`normalised`."""
     if "runs" not in document:
         return {key: value for key, value in document.items() if key != "version"}
     error = document["error"] or {}
@@ -777,7 +798,7 @@ def kept(document: Json) -> Json:
         done["ranks"] = [{key: rank[key] for key in RANK_KEYS} for rank in document["ranks"]]
     return {
         "status": document["status"],
-        "error": {key: error[key] for key in ERROR_KEYS if key in error} or None,
+        "error": normalised_facts({key: error[key] for key in ERROR_KEYS if key in error}, places) or None,
         **done,
     }
 
@@ -864,7 +885,7 @@ def _step(command: str, number: int, folder: Path, tree: Tree) -> tuple[Json, Js
     code, out, err = _run(argv, folder, tree.environment(folder))
     document = json.loads(file.read_text()) if file.is_file() else None
     places = {str(folder): "<folder>", str(tree.path): "<tree>"}
-    results = {"exit_code": code, "json": kept(document) if document else None}
+    results = {"exit_code": code, "json": kept(document, places) if document else None}
     messages = {"stdout": normalised(out, places), "stderr": normalised(err, places)}
     error = (document or {}).get("error")
     if error is not None:

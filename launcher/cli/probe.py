@@ -6,10 +6,9 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from launcher.report import heat_map, probe_text
 from launcher.report.destination import STANDARD_OUTPUT, opened
@@ -18,6 +17,18 @@ from launcher.report.heat_map_svg import heat_map_svg
 from launcher.run import options
 from launcher.run.output import safe_output
 from launcher.run.prepare import resolve
+from launcher.run.probe_fields import (
+    CheckedPair,
+    Heading,
+    MatrixDocument,
+    MatrixFacts,
+    MatrixRow,
+    ProbeDocument,
+    SizePoint,
+    SweepDocument,
+    TermRow,
+    TransferSum,
+)
 from launcher.run.probe_options import MatrixOf, check_most, check_sizes, parse_probe
 from launcher.run.probe_run import ProbeRun
 from launcher.run.probe_sweep import MOST_MESSAGES, sweep
@@ -29,11 +40,11 @@ from sipsim.config.model import Resolved
 from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
 from sipsim.plan.matrix import Matrix, cube_matrix, sip_matrix
 from sipsim.plan.probe import Probe, ProbePlan, Ps, Term
+from sipsim.record.fields import columns_of
 from sipsim.topology.address import LEAD_PE, PePlace
 
 MOST_SIPS = 128
 """Of a matrix: their pairs take some seconds."""
-Document = dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,23 +79,23 @@ def _answer(chosen: argparse.Namespace) -> None:
     if chosen.matrix is not None:
         _show_matrix(chosen)
         return
-    make, rendered = _output(chosen)
-    document = make(chosen)
-    _write(chosen.json, json.dumps(document, indent=1) + "\n")
     if chosen.sizes is not None:
-        columns = ["bytes", "messages", "time_ps", "GBps", "interval_ps", "interval_GBps"]
-        _write(chosen.csv, _csv([columns, *([point.get(name) for name in columns] for point in document["sizes"])]))
+        swept = probe_sweep(chosen)
+        _write(chosen.csv, _csv(SizePoint, swept["sizes"]))
+        _show(chosen, swept, probe_text.sweep)
+        return
+    _show(chosen, probe(chosen), probe_text.short if chosen.short else probe_text.terms)
+
+
+def _show(
+    chosen: argparse.Namespace, document: probe_text.Document, rendered: Callable[[probe_text.Document], str]
+) -> None:
+    _write(chosen.json, json.dumps(document, indent=1) + "\n")
     if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
         print(rendered(document))
 
 
-def _output(chosen: argparse.Namespace) -> tuple[Callable[[argparse.Namespace], Document], Callable[[Document], str]]:
-    if chosen.sizes is not None:
-        return probe_sweep, probe_text.sweep
-    return probe, probe_text.short if chosen.short else probe_text.terms
-
-
-def probe(chosen: argparse.Namespace) -> Document:
+def probe(chosen: argparse.Namespace) -> ProbeDocument:
     """Both sums, their terms, and the simulated time of each.
 
     Raises:
@@ -107,7 +118,7 @@ def probe(chosen: argparse.Namespace) -> Document:
     }
 
 
-def probe_sweep(chosen: argparse.Namespace) -> Document:
+def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:
     """The bandwidth of each size, simulated, and what bounds it.
 
     Raises:
@@ -119,7 +130,7 @@ def probe_sweep(chosen: argparse.Namespace) -> Document:
     return {**_heading(plan), "from": list(chosen.src), "to": list(chosen.dst), **sweep(plan, chosen.sizes)}
 
 
-def probe_matrix(chosen: argparse.Namespace) -> tuple[Document, list[Matrix]]:
+def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matrix]]:
     """The pair's time for all pairs, and of the fastest and the slowest the simulated one too.
 
     Raises:
@@ -132,11 +143,11 @@ def probe_matrix(chosen: argparse.Namespace) -> tuple[Document, list[Matrix]]:
     pairs = [pair for matrix in matrices for pair in matrix.pairs()]
     extremes = (min(pairs, key=itemgetter(0)), max(pairs, key=itemgetter(0)))
     checked = [_checked(resolved, chosen.bytes, *pair) for pair in dict.fromkeys(extremes)]
-    document = {
+    document: MatrixDocument = {
         **_heading(plan),
         "bytes": chosen.bytes,
         "matrix": chosen.matrix.what,
-        "matrices": [matrix._asdict() for matrix in matrices],
+        "matrices": [_facts(matrix) for matrix in matrices],
         "checked": checked,
     }
     return document, matrices
@@ -170,7 +181,7 @@ def _matrices(plan: ProbePlan, nbytes: int, matrix: MatrixOf) -> list[Matrix]:
     return among if plan.system.n_sips == 1 else [*among, cube_matrix(plan, nbytes, first, second)]
 
 
-def _checked(resolved: Resolved, nbytes: int, ps: Ps, src: PePlace, dst: PePlace) -> Document:
+def _checked(resolved: Resolved, nbytes: int, ps: Ps, src: PePlace, dst: PePlace) -> CheckedPair:
     simulated_ps = ProbeRun(ProbePlan(resolved, src, dst), [nbytes]).received_ps[0]
     return {"from": list(src), "to": list(dst), "ps": ps, "simulated_ps": simulated_ps}
 
@@ -180,8 +191,10 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
     grids = [_grid(chosen.matrix, matrix) for matrix in matrices]
     head = probe_text.heading(document, f"tl.send to tl.recv's return, {chosen.bytes} B, between lead PEs")
     _write(chosen.json, json.dumps(document, indent=1) + "\n")
-    rows = [[_name(src), _name(dst), ps] for matrix in matrices for ps, src, dst in matrix.pairs()]
-    _write(chosen.csv, _csv([["from", "to", "ps"], *rows]))
+    rows: list[MatrixRow] = [
+        {"from": _name(src), "to": _name(dst), "ps": ps} for matrix in matrices for ps, src, dst in matrix.pairs()
+    ]
+    _write(chosen.csv, _csv(MatrixRow, rows))
     _write(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
     if STANDARD_OUTPUT in (chosen.json, chosen.csv, chosen.svg):
         return
@@ -189,6 +202,11 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
     heat_map.show(heat_map.heat_map(grids, shutil.get_terminal_size().columns))
     names = ("least", "most") if len(document["checked"]) > 1 else ("all pairs",)
     print("\n".join(map(_check_line, names, document["checked"])))
+
+
+def _facts(matrix: Matrix) -> MatrixFacts:
+    rows, columns = ([list(place) for place in axis] for axis in (matrix.rows, matrix.columns))
+    return {"title": matrix.title, "rows": rows, "columns": columns, "ps": matrix.ps}
 
 
 def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
@@ -199,9 +217,9 @@ def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
     return Grid(matrix.title, rows, columns, [[None if ps is None else ps / 1000 for ps in row] for row in matrix.ps])
 
 
-def _check_line(name: str, checked: Document) -> str:
-    src, dst = (_name(checked[end]) for end in ("from", "to"))
-    by_sum, simulated = (f"{checked[key] / 1000:.3f} ns" for key in ("ps", "simulated_ps"))
+def _check_line(name: str, checked: CheckedPair) -> str:
+    src, dst = _name(checked["from"]), _name(checked["to"])
+    by_sum, simulated = (f"{ps / 1000:.3f} ns" for ps in (checked["ps"], checked["simulated_ps"]))
     line = f"# {name}: {by_sum} from PE {src} to PE {dst}; simulated {simulated}"
     return line if checked["ps"] == checked["simulated_ps"] else f"{line}: a part adds what no sum contains"
 
@@ -215,7 +233,7 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
     return resolved
 
 
-def _heading(plan: ProbePlan) -> Document:
+def _heading(plan: ProbePlan) -> Heading:
     knobs = plan.ipcq
     return {
         "version": VERSION,
@@ -237,8 +255,8 @@ def _way(costs: Probe) -> str:
     return f"cube {' > '.join(map(str, cubes))} of SIP {last}"
 
 
-def _sum(terms: list[Term], simulated_ps: Ps | None) -> Document:
-    listed = [{"part": term.part, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
+def _sum(terms: list[Term], simulated_ps: Ps | None) -> TransferSum:
+    listed: list[TermRow] = [{"part": term.part, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
     return {"terms": listed, "kinds": _kinds(terms), "sum_ps": _total(terms), "simulated_ps": simulated_ps}
 
 
@@ -259,9 +277,12 @@ def _name(place: PePlace | list[int]) -> str:
     return ".".join(map(str, place))
 
 
-def _csv(rows: list[list[Any]]) -> str:
+def _csv(record: type, rows: Sequence[probe_text.Document]) -> str:
+    """Rows as CSV; the columns are the fields of ``record``."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    writer = csv.DictWriter(text, columns_of(record), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -34,9 +34,6 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
     settings = request.settings
     if settings.mail != "zmq" or settings.max_restarts or settings.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
-    if request.job.record_io or request.job.trace:
-        what = "recorded data and traces stay where SIPs run"
-        raise ConfigError(f"{WHY}: {what}; give --no-verify-data for a script, and no --trace-ccl")
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

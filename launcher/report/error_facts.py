@@ -6,7 +6,7 @@ for the kind of failure, is left out.
 
 from typing import Annotated, TypedDict
 
-from sipsim.ccl.deadlock_facts import CodeFacts, DeadlockFacts, TaskFacts
+from sipsim.ccl.deadlock_facts import CodeFacts, DeadlockFacts, PositionFacts
 from sipsim.record.dump import Unread
 from sipsim.record.fields import no_time, simulated_time
 
@@ -42,7 +42,7 @@ class FoundFacts(CodeFacts, total=False):
     missing: Annotated[list[int], no_time("The SIPs that had not joined by the deadline.")]
     direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
     deadlock: Annotated[DeadlockFacts, no_time("Of an IpcqDeadlock: who waits for what.")]
-    positions: Annotated[list[TaskFacts], no_time("Of a run that was stopped: where the code of each task was.")]
+    positions: Annotated[list[PositionFacts], no_time("Of a run that was stopped: where the code of each task was.")]
     unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
     also: Annotated[list[Failure], no_time("Later failures, in their order.")]
 

@@ -1,8 +1,9 @@
 """The text of ``ahbm-probe`` from its documents: every term, a screen of sums by kind, or the curve of a sweep."""
 
+from collections.abc import Mapping
 from typing import Any
 
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 BAR = 40
 TITLES = {"raw_dma": "raw DMA, a write and its acknowledgement", "pair": "tl.send to tl.recv's return"}
 NOT_SIMULATED = "not simulated: a DMA write stays on its SIP"

@@ -78,8 +78,9 @@ def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
         merged[name] = merged.get(name, 0) + part.ps
     first = sorted(merged.items(), key=lambda each: -each[1])[:3]
     yield "it is bound by " + ", ".join(f"{name} ({_percent(ps / total_ps)})" for name, ps in first)
-    best = next((each for each in explanation.what_if if _saved(each) > 0), None)
-    if best is not None:
+    measured = [each for each in explanation.what_if if each.rerun_saved_ps is not None]
+    best = max(measured or explanation.what_if, key=_saved, default=None)
+    if best is not None and _saved(best) > 0:
         how = "a run with it says so" if best.rerun_saved_ps is not None else "by the path"
         yield f"change first {best.name}: {_percent(_saved(best) / total_ps)} less time, {how}"
 
@@ -134,7 +135,8 @@ def _sips(numbers: set[str]) -> str:
 
 
 def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
-    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, by a run, the change"
+    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, as far as the order of events stays;"
+    yield "by a run; the change"
     for each in changes[:MOST_CHANGES]:
         rerun = "-" if each.rerun_saved_ps is None else _percent(each.rerun_saved_ps / total_ps)
         flags = " ".join(f"--set {setting}" for setting in each.settings)
@@ -149,7 +151,8 @@ def _links(links: list[Document]) -> Iterator[str]:
     if len(used) > MOST_LINKS:
         yield f"  {len(used) - MOST_LINKS} links with no more (--csv-links, --json)"
     if len(used) < len(links):
-        yield f"  {len(links) - len(used)} links: nothing"
+        idle = len(links) - len(used)
+        yield f"  {idle} link{'s' if idle > 1 else ''}: nothing"
 
 
 def _link(link: Document) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from launcher.report.error_facts import ErrorFile
-from launcher.run.probe_fields import ProbeDocument
+from launcher.run.probe_fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
 from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
 from sipsim.record.fields import fields_of
 from sipsim.record.trace import TraceLine
@@ -19,7 +19,8 @@ Made by `ahbm-launch --list fields` from the declarations in the code; do not ed
 A key is written with the keys that lead to it; `[]` stands for each entry of a list. *Time* says which clock a value
 tells: `simulated` is the time of the simulated system, the same in every run, in whole picoseconds where a key ends in
 `_ps`; `host` is that of the machines that simulate, another in every run; `none` is no time. A key marked *optional* is
-left out where it is unknown or has no meaning. New keys may come without another `schema`.
+left out where it is unknown or has no meaning; in a table its cell is empty. New keys may come without another
+`schema`.
 """
 
 
@@ -39,7 +40,11 @@ DOCUMENTS = (
     DocumentPage("ahbm-launch --csv", "A row for each of the result's `runs`, with their keys as columns.", RunRow),
     DocumentPage("ahbm-launch --trace-ccl", "A row for each send and receive.", TraceLine),
     DocumentPage("error.json", "The failure, in the folders of `--log-dir` and `--run-dir`.", ErrorFile),
-    DocumentPage("ahbm-probe --json", "One transfer, term by term.", ProbeDocument),
+    DocumentPage("ahbm-probe --json", "One transfer, term by term; with `--short` too.", ProbeDocument),
+    DocumentPage("ahbm-probe --sweep-bytes --json", "The bandwidth of each size, and what bounds it.", SweepDocument),
+    DocumentPage("ahbm-probe --sweep-bytes --csv", "A row for each size.", SizePoint),
+    DocumentPage("ahbm-probe --matrix --json", "The times of all pairs.", MatrixDocument),
+    DocumentPage("ahbm-probe --matrix --csv", "A row for each pair.", MatrixRow),
 )
 
 

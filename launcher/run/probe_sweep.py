@@ -5,8 +5,7 @@ of ``slot_size``, the last one shorter. What bounds the rate of the latter is th
 for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its part of a ring's round trip.
 """
 
-from typing import Any, NamedTuple
-
+from launcher.run.probe_fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
 from launcher.run.probe_run import ProbeRun
 from sipsim.noc.graph import Edge
 from sipsim.plan.probe import Probe, ProbePlan, Ps, gbytes_per_s
@@ -17,17 +16,9 @@ MOST_SLOTS = 1024
 """Up to so many slots a ring is seen full."""
 MANY_BYTES = 2**30
 """So many bytes have the rate of infinitely many."""
-Document = dict[str, Any]
 
 
-class Bound(NamedTuple):
-    """What allows a message every ``ps`` only."""
-
-    what: str
-    ps: float
-
-
-def sweep(plan: ProbePlan, sizes: list[int]) -> Document:
+def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
     """The curve, and what the two rates are bounded by.
 
     ``sizes``: bytes, ascending. Times are in ps, rates in GB/s.
@@ -35,13 +26,14 @@ def sweep(plan: ProbePlan, sizes: list[int]) -> Document:
     slot_size = plan.ipcq.slot_size
     points = [_one_message(plan, size) if size <= slot_size else _many_messages(plan, size) for size in sizes]
     single = [point for point in points if point["messages"] == 1]
-    document: Document = {"slot_size": slot_size, "sizes": points}
+    figures: SweepFigures = {"slot_size": slot_size, "sizes": points}
     if single:
-        document |= {"one_message": _hockney(plan, single), "one_after_another": _rate(plan, single[-1])}
-    return document
+        figures["one_message"] = _hockney(plan, single)
+        figures["one_after_another"] = _rate(plan, single[-1])
+    return figures
 
 
-def _one_message(plan: ProbePlan, size: int) -> Document:
+def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     slots = min(plan.ipcq.n_slots, MOST_SLOTS)
     # The first round fills the ring, those after it repeat.
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
@@ -50,18 +42,18 @@ def _one_message(plan: ProbePlan, size: int) -> Document:
     return {**point, "interval_ps": interval_ps, "interval_GBps": _gbps(size, interval_ps)}
 
 
-def _many_messages(plan: ProbePlan, size: int) -> Document:
+def _many_messages(plan: ProbePlan, size: int) -> SizePoint:
     slot_size = plan.ipcq.slot_size
     full, rest = divmod(size, slot_size)
     messages = [slot_size] * full + [rest] * bool(rest)
     return _point(size, len(messages), ProbeRun(plan, messages).received_ps[-1])
 
 
-def _point(size: int, messages: int, time_ps: Ps) -> Document:
+def _point(size: int, messages: int, time_ps: Ps) -> SizePoint:
     return {"bytes": size, "messages": messages, "time_ps": time_ps, "GBps": _gbps(size, time_ps)}
 
 
-def _hockney(plan: ProbePlan, points: list[Document]) -> Document:
+def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
     """The model of one message. ``off_ps``: by how much a simulated size differs from it at most."""
     probe = Probe(plan, points[0]["bytes"])
     t0_ps = points[0]["time_ps"] - probe.drain_ps(points[0]["bytes"])
@@ -92,32 +84,32 @@ def _rate_of(edge: Edge, useful: float, name: str) -> str:
     return f"{name}, {whole:g} GB/s{framing}"
 
 
-def _rate(plan: ProbePlan, point: Document) -> Document:
+def _rate(plan: ProbePlan, point: SizePoint) -> OneAfterAnother:
     """What bounds the rate of messages one after another. ``off_ps``: what the bounds do not explain."""
     bounds = _bounds(plan, point["bytes"])
-    longest = max(bounds, key=lambda bound: bound.ps)
+    longest = max(bounds, key=lambda bound: bound["ps"])
     return {
         "bytes": point["bytes"],
         "interval_ps": point["interval_ps"],
         "GBps": point["interval_GBps"],
-        "bounds": [bound._asdict() for bound in bounds],
-        "bounded_by": longest.what,
-        "off_ps": point["interval_ps"] - longest.ps,
+        "bounds": bounds,
+        "bounded_by": longest["what"],
+        "off_ps": point["interval_ps"] - longest["ps"],
     }
 
 
-def _bounds(plan: ProbePlan, size: int) -> list[Bound]:
+def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
     probe, knobs = Probe(plan, size), plan.ipcq
     sip, edge = probe.drain(size)
-    found = [
-        Bound(f"the drain of {probe.edge_name(sip, edge)}", probe.drain_ps(size)),
-        Bound(f"tl.recv's wait for its credit ({knobs.credit_return_mode})", probe.receive_ps()),
+    found: list[BoundRow] = [
+        {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
+        {"what": f"tl.recv's wait for its credit ({knobs.credit_return_mode})", "ps": probe.receive_ps()},
     ]
     if knobs.n_slots <= MOST_SLOTS:
         waits_ps = plan.piggyback_wait_ps if knobs.credit_return_mode == "piggyback" else 0
         round_ps = probe.arrival_ps() + waits_ps + probe.credit_ps()
         what = f"the ring's {knobs.n_slots} slots: each is free again after a round trip"
-        found.append(Bound(what, round_ps / knobs.n_slots))
+        found.append({"what": what, "ps": round_ps / knobs.n_slots})
     return found
 
 

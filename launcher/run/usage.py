@@ -30,6 +30,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     used = max((each for each in links if each["wire_bytes"]), key=lambda each: each["busy_ps"], default=None)
     edge_ps, rank = max((each.edge_busy_ps, -rank) for rank, each in enumerate(of_ranks))
     kernels = sum(each.kernels for each in of_ranks)
+    kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
     return {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
@@ -41,9 +42,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "busiest_edge_utilisation": _part(edge_ps / iterations, time_ps) if edge_ps else None,
         "kernels": kernels // iterations,
         "links": links,
-        "kernel_time": _kernel_time(
-            of_ranks, kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
-        ),
+        "kernel_time": _kernel_time(of_ranks, kernels_ps),
     }
 
 

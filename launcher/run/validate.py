@@ -44,6 +44,7 @@ def check_flags(options: Options) -> None:
             raise ConfigError(
                 f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
             )
+    _check_records(options)
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
@@ -58,6 +59,21 @@ def check_flags(options: Options) -> None:
             )
     if options.bind is not None:
         _check_address(options.bind)
+
+
+def _check_records(options: Options) -> None:
+    """With SIPs that are started by hand, files that they leave stay where they are."""
+    if options.engine != "manual":
+        return
+    needed = {
+        "--explain": (options.explain, "leave it out"),
+        "--trace-ccl": (options.trace_ccl is not None, "leave it out"),
+        "--verify-data": (options.script is not None and options.verify_data, "give --no-verify-data with a script"),
+    }
+    for flag, (is_chosen, instead) in needed.items():
+        if is_chosen:
+            what = "what ranks record stays on their machines when they are started by hand"
+            raise ConfigError(f"{flag}: {what} (ahbm-broker, --engine manual); {instead}")
 
 
 def check_system(options: Options, n_sips: int) -> None:

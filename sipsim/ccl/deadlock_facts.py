@@ -41,11 +41,16 @@ class CodeFacts(TypedDict, total=False):
 
 
 class TaskFacts(CodeFacts, total=False):
-    """A kernel or a host script, and where its code is. Of a rank that could not tell, only why."""
+    """A kernel or a host script, and where its code is."""
 
     rank: Annotated[int, no_time("The SIP.")]
     task: Annotated[str, no_time("What it is: a kernel by its place, or the host script.")]
     waits_for: Annotated[str, no_time("What it waits for; empty while it runs.")]
+
+
+class PositionFacts(TaskFacts, total=False):
+    """The same. Of a rank that could not tell, only why."""
+
     unknown: Annotated[str, no_time("Why nothing is known of the rank.")]
 
 

@@ -5,9 +5,9 @@ an answer to ``DumpRequest`` is one, with queues.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from sipsim.ccl.deadlock_facts import CodeFacts, TaskFacts
+from sipsim.ccl.deadlock_facts import CodeFacts, PositionFacts, TaskFacts
 from sipsim.ccl.wait_groups import Entry, folded
 from sipsim.record.code_place import shown
 from sipsim.record.dump import SipDump, TaskState
@@ -18,7 +18,7 @@ class Positions(NamedTuple):
     """At most 32 lines of text; every task as plain values, for the result file."""
 
     text: str
-    facts: list[TaskFacts]
+    facts: list[PositionFacts]
 
 
 def explain_positions(
@@ -35,8 +35,8 @@ def explain_positions(
     ended = [Entry((dump.rank, -1, -1), "its script has ended") for dump in dumps if not dump.tasks]
     silent = [Entry((rank, -1, -1), why) for rank, why in sorted(missing.items())]
     lines = [_head(dumps), *folded(kernels), *folded([*silent, *scripts, *ended], most=10)]
-    facts = [task_facts(task) for task in tasks]
-    facts += [TaskFacts(rank=rank, unknown=why) for rank, why in missing.items()]
+    facts = [cast(PositionFacts, task_facts(task)) for task in tasks]
+    facts += [PositionFacts(rank=rank, unknown=why) for rank, why in missing.items()]
     return Positions("\n".join(lines), facts)
 
 

@@ -42,10 +42,11 @@ class SipParts(Protocol):
 
 
 class PeParts(Protocol):
-    """What engines use of their PE."""
+    """What engines use of their PE. ``phase``: that of its kernel, empty for none."""
 
     cube: int
     pe: int
+    phase: str
     dma: PeDma
     ipcq: PeIpcq
     task: Task | None

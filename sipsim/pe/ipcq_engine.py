@@ -44,6 +44,7 @@ class Sending(Completion, kw_only=True):
 
     engine: "SendEngine"
     source: Source
+    phase: str
 
     def sent(self, slot_pa: int, seq: int, span: int) -> None:
         """The message has left."""
@@ -60,7 +61,8 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        sending = Sending(command, self._engine.now_ps, self._cause(), engine=self, source=taken)
+        now_ps, phase = self._engine.now_ps, self._pe.phase
+        sending = Sending(command, now_ps, self._cause(), engine=self, source=taken, phase=phase)
         self._ipcq.send(direction, sending)
         return sending
 
@@ -69,8 +71,9 @@ class SendEngine(IpcqEngine):
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
         if self._recorder.tracer is not None:
-            asked = self._recorder.run, sending.start_ps, queue.peer_name
-            self._recorder.tracer(TraceLine(*self._place, now_ps, "send", direction, nbytes, *asked))
+            done = *self._place, now_ps, "send", direction, nbytes
+            run, peer = self._recorder.run, queue.peer_name
+            self._recorder.tracer(TraceLine(*done, run, sending.start_ps, peer, sending.phase))
         self._log(
             SEND,
             now_ps,
@@ -99,6 +102,7 @@ class Receiving(Completion, kw_only=True):
 
     engine: "ReceiveEngine"
     copy_to: CopyTo | None
+    phase: str
     freed_ps: int = 0
     freed_by: int = 0
 
@@ -120,7 +124,8 @@ class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
     def take(self, command: IpcqRecv) -> Completion:
-        receiving = Receiving(command, self._engine.now_ps, self._cause(), engine=self, copy_to=command.copy_to)
+        now_ps, copy_to, phase = self._engine.now_ps, command.copy_to, self._pe.phase
+        receiving = Receiving(command, now_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase)
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
@@ -134,8 +139,9 @@ class ReceiveEngine(IpcqEngine):
         direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
         queue = self._ipcq.queues[direction]
         if self._recorder.tracer is not None:
-            asked = self._recorder.run, receiving.start_ps, queue.peer_name
-            self._recorder.tracer(TraceLine(*self._place, now_ps, "recv", direction, nbytes, *asked))
+            done = *self._place, now_ps, "recv", direction, nbytes
+            run, peer = self._recorder.run, queue.peer_name
+            self._recorder.tracer(TraceLine(*done, run, receiving.start_ps, peer, receiving.phase))
         self._log(
             RECV,
             receiving.start_ps,

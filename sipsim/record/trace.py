@@ -23,6 +23,7 @@ class TraceLine(NamedTuple):
     ]
     start_ps: Annotated[int, simulated_time("When the kernel asked for it, in ps.")]
     peer: Annotated[str, no_time("The PE at the other end, as SIP.CUBE.PE.")]
+    phase: Annotated[str, no_time("The phase of the kernel when it asked, as tl.phase names it; empty for none.")]
 
 
 TRACE_FILE = "trace.csv"

@@ -117,6 +117,42 @@ def test_a_kernel_of_no_collective_has_no_run(tmp_path: Path) -> None:
     assert counted == {("0", "48"): 6, ("1", "48"): 6, ("", "4"): 6, ("2", "48"): 6}
 
 
+PHASES = """
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.launch(own, torch.zeros(2, 24))
+    torch.launch(plain, torch.zeros(2, 24))
+
+def plain(t, tl):
+    if tl.has_direction("E"):
+        tl.send("E", tl.load(t, 2))
+    if tl.has_direction("W"):
+        tl.recv("W", 2, "f16")
+
+def own(t, tl):
+    with tl.phase("asks"):
+        coming = tl.recv_async("W", 2, "f16") if tl.has_direction("W") else None
+        with tl.phase("gives"):
+            if tl.has_direction("E"):
+                tl.send("E", tl.load(t, 2))
+    with tl.phase("waits"):
+        if coming is not None:
+            tl.wait(coming)
+    plain(t, tl)
+"""
+
+
+def test_the_phase_is_that_in_which_the_kernel_asked(tmp_path: Path) -> None:
+    """Of a receive too that is waited for in another one; none outside of phases, and in the next kernel."""
+    file, script = tmp_path / "trace.csv", tmp_path / "script.py"
+    script.write_text(PHASES)
+    done = run(*ccl_file(tmp_path, PASS_ON), *FLAGS[:2], *FLAGS[4:], "--trace-ccl", file, script)
+    assert done.outcome.error is None
+    with file.open(newline="") as lines:
+        counted = Counter((each["op"], each["phase"]) for each in csv.DictReader(lines))
+    assert counted == {("send", "asks / gives"): 3, ("recv", "asks"): 3, ("send", ""): 6, ("recv", ""): 6}
+
+
 def test_tracing_does_not_change_the_digest(tmp_path: Path) -> None:
     _, done = traced(tmp_path)
     plain = run(*ccl_file(tmp_path, PASS_ON), *FLAGS)
@@ -128,17 +164,17 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
     for rank, times in ((0, (5, 30)), (1, (7, 30))):
         trace = TraceFile(made(rank_folder(str(tmp_path), rank)) / TRACE_FILE)
         for t_ps in times:
-            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4, 0, 3, "1.0.0"))
+            trace.append(TraceLine(rank, 0, 0, t_ps, "send", "E", 4, 0, 3, "1.0.0", "up"))
         trace.close()
     with (tmp_path / "rank-1" / TRACE_FILE).open("a") as file:
         file.write("1,0,0,3")
     write_trace(str(tmp_path), tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().splitlines() == [
-        "rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer",
-        "0,0,0,5,send,E,4,0,3,1.0.0",
-        "1,0,0,7,send,E,4,0,3,1.0.0",
-        "0,0,0,30,send,E,4,0,3,1.0.0",
-        "1,0,0,30,send,E,4,0,3,1.0.0",
+        "rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer,phase",
+        "0,0,0,5,send,E,4,0,3,1.0.0,up",
+        "1,0,0,7,send,E,4,0,3,1.0.0,up",
+        "0,0,0,30,send,E,4,0,3,1.0.0,up",
+        "1,0,0,30,send,E,4,0,3,1.0.0,up",
     ]
 
 

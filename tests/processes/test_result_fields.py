@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from launch import ALL_REDUCE, launched, script
 from outcomes import rank_outcome
@@ -21,11 +22,14 @@ from launcher.run import result
 from launcher.run.fields_page import DOCUMENTS
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
-from launcher.run.probe_fields import ProbeDocument
-from launcher.run.result_fields import ResultDocument, RunRow
+from launcher.run.probe_fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
+from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
+from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
+from sipsim.ccl.deadlock import explain_deadlock
+from sipsim.record.dump import NOT_STARTED, SipDump, TaskState
 from sipsim.record.fields import FieldLine, fields_of
 from sipsim.record.trace import TraceLine
 
@@ -41,8 +45,12 @@ SCRIPTS = {
     "wrong direction": "torch.launch(lambda tl: tl.send('nowhere', tl.load(0, 1, 'f16')))",
     "deadlock": "torch.launch(lambda tl: tl.recv('E', 1, 'f16') if tl.has_direction('E') else None)",
     "unread": "torch.launch(lambda t, tl: tl.send('global_E', tl.load(t, 1)), torch.zeros(4, 8))",
+    "hung": "torch.launch(lambda tl: exec('while True: pass'))",
 }
 """Bodies of workers."""
+SCRIPT_FLAGS: dict[str, Any] = {"unread": {"check_invariants": True}, "hung": {"progress_timeout": 1}}
+TABLES = (RunRow, LinkCsvRow, TraceLine, SizePoint, MatrixRow)
+"""Records of files of CSV, whose values are text."""
 
 Told = tuple[type, Any]
 """The record of a document, and the document."""
@@ -68,7 +76,7 @@ def from_scripts(folder: Path) -> Iterator[tuple[str, Told]]:
         (folder / name).mkdir()
         logs = folder / name / "logs"
         files = {"json": folder / name / "out.json", "log_dir": logs}
-        run(script(folder / name, body), check_invariants=name == "unread", **SMALL, **files)
+        run(script(folder / name, body), **SCRIPT_FLAGS.get(name, {}), **SMALL, **files)
         yield name, (ResultDocument, json.loads(files["json"].read_text()))
         if (logs / "error.json").exists():
             yield f"{name}, error.json", (ErrorFile, json.loads((logs / "error.json").read_text()))
@@ -103,6 +111,18 @@ def supervised(*facts: Any) -> RunError:
     return next(command.error for command in commands if isinstance(command, Fail))
 
 
+def from_dumps() -> dict[str, RunError]:
+    """Kernels that have not started, where a run is stopped and in a deadlock; a rank that does not answer."""
+    kernel = TaskState((0, 1, 0), "cube 1, PE 0", NOT_STARTED, "", ())
+    dump = SipDump(0, 5, (), (kernel,))
+    stopped = positions_of([0, 1], {0: dump}, {}, NO_ANSWER, "")
+    deadlock = explain_deadlock([msgspec.json.encode(dump)])
+    return {
+        "stopped": RunError("timeout", None, "stopped", facts={"positions": stopped.facts}),
+        "no start": RunError("IpcqDeadlock", None, "nothing can happen", facts={"deadlock": deadlock.facts}),
+    }
+
+
 def from_facts() -> Iterator[tuple[str, Told]]:
     """What no test can bring about on one host: lost hosts and connections, and a kernel short of memory."""
     prepared, options = prepare(parse(list(FLAGS))), parse(list(FLAGS))
@@ -113,6 +133,7 @@ def from_facts() -> Iterator[tuple[str, Told]]:
         "lost host": supervised(HostGone(1, "host_lost", "host b is lost: silent")),
         "lost connection": supervised(PeerLost(0, 3, "no answer"), *ticks),
     }
+    errors |= from_dumps()
     for name, error in errors.items():
         outcome = Outcome(2)
         outcome.ranks = {0: rank_outcome(0)}
@@ -124,17 +145,34 @@ def from_facts() -> Iterator[tuple[str, Told]]:
 
 
 def from_tables(folder: Path) -> Iterator[tuple[str, Told]]:
-    """Tables as lists of rows; their values are text."""
-    run(**SMALL, csv=folder / "a.csv", trace_ccl=folder / "trace.csv")
-    for name, record in (("a.csv", RunRow), ("trace.csv", TraceLine)):
-        with (folder / name).open(newline="") as file:
-            yield name, (record, next(csv.DictReader(file)))
+    """Rows of tables, and the explanation of the same run."""
+    files = {"csv": folder / "a.csv", "csv_links": folder / "links.csv", "trace_ccl": folder / "trace.csv"}
+    run(**SMALL, bytes="1K", explain=True, explain_reruns=1, json=folder / "explained.json", **files)
+    yield "explained", (ResultDocument, json.loads((folder / "explained.json").read_text()))
+    run(script(folder, ALL_REDUCE), **SMALL, csv_links=folder / "of a script.csv")
+    tables = {**dict(zip(files.values(), TABLES, strict=False)), folder / "of a script.csv": LinkCsvRow}
+    for path, record in tables.items():
+        yield path.name, (record, first_row(path))
+
+
+def first_row(path: Path) -> dict[str, str]:
+    with path.open(newline="") as file:
+        return next(csv.DictReader(file))
 
 
 def from_probe(folder: Path) -> Iterator[tuple[str, Told]]:
     for name, to in (("inside", "0.1.0"), ("across", "1.0.0")):
         assert probe.main(["--from", "0.0.0", "--to", to, "--json", str(folder / name)]) == 0
         yield name, (ProbeDocument, json.loads((folder / name).read_text()))
+    others = {
+        "sweep": (SweepDocument, SizePoint, ["--from", "0.0.0", "--to", "1.0.0", "--sweep-bytes", "2K:8K"]),
+        "matrix": (MatrixDocument, MatrixRow, ["--matrix", "sips"]),
+    }
+    for name, (record, row, words) in others.items():
+        files = [str(folder / f"{name}.{kind}") for kind in ("json", "csv")]
+        assert probe.main([*words, "--json", files[0], "--csv", files[1]]) == 0
+        yield name, (record, json.loads(Path(files[0]).read_text()))
+        yield f"{name}, csv", (row, first_row(Path(files[1])))
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +190,7 @@ def test_the_runs_ended_as_they_should(documents: dict[str, Told]) -> None:
         "wrong direction": "IpcqInvalidDirection",
         "deadlock": "IpcqDeadlock",
         "unread": "IpcqUnreadMessages",
+        "hung": "hung",
         "killed": "process_died",
         "left": "process_died",
         "not joined": "not_joined",
@@ -160,6 +199,8 @@ def test_the_runs_ended_as_they_should(documents: dict[str, Told]) -> None:
         "short of memory": "process_died",
         "lost host": "host_lost",
         "lost connection": "peer_lost",
+        "stopped": "timeout",
+        "no start": "IpcqDeadlock",
     }
 
 
@@ -168,7 +209,7 @@ def test_every_key_is_on_the_page_with_its_type(documents: dict[str, Told]) -> N
         known = {line.path: line for line in fields_of(record)}
         for path, kind in paths(told, record):
             assert path in known, f"{name}: {path} is not described"
-            assert record in (RunRow, TraceLine) or fits(kind, known[path]), f"{name}: {path} is {kind}"
+            assert record in TABLES or fits(kind, known[path]), f"{name}: {path} is {kind}"
 
 
 def fits(kind: str, line: FieldLine) -> bool:

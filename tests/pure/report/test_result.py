@@ -241,7 +241,7 @@ class TestFiles:
         assert json.loads(os.read(end, 4096)) == {"schema": 1}
         os.close(end)
 
-    @pytest.mark.parametrize("flag", ["--json", "--csv"])
+    @pytest.mark.parametrize("flag", ["--json", "--csv", "--csv-links"])
     @pytest.mark.parametrize("where", ["", "missing/a"])
     def test_what_cannot_be_written_is_found_before_the_run(self, tmp_path: Path, flag: str, where: str) -> None:
         path = tmp_path / where

@@ -87,8 +87,8 @@ def test_the_explanation() -> None:
     assert f"      200 ps  20.0 %  {shared}" in lines
     assert "  20.0 %   15.0 %  --set a.bandwidth_GBps=128" in lines
     assert "  17.0 %        -  --set m=1 --set n=2" in lines
-    crossed = ["what crosses each link, an iteration:", "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
-    assert lines[-4:-1] == crossed
+    head = "what crosses each link, an iteration:"
+    assert lines[-4:-1] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
     assert lines[-1].startswith("busbw = algbw x 1.5: ")
 
 

@@ -58,6 +58,25 @@ class TestEngines:
     def test_all_else_goes(self, words: str) -> None:
         check_flags(options(words))
 
+    @pytest.mark.parametrize(
+        ("words", "instead"),
+        [
+            ("--explain", "leave it out"),
+            ("--trace-ccl t.csv", "leave it out"),
+            ("--verify-data s.py", "give --no-verify-data with a script"),
+        ],
+    )
+    def test_what_ranks_record_stays_where_they_are_started_by_hand(self, words: str, instead: str) -> None:
+        assert refused(check_flags, options(f"--engine manual {words}")) == (
+            f"{words.split()[0]}: what ranks record stays on their machines when they are started by hand "
+            f"(ahbm-broker, --engine manual); {instead}"
+        )
+        check_flags(options(words, "ssh"))
+
+    @pytest.mark.parametrize("words", ["", "--no-verify-data s.py", "--csv-links l.csv --json r.json"])
+    def test_by_hand_all_else_goes(self, words: str) -> None:
+        check_flags(options(f"--engine manual {words}"))
+
     def test_a_cut_needs_a_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AHBM_CUT", raising=False)
         assert refused(check_flags, options("--hosts a,b --fault cut:a@1s", "ssh")) == (
