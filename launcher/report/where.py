@@ -135,7 +135,7 @@ def _sips(numbers: set[str]) -> str:
 
 
 def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
-    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, as far as the order of events stays;"
+    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, if the order of events stays;"
     yield "by a run; the change"
     for each in changes[:MOST_CHANGES]:
         rerun = "-" if each.rerun_saved_ps is None else _percent(each.rerun_saved_ps / total_ps)

@@ -41,6 +41,8 @@ LONGEST_SOCKET_PATH = 107
 LONGEST_SOCKET_NAME = "/broker.launcher"
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
+OBJECTS_WITH_EXPLAIN = 300_000
+"""What ``--explain`` records stays until the end, and looking at it again and again takes as long as recording it."""
 
 
 def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
@@ -153,7 +155,7 @@ def _run(
     started_s: float,
     on_record: Callable[[Outcome], None],
 ) -> Outcome:
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
     predictor = partial(Forecaster, prepared, started_s) if prepared.job.script is None else None
     progress = Progress(options.quiet, options.progress, options.max_sim_ps, on_record, predictor)
     killed = oom_kills()

@@ -5,50 +5,51 @@ from typing import NamedTuple
 from sipsim.explain.calls import CREDIT, POLL, Call, Calls, work_of
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
-from sipsim.plan.terms import Machine, Ps, Term
+from sipsim.plan.terms import Machine, Ps, Term, sum_ps
 from sipsim.record.recorder import Span
 
 
-class Cost(NamedTuple):
-    """``terms`` by the machine of the run; ``excess``: what sharing added; ``rest_ps``: the rest of the duration."""
+class Work(NamedTuple):
+    """What alike spans do, and what that costs on the machine of the run: ``sum_ps`` in all."""
 
     calls: tuple[Call, ...]
     terms: tuple[Term, ...]
+    sum_ps: Ps
+
+
+class Cost(NamedTuple):
+    """``excess``: what sharing added to the work of a span; ``rest_ps``: the rest of its duration."""
+
+    work: Work
     excess: tuple[Excess, ...]
     rest_ps: Ps
 
 
 class Costs:
-    """The costs of all spans of a run, each found when it is first asked for."""
+    """The costs of all spans of a run. Spans that are alike have the same ``Work`` object."""
 
     def __init__(self, machine: Machine, calls: Calls, histories: list[History]) -> None:
         self.machine = machine
         self._calls = calls
         self._sharings = Sharings(histories, machine)
-        self._terms: dict[Call, tuple[tuple[Term, ...], Ps]] = {}
-        self._known: dict[tuple[int, int], Cost] = {}
+        self._works: dict[tuple[object, ...], tuple[Work, Cost]] = {}
 
     def of(self, rank: int, span: Span) -> Cost:
         """The cost of a span that is no wait. Its parts add up to its duration."""
-        key = rank, span.number
-        if key not in self._known:
-            self._known[key] = self._cost(rank, span)
-        return self._known[key]
+        alike = self._calls.alike(rank, span)
+        work, alone = self._works.get(alike) or self._works.setdefault(alike, self._work(rank, span))
+        excess_ps = span.end_ps - span.start_ps - work.sum_ps
+        if not excess_ps:
+            return alone
+        excess = tuple(self._sharings.of(rank, span, work.calls, excess_ps)) if work.calls and excess_ps > 0 else ()
+        return Cost(work, excess, excess_ps - sum(each.delay_ps for each in excess))
 
-    def _cost(self, rank: int, span: Span) -> Cost:
+    def _work(self, rank: int, span: Span) -> tuple[Work, Cost]:
+        """The work, and its cost where nothing is added."""
         calls = tuple(self._calls.of(rank, span))
-        found = [self._priced(call) for call in calls]
-        terms, sum_ps = tuple(term for some, _ in found for term in some), sum(ps for _, ps in found)
-        excess_ps = span.end_ps - span.start_ps - sum_ps
-        excess = tuple(self._sharings.of(rank, span, calls, excess_ps)) if calls and excess_ps > 0 else ()
-        return Cost(calls, terms, excess, excess_ps - sum(each.delay_ps for each in excess))
-
-    def _priced(self, call: Call) -> tuple[tuple[Term, ...], Ps]:
-        known = self._terms.get(call)
-        if known is None:
-            terms = tuple(each for each in call.terms(self.machine) if each.ps)
-            known = self._terms[call] = terms, sum(each.ps for each in terms)
-        return known
+        terms = tuple(each for call in calls for each in call.terms(self.machine) if each.ps)
+        work = Work(calls, terms, sum_ps(terms))
+        return work, Cost(work, (), 0)
 
 
 def rest_name(span: Span) -> str:

@@ -55,7 +55,7 @@ class PathMaker:
         is_credit = work_of(span) in (CREDIT, RECV)
         prefix = "credits: " if is_credit else ""
         parts: dict[tuple[str, tuple[str, ...]], Ps] = {}
-        for term in cost.terms:
+        for term in cost.work.terms:
             key = prefix + term.part, term.keys
             parts[key] = parts.get(key, 0) + term.ps
         for each in cost.excess:

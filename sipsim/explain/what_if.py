@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.explain.calls import Call
 from sipsim.explain.costs import Cost, Costs
 from sipsim.explain.graph import Graph, Key, Times
 from sipsim.plan.terms import Machine, Ps
@@ -90,15 +91,16 @@ class _Durations:
     def __init__(self, costs: Costs, machines: list[Machine]) -> None:
         self._base = costs.machine
         self._machines = machines
-        self._totals: dict[Any, Times] = {}
+        self._of_work: dict[int, Times] = {}
+        self._of_calls: dict[tuple[Call, ...], Times] = {}
         self._ratios: dict[Any, Any] = {}
 
     def of(self, cost: Cost) -> Times:
-        total = self._totals.get(cost.calls)
+        total = self._of_work.get(id(cost.work))
         if total is None:
-            each = [sum(term.ps for call in cost.calls for term in call.terms(one)) for one in self._machines]
-            total = self._totals[cost.calls] = np.array(each, np.int64)
-        total = total + cost.rest_ps
+            total = self._of_work[id(cost.work)] = self._total(cost.work.calls)
+        if cost.rest_ps:
+            total = total + cost.rest_ps
         for rank, src, dst, _, delay_ps in cost.excess:
             ratio = self._ratios.get((rank, src, dst))
             if ratio is None:
@@ -106,6 +108,13 @@ class _Durations:
                 ratio = self._ratios[rank, src, dst] = np.array(drains) / self._base.drain_ps(rank, src, dst)
             total = total + (ratio * delay_ps).astype(np.int64)
         return total
+
+    def _total(self, calls: tuple[Call, ...]) -> Times:
+        known = self._of_calls.get(calls)
+        if known is None:
+            each = [sum(term.ps for call in calls for term in call.terms(one)) for one in self._machines]
+            known = self._of_calls[calls] = np.array(each, np.int64)
+        return known
 
 
 def _is_rate_inside(key: str) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sipsim.noc.fabric import Started
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Node, Route
 from sipsim.noc.transfer import Transfer
 
 Ps = int
-MOST_LOOKED_AT = 64
+MOST_LOOKED_AT = 16
 """Of those that were on an edge before a delayed transfer, so many are looked at for the one that it met longest."""
 
 
@@ -49,22 +49,50 @@ class _Stay(NamedTuple):
 
 def delayed(history: Iterable[Started]) -> Iterator[Delayed]:
     """The transfers that met others, in the order of their starts."""
+    ways = _Ways()
     ended = [each for each in history if each.transfer.legs and each.transfer.end_ps() is not None]
-    late = [(each, parts) for each in ended if any(parts := _parts(each.transfer))]
-    edges = {
-        each.transfer.legs[hop].lane.edge for each, parts in late for hop, delay_ps in enumerate(parts) if delay_ps
-    }
-    stays = _stays(ended, edges)
+    late = [(each, parts) for each in ended if ways.is_late(each.transfer) and any(parts := _parts(each.transfer))]
+    lanes = {id(each.transfer.legs[hop].lane) for each, parts in late for hop, delay_ps in enumerate(parts) if delay_ps}
+    stays = _stays(ended, ways, lanes)
     for each, parts in late:
         transfer, route = each.transfer, each.route
         shares = tuple(
-            Sharing(*leg.lane.edge[:2], _longest_met(stays[leg.lane.edge], transfer, hop, _way(route)), delay_ps)
+            Sharing(*leg.lane.edge[:2], _longest_met(stays[id(leg.lane)], transfer, hop, _way(route)), delay_ps)
             for hop, (leg, delay_ps) in enumerate(zip(transfer.legs, parts, strict=True))
             if delay_ps
         )
         end_ps = transfer.end_ps()
         assert end_ps is not None
         yield Delayed(str(route.start), str(route.edges[-1].dst), each.nbytes, each.now_ps, end_ps, shares)
+
+
+class _Ways:
+    """What transfers of one way share: they have one list of legs, so it is found by the list's id."""
+
+    def __init__(self) -> None:
+        self._alone_ps: dict[int, Ps] = {}
+        self._hops: dict[int, list[int]] = {}
+
+    def is_late(self, transfer: Transfer) -> bool:
+        """Whether it came later than alone; true where that takes a closer look."""
+        legs, end_ps = transfer.legs, transfer.end_ps()
+        if transfer.source_head_ps != transfer.source_tail_ps:
+            return True
+        if id(legs) not in self._alone_ps:
+            head = tail = 0
+            for leg in legs:
+                tail = max(tail, head + leg.drain_ps) + leg.onward_ps
+                head += leg.onward_ps
+            self._alone_ps[id(legs)] = tail
+        return end_ps != transfer.source_tail_ps + self._alone_ps[id(legs)]
+
+    def hops_on(self, transfer: Transfer, lanes: set[int]) -> list[int]:
+        """The hops of a transfer that are on one of these edges."""
+        legs = transfer.legs
+        known = self._hops.get(id(legs))
+        if known is None:
+            known = self._hops[id(legs)] = [hop for hop, leg in enumerate(legs) if id(leg.lane) in lanes]
+        return known
 
 
 def _parts(transfer: Transfer) -> list[Ps]:
@@ -80,15 +108,18 @@ def _parts(transfer: Transfer) -> list[Ps]:
     return [after - before for before, after in zip([0, *late], late, strict=False)]
 
 
-def _stays(ended: list[Started], edges: set[Edge]) -> dict[Edge, list[_Stay]]:
-    found: dict[Edge, list[_Stay]] = {edge: [] for edge in edges}
+def _stays(ended: list[Started], ways: _Ways, lanes: set[int]) -> dict[int, list[_Stay]]:
+    """Who was on each of these edges, by the id of its lane."""
+    found: dict[int, list[_Stay]] = {lane: [] for lane in lanes}
+    names: dict[int, str] = {}
     for each in ended:
-        transfer, way = each.transfer, ""
-        for hop, leg in enumerate(transfer.legs):
-            if leg.lane.edge in found:
-                way = way or _way(each.route)
+        transfer = each.transfer
+        hops = ways.hops_on(transfer, lanes)
+        if hops:
+            way = names.get(id(each.route)) or names.setdefault(id(each.route), _way(each.route))
+            for hop in hops:
                 stay = _Stay(transfer.start_at(hop), transfer.tails[hop], transfer.seq, way)
-                found[leg.lane.edge].append(stay)
+                found[id(transfer.legs[hop].lane)].append(stay)
     for stays in found.values():
         stays.sort()
     return found
@@ -105,9 +136,9 @@ def _longest_met(stays: list[_Stay], transfer: Transfer, hop: int, own: str) -> 
     came = transfer.source_head_ps if hop == 0 else transfer.start_at(hop - 1) + transfer.legs[hop - 1].onward_ps
     last = bisect_right(stays, (tail,))
     met: dict[str, Ps] = {}
-    for stay in stays[max(last - MOST_LOOKED_AT, 0) : last]:
-        together_ps = min(stay.end_ps, tail) - max(stay.start_ps, came)
-        if stay.seq != transfer.seq and together_ps > 0:
-            met[stay.way] = met.get(stay.way, 0) + together_ps
+    for start_ps, end_ps, seq, way in stays[max(last - MOST_LOOKED_AT, 0) : last]:
+        together_ps = (end_ps if end_ps < tail else tail) - (start_ps if start_ps > came else came)
+        if together_ps > 0 and seq != transfer.seq:
+            met[way] = met.get(way, 0) + together_ps
     longest = max(met, key=lambda way: (met[way], way), default="")
     return f"others of its way, {own}" if longest == own else longest
