@@ -14,6 +14,9 @@ Document = dict[str, Any]
 _SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
 MOST_LINKS = 8
 MOST_PARTS = 12
+MOST_PHASES = 16
+LEAST_TOLD = 0.9
+"""Of the run's time: where its rows have less, a line says so."""
 MOST_CHANGES = 8
 USUAL = ("load", "store", "math", "send", "recv")
 """What kernels wait for, in the order of columns; words of users' commands come after these."""
@@ -30,9 +33,13 @@ def notes(document: Document) -> Iterator[str]:
         yield from (f"{of_row}{line}" for line in _usage_lines(rows[-1]))
     found = document["explain"][-1] if document["explain"] else None
     if found is not None:
-        links = whole["links"] if whole is not None else rows[-1]["links"]
-        yield from _explanation_lines(msgspec.convert(found, Explanation), links)
+        yield from _explanation_lines(msgspec.convert(found, Explanation))
+        if whole is not None:
+            yield from _links(whole["links"], "in the whole run")
+        else:
+            yield from _links(rows[-1]["links"], "in an iteration")
         yield from _busbw(rows)
+        yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
 
 
 def _usage_lines(row: Document) -> Iterator[str]:
@@ -50,7 +57,7 @@ def _usage_lines(row: Document) -> Iterator[str]:
         yield f"time of {kernels}: {', '.join(shares)}"
 
 
-def _explanation_lines(explanation: Explanation, links: list[Document]) -> Iterator[str]:
+def _explanation_lines(explanation: Explanation) -> Iterator[str]:
     """All that ``--explain`` prints of a row."""
     total_ps = explanation.until_ps - explanation.since_ps
     yield f"where the time went: {format_time_ps(total_ps)}, to the end of {explanation.where}, by its critical path"
@@ -61,9 +68,7 @@ def _explanation_lines(explanation: Explanation, links: list[Document]) -> Itera
     yield from _parts(explanation.parts, total_ps)
     yield ""
     yield from _changes(explanation.what_if, total_ps)
-    if links:
-        yield ""
-        yield from _links(links)
+    yield ""
 
 
 def _busbw(rows: list[Document]) -> Iterator[str]:
@@ -86,7 +91,9 @@ def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
 
 
 def _kind(part: Part) -> str:
-    return "sharing edges" if part.part.startswith("sharing ") else part.part.removeprefix("credits: ")
+    if part.part.startswith("sharing link "):
+        return "sharing links, whose bytes wait for each other"
+    return "sharing edges inside SIPs" if part.part.startswith("sharing ") else part.part.removeprefix("credits: ")
 
 
 def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
@@ -95,11 +102,14 @@ def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
     names = [name for name in USUAL if name in found] + [name for name in found if name not in USUAL]
     width = max([len(each.phase) for each in phases] + [5])
     yield f"{'phase':<{width}}  {'on the path':>20}  of its kernels' time: {' '.join(f'{name:>7}' for name in names)}"
-    for each in phases:
+    for each in phases[:MOST_PHASES]:
         of_phase = sum(each.kernels_ps.values()) or 1
         shares = " ".join(f"{_percent(each.kernels_ps.get(name, 0) / of_phase):>7}" for name in names)
         path = f"{format_time_ps(each.path_ps):>12} {_percent(each.path_ps / total_ps):>7}"
         yield f"{each.phase:<{width}}  {path:>20}  {'':>21} {shares}"
+
+    if len(phases) > MOST_PHASES:
+        yield f"{len(phases) - MOST_PHASES} more phases (--json)"
 
 
 def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
@@ -143,9 +153,19 @@ def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
         yield f"{_percent(each.saved_ps / total_ps):>8} {rerun:>8}  {flags}"
 
 
-def _links(links: list[Document]) -> Iterator[str]:
+def _rest(rows: list[Document], end_ps: int) -> Iterator[str]:
+    """What of the run the explanation of its last row leaves out."""
+    if len(rows) > 1:
+        yield f"this explains the last of {len(rows)} rows; --json has all"
+    told_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)
+    if rows and told_ps < LEAST_TOLD * end_ps:
+        yield f"rows take {_percent(told_ps / end_ps)} of the run's {format_time_ps(end_ps)}"
+
+
+def _links(links: list[Document], of: str) -> Iterator[str]:
     used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["name"]))
-    yield "what crosses each link, an iteration:"
+    if links:
+        yield f"what crosses each link {of}:"
     for each in used[:MOST_LINKS]:
         yield f"  {_link(each)}"
     if len(used) > MOST_LINKS:

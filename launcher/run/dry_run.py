@@ -5,6 +5,8 @@ from launcher.run.forecaster import Forecaster
 from launcher.run.prepare import Prepared
 from sipsim.units import format_time_ps
 
+HERE = ("local", "inproc")
+"""The engines that run on this host alone, which is measured."""
 LONGEST_S = 20.0
 """For the forecast. Its kernels are a user's, and may not end."""
 LOADED = 0.7
@@ -15,6 +17,8 @@ def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> s
     """One line. ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic."""
     if prepared.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
+    if prepared.engine not in HERE:
+        return f"wall time and memory are not known: --engine {prepared.engine} runs on other hosts"
     forecaster = Forecaster(prepared, started_s, is_beside_run=False)
     try:
         forecaster.ask()

@@ -15,6 +15,8 @@ from sipsim.record.artifacts import rank_folder
 from sipsim.record.explanation import WhatIf
 
 Rerun = Callable[[Prepared, Options], Outcome]
+LeftS = Callable[[], float | None]
+USUAL_RERUNS = 2
 
 
 def check_explain(options: Options, prepared: Prepared) -> None:
@@ -24,6 +26,10 @@ def check_explain(options: Options, prepared: Prepared) -> None:
         ConfigError: with what to do.
     """
     if not options.explain:
+        if options.explain_reruns is not None:
+            raise ConfigError(
+                f"--explain-reruns {options.explain_reruns}: there is no explanation without --explain; add it"
+            )
         return
     if (options.quiet or options.to_standard_output) and options.json is None:
         quiet = "-q" if options.quiet else f"{options.to_standard_output[0]} -"
@@ -52,18 +58,34 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
         outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
 
 
-def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun) -> None:
-    """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row."""
+def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun, left_s: LeftS) -> None:
+    """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row.
+
+    ``left_s``: the seconds that ``--timeout`` leaves, None for no limit. A signal that stops such a run is noted in the
+    outcome, whose own results stay.
+    """
     explanation = outcome.explanations[-1] if outcome.explanations else None
     if explanation is None:
         return
     before_ps = _last_time_ps(outcome)
-    for change in explanation.what_if[: options.explain_reruns]:
+    for change in explanation.what_if[: _reruns(options)]:
+        seconds = left_s()
+        if seconds is not None and seconds <= 0:
+            outcome.notices.append("--explain: --timeout leaves no time to run with more changes")
+            return
         if change.saved_ps > 0:
-            time_ps = _time_with(change, options, rerun)
-            if time_ps is None:
+            other = _run_with(change, options.changed(timeout_s=seconds), rerun)
+            if other is None or other.error is not None:
+                outcome.signal = outcome.signal or (other.signal if other is not None else 0)
                 return
-            change.rerun_saved_ps = before_ps - time_ps
+            change.rerun_saved_ps = before_ps - _last_time_ps(other)
+
+
+def _reruns(options: Options) -> int:
+    """A script runs again only where that is asked for: it may have effects."""
+    if options.explain_reruns is not None:
+        return options.explain_reruns
+    return USUAL_RERUNS if options.script is None else 0
 
 
 def _last_time_ps(outcome: Outcome) -> int:
@@ -76,12 +98,12 @@ def _end_ps(outcome: Outcome) -> int:
     return max(rank.sim_end_ps for rank in outcome.ranks.values())
 
 
-def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> int | None:
-    """The last row's time in a run with a change; None, and a line that says why, when there is none."""
-    settings = (*options.settings, *change.settings)
+def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
+    """A run with a change, and nothing written or shown; where it does not end well, a line says why."""
     changed = options.changed(
-        settings=settings,
+        settings=(*options.settings, *change.settings),
         explain=False,
+        explain_sync=False,
         verify_data=False,
         quiet=True,
         tee=() if options.engine != "inproc" else None,
@@ -104,5 +126,4 @@ def _time_with(change: WhatIf, options: Options, rerun: Rerun) -> int | None:
         return None
     if outcome.error is not None:
         print(f"{what} did not end well: {outcome.error.message}", file=sys.stderr)
-        return None
-    return _last_time_ps(outcome)
+    return outcome

@@ -102,4 +102,7 @@ def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: f
 
 
 def _decoded(data: bytes) -> Prediction | None:
-    return msgspec.json.decode(data, type=Prediction) if data else None
+    # The process may have been ended while it wrote.
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=Prediction)
+    return None

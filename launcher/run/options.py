@@ -71,7 +71,7 @@ class Options(RunSettings):
     csv_links: Path | None
     trace_ccl: Path | None
     explain: bool
-    explain_reruns: int
+    explain_reruns: int | None
     list: str | None
     dry_run: bool
     progress: bool
@@ -342,9 +342,8 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--explain-reruns",
         type=arguments.IntRange(0),
-        default=2,
         metavar="N",
-        help="run again with so many of the changes that save most (2)",
+        help="run again with so many of the changes that save most (2; 0 for a script)",
     )
     group.add_argument("--trace-ccl", type=arguments.output, metavar="FILE", help="write a line of CSV a send and recv")
     group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")

@@ -230,9 +230,13 @@ def check_files(files: Mapping[str, Path | None]) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
+    taken: dict[Path, str] = {}
     for flag, path in files.items():
         if path is None or path == STANDARD_OUTPUT:
             continue
+        other = taken.setdefault(path.absolute(), flag)
+        if other != flag:
+            raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
         folder = path.parent
         if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
             raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")

@@ -24,6 +24,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
 from launcher.run import result, run_folder
 from launcher.run.blame import users_error
+from launcher.run.dry_run import HERE
 from launcher.run.explain import check_explain, note_explanations, run_again
 from launcher.run.forecaster import Forecaster
 from launcher.run.options import Options
@@ -109,7 +110,8 @@ def run_checked(
         outcome = _run(prepared, options, faults, started_s, on_record)
         outcome.total_s = time.monotonic() - started_s
         if options.explain:
-            run_again(outcome, prepared, options, _again)
+            deadline_s = None if options.timeout_s is None else started_s + options.timeout_s
+            run_again(outcome, prepared, options, _again, partial(_left_s, deadline_s))
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
         document = result.build(prepared, options, argv, outcome)
@@ -139,7 +141,9 @@ def _write(outcome: Outcome, options: Options, document: Document) -> int:
     except OSError as error:
         print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
         return outcome.exit_code or ERROR_KINDS["internal"]
-    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else 0)
+    # A signal that stopped a run with a change leaves this run's result as it is.
+    stopped = 128 + outcome.signal if outcome.signal else 0
+    return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else stopped)
 
 
 def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | None:
@@ -156,7 +160,8 @@ def _run(
     on_record: Callable[[Outcome], None],
 ) -> Outcome:
     gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
-    predictor = partial(Forecaster, prepared, started_s) if prepared.job.script is None else None
+    is_predicted = prepared.job.script is None and prepared.engine in HERE
+    predictor = partial(Forecaster, prepared, started_s) if is_predicted else None
     progress = Progress(options.quiet, options.progress, options.max_sim_ps, on_record, predictor)
     killed = oom_kills()
     with StopSignals(options.timeout_s) as signals:
@@ -184,6 +189,10 @@ def _run(
     outcome.host = socket.gethostname()
     outcome.signal = signals.signum
     return outcome
+
+
+def _left_s(deadline_s: float | None) -> float | None:
+    return None if deadline_s is None else deadline_s - time.monotonic()
 
 
 def _again(prepared: Prepared, options: Options) -> Outcome:

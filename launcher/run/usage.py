@@ -66,6 +66,8 @@ def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]
         for name, ps in each.waited_ps.items():
             waited[name] = waited.get(name, 0) + ps
     parts = {name: ps / whole_ps for name, ps in sorted(waited.items(), key=lambda each: (-each[1], each[0])) if ps}
+    if sum(waited.values()) > whole_ps:
+        return {}  # kernels that have not ended waited, too
     ended = 1 - sum(each.kernel_ps for each in of_ranks) / whole_ps
     return {**parts, ENDED: ended} if ended > 0 else parts
 

@@ -59,7 +59,7 @@ class PathMaker:
             key = prefix + term.part, term.keys
             parts[key] = parts.get(key, 0) + term.ps
         for each in cost.excess:
-            edge = f"sharing sip{each.rank}.{each.src}>{each.dst} with {each.others}"
+            edge = f"sharing {self._costs.machine.edge_name(each.rank, each.src, each.dst)} with {each.others}"
             key = edge, self._costs.machine.rate_keys(each.rank, each.src, each.dst)
             parts[key] = parts.get(key, 0) + each.delay_ps
         if cost.rest_ps:

@@ -14,7 +14,7 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Node, Route
 from sipsim.pe.math import PeMath
 from sipsim.system.system import System
 from sipsim.topology.address import PhysAddr
@@ -23,6 +23,7 @@ from sipsim.units import ns_to_ps
 
 Ps = int
 Place = tuple[int, int, int]
+Presets = tuple[str, ...]
 
 MIB = 1 << 20
 BYTES, LINK_BYTES = "bytes through the slowest edge inside SIPs", "bytes through links"
@@ -128,27 +129,28 @@ class Machine:
         source = Node("pe", src[1], src[2])
         kind = peer.buffer_kind
         slot = self.system.graph.memory_node(peer.cube, peer.pe, kind)
-        route = self._route(src[0], source, peer.sip, slot, direction)
+        route, presets = self._route(src[0], source, peer.sip, slot, direction)
         fetch = [] if read_pa is None else [*self._fetch(source, read_pa)]
         if fetch and read_pa is not None:
             back = self.system.graph.route(self.node_of(read_pa), source)
-            drain = self._drain(route._replace(edges=(*back.edges, *route.edges)), self.message_bytes(nbytes))
+            route_and_fetch = route._replace(edges=(*back.edges, *route.edges))
+            drain = self._drain(route_and_fetch, self.message_bytes(nbytes), presets)
         else:
-            drain = self._drain(route, self.message_bytes(nbytes))
+            drain = self._drain(route, self.message_bytes(nbytes), presets)
         write = self._access(kind, self._memories.at(kind, slot).least_write_ps, "write")
-        return [self.ipcq(), *fetch, *self._head(route), drain, write]
+        return [self.ipcq(), *fetch, *self._head(route, presets), drain, write]
 
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
-        route = self._route(src[0], Node("pe", src[1], src[2]), peer[0], Node("pe", peer[1], peer[2]), direction)
-        return [self.ipcq(), *self.transfer(route, self.knobs.ipcq_credit_size_bytes)]
+        route, presets = self._back(src, direction, peer)
+        return [self.ipcq(), *self.transfer(route, self.knobs.ipcq_credit_size_bytes, presets)]
 
     def injection(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit as a message until it has left the PE."""
-        route = self._route(src[0], Node("pe", src[1], src[2]), peer[0], Node("pe", peer[1], peer[2]), direction)
+        route, presets = self._back(src, direction, peer)
         first = Route(route.start, route.start_ps, route.edges[:1])
         nbytes = self.knobs.ipcq_credit_size_bytes
-        return [self.ipcq(), self._node(first.start, first.start_ps), self._drain(first, nbytes)]
+        return [self.ipcq(), self._node(first.start, first.start_ps), self._drain(first, nbytes, presets)]
 
     def message_bytes(self, nbytes: int) -> int:
         """Bytes of a message on the wires, without a link's framing."""
@@ -164,11 +166,11 @@ class Machine:
 
     # --- transfers --------------------------------------------------------------------------------------------------
 
-    def transfer(self, route: Route, nbytes: int) -> Iterator[Term]:
-        """The terms of an uncontended transfer."""
-        yield from self._head(route)
+    def transfer(self, route: Route, nbytes: int, presets: Presets = ()) -> Iterator[Term]:
+        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order."""
+        yield from self._head(route, presets)
         if route.edges:
-            yield self._drain(route, nbytes)
+            yield self._drain(route, nbytes, presets)
 
     def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
         """Time that an edge of a SIP needs for a MiB."""
@@ -180,13 +182,21 @@ class Machine:
                 self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
         return self._edge_ps[edge]
 
+    def edge_name(self, sip: int, src: Node, dst: Node) -> str:
+        """An edge of a SIP with its SIP; a link by its name."""
+        if dst.kind != "far":
+            return f"sip{sip}.{src}>{dst}"
+        far = self.system.far_ends[sip, str(src.place)]
+        return f"link {self.system.links[far.channel].name}"
+
     def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
         """The config keys of an edge's bandwidth."""
         if dst.kind != "far":
             return tuple(self._rate_keys(src.kind, dst.kind))
-        return (f"links.{self._presets[sip, str(src.place)]}.params.bandwidth_GBps",)
+        return (_link_key(self._presets[sip, str(src.place)], "bandwidth_GBps"),)
 
-    def _head(self, route: Route) -> Iterator[Term]:
+    def _head(self, route: Route, presets: Presets = ()) -> Iterator[Term]:
+        links = iter(presets)
         yield self._node(route.start, route.start_ps)
         for edge in route.edges:
             if edge.framing is None:
@@ -194,7 +204,7 @@ class Machine:
                 yield self._node(edge.dst, edge.overhead_ps)
             else:
                 # The far port's overhead belongs to the edge, see `Route.then`.
-                yield Term("latency of links", self._link_keys(edge, "latency_ns"), edge.wire_ps)
+                yield Term("latency of links", (_link_key(next(links), "latency_ns"),), edge.wire_ps)
                 yield Term(_PARTS["io"], ("io_port.overhead_ns",), edge.overhead_ps)
 
     def ipcq(self) -> Term:
@@ -217,15 +227,16 @@ class Machine:
         key = f"{section}.overhead_ns" if hasattr(self._components, section) else f"parts.{section}"
         return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
 
-    def _drain(self, route: Route, nbytes: int) -> Term:
+    def _drain(self, route: Route, nbytes: int, presets: Presets = ()) -> Term:
         slowest_ps = route.drain_ps(nbytes)
         slowest = [edge for edge in route.edges if edge.drain_ps(nbytes) == slowest_ps]
-        link = next((edge for edge in slowest if edge.framing is not None), None)
         kinds = {(edge.src.kind, edge.dst.kind) for edge in slowest if edge.framing is None}
         inside = tuple(sorted({key for pair in kinds for key in self._rate_keys(*pair)}))
-        if link is None:
+        links = zip((edge for edge in route.edges if edge.framing is not None), presets, strict=False)
+        names = dict.fromkeys(name for edge, name in links if edge.drain_ps(nbytes) == slowest_ps)
+        if not names:
             return Term(BYTES, inside, slowest_ps)
-        return Term(LINK_BYTES, (*self._link_keys(link, "bandwidth_GBps"), *inside), slowest_ps)
+        return Term(LINK_BYTES, (*(_link_key(name, "bandwidth_GBps") for name in names), *inside), slowest_ps)
 
     def _rate_keys(self, *kinds: str) -> list[str]:
         """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""
@@ -234,12 +245,6 @@ class Machine:
         least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
         return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
 
-    def _link_keys(self, edge: Edge, name: str) -> tuple[str, ...]:
-        kinds, system = {}, self.system
-        for (sip, port), preset in self._presets.items():
-            kinds[preset] = system.link_of(sip, port)
-        return tuple(f"links.{preset}.params.{name}" for preset, kind in kinds.items() if kind == edge.framing)
-
     def _access(self, space: str, ps: Ps, what: str) -> Term:
         return Term(f"{space.upper()} {what} access", (f"{space}.{what}_latency_ns",), ps)
 
@@ -247,6 +252,18 @@ class Machine:
         space, node = PhysAddr.decode(address).space, self.node_of(address)
         return Node("pe", place[1], place[2]), node, self._memories.at(space, node), space
 
-    def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> Route:
+    def _back(self, src: Place, direction: str, peer: Place) -> tuple[Route, Presets]:
+        return self._route(src[0], Node("pe", src[1], src[2]), peer[0], Node("pe", peer[1], peer[2]), direction)
+
+    def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> tuple[Route, Presets]:
+        """The route, and the presets of the links on it."""
         port = None if src_sip == dst_sip else self.port_of(src_sip, dst_sip, direction)
-        return self.system.end_to_end(src_sip, start, dst_sip, end, port)
+        route = self.system.end_to_end(src_sip, start, dst_sip, end, port)
+        if port is None:
+            return route, ()
+        *leaving, _ = self.system.pieces(src_sip, start, dst_sip, end, port)
+        return route, tuple(self._presets[sip, str(piece.edges[-1].src.place)] for sip, piece in leaving)
+
+
+def _link_key(preset: str, name: str) -> str:
+    return f"links.{preset}.params.{name}"

@@ -38,6 +38,13 @@ def test_first_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert ran.stdout == indented_block_after("The first makes `.venv` on first use")
 
 
+def test_the_explanation_is_what_the_readme_shows(tmp_path: Path) -> None:
+    first, shown = indented_block_after("says\nwhat bounds the run, and what to change first:").split("\n", 1)
+    ran = command(shlex.split(first)[2:], tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == shown
+
+
 def test_a_ring_sends_a_row_in_each_round(tmp_path: Path) -> None:
     """16 rows of 4096 B a rank; of a ring of four SIPs each sends three over the link to the next."""
     ran = command(["--sips", "4", "--json", "-"], tmp_path)
@@ -130,7 +137,7 @@ def test_a_dry_run_says_what_the_readme_shows(tmp_path: Path) -> None:
     what, expected = ran.stdout.splitlines()
     assert what.startswith(told[0].removesuffix("..."))
     # Wall time and memory are those of the host; commands and simulated time are not.
-    of_host = re.compile(r"[\d.]+ s of wall time, \d+ MiB")
+    of_host = re.compile(r"[\d.]+ s of wall time( beside what .* by itself\))?, \d+ MiB")
     assert of_host.sub("#", expected) == of_host.sub("#", told[1])
 
 

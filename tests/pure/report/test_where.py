@@ -18,8 +18,9 @@ def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_p
 
 
 def document(of_ranks: list[Usage], time_ps: int, explain: list[Any] | None = None, **row: Any) -> dict[str, Any]:
-    shown = {"bytes": 64, "algbw_GBps": 2.0, "busbw_GBps": 3.0, **row, **row_usage(of_ranks, time_ps)}
-    return {"runs": [shown], "whole_run": None, "explain": explain or []}
+    shown = {"bytes": 64, "algbw_GBps": 2.0, "busbw_GBps": 3.0, "iters": 1, "time_ns": time_ps / 1000}
+    shown = {**shown, **row, **row_usage(of_ranks, time_ps)}
+    return {"runs": [shown], "whole_run": None, "explain": explain or [], "ranks": [{"sim_end_ps": time_ps}]}
 
 
 def test_bytes_and_times_are_of_one_iteration() -> None:
@@ -81,13 +82,13 @@ def explained(told: Explanation = TOLD) -> list[str]:
 def test_the_explanation() -> None:
     lines = explained()
     assert lines[0] == "where the time went: 1.000 ns, to the end of sip0.cube0.pe0, by its critical path"
-    assert lines[1] == "it is bound by bytes (50.0 %), PE_MATH (30.0 %), sharing edges (20.0 %)"
+    assert lines[1] == "it is bound by bytes (50.0 %), PE_MATH (30.0 %), sharing edges inside SIPs (20.0 %)"
     assert "      500 ps  50.0 %  bytes  [a.bandwidth_GBps, c.bandwidth_GBps]" in lines
     shared = "sharing cube1.x>cube1.y with cube0.pe0 to link E, on 2 SIPs  [b.bandwidth_GBps]"
     assert f"      200 ps  20.0 %  {shared}" in lines
     assert "  20.0 %   15.0 %  --set a.bandwidth_GBps=128" in lines
     assert "  17.0 %        -  --set m=1 --set n=2" in lines
-    head = "what crosses each link, an iteration:"
+    head = "what crosses each link in an iteration:"
     assert lines[-4:-1] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
     assert lines[-1].startswith("busbw = algbw x 1.5: ")
 
@@ -101,3 +102,34 @@ def test_what_a_run_has_measured_comes_before_what_the_path_estimates() -> None:
     assert explained(told)[2] == "change first n: 19.0 % less time, by the path"
     told = msgspec.structs.replace(TOLD, what_if=(WhatIf("a", ("a=1",), 200, 0), WhatIf("m", ("m=1",), 0)))
     assert not any(line.startswith("change first") for line in explained(told))
+
+
+def test_what_a_row_leaves_out() -> None:
+    made = document([used({"a": (9, 12, 50)})], 1000, [msgspec.to_builtins(TOLD)])
+    assert not any(line.startswith(("this explains", "rows take")) for line in notes(made))
+    made["ranks"] = [{"sim_end_ps": 4000}]
+    assert list(notes(made))[-1] == "rows take 25.0 % of the run's 4.000 ns"
+    made["runs"] *= 2
+    assert "this explains the last of 2 rows; --json has all" in list(notes(made))
+
+
+def test_a_whole_run_is_no_iteration() -> None:
+    made = document([used({"a": (9, 12, 50)}, iterations=0, recv=900)], 1000, [msgspec.to_builtins(TOLD)])
+    made |= {"whole_run": {**made["runs"][0], "time_ns": 1.0}, "runs": []}
+    lines = list(notes(made))
+    assert lines[0].startswith("the whole run: busiest link a")
+    assert "what crosses each link in the whole run:" in lines
+
+
+def test_a_shared_link_is_named_as_a_link() -> None:
+    part = Part("sharing link 0.E>1.W with cube1.pe0 to link E", ("links.ucie.params.bandwidth_GBps",), 1000)
+    told = msgspec.structs.replace(TOLD, parts=(part,))
+    assert explained(told)[1] == "it is bound by sharing links, whose bytes wait for each other (100.0 %)"
+
+
+def test_kernels_that_have_failed_have_no_shares() -> None:
+    of_failed = used({}, recv=900)
+    never_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=0)
+    assert row_usage([never_ended], 1000)["kernel_time"] == {}
+    half_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=500)
+    assert row_usage([half_ended], 1000)["kernel_time"] == {}
