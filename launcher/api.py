@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from launcher.run.isolation import isolated
 from launcher.run.keywords import command_line, parsed
-from launcher.run.result import RunOutcome
+from launcher.run.results.result import RunOutcome
 from launcher.run.run import checked, run_checked
 
 __all__ = ["RunOutcome", "run"]

@@ -739,7 +739,7 @@ VARYING: list[tuple[str, str]] = [
     (r"\bhas made no progress for [\d.]+ s at [^ ]+ [pnum]?s\b", "has made no progress for ... s at ..."),
     (r"; granted to [^ ]+ [pnum]?s\b", "; granted to ..."),
     (r"(?m)^ahbm-launch: stalled: .*\n(?:  .*\n)*", ""),
-    (r"\babout [\d.]+ s of wall time(?: beside what .* by itself\))?, [\d.]+ MiB\b", "about ... s of wall time, ... MiB"),
+    (r"\babout [\d.]+ s of wall time(?: beside .* by itself\))?, [\d.]+ MiB\b", "about ... s of wall time, ... MiB"),
     (r"\b(algorithms/\w+\.py):\d+", r"\1:..."),
     (r'File "<tree>/[^"]+", line \d+, in \w+', 'File "<tree>/...", line ..., in ...'),
     (r"\b\d+ grants\b", "... grants"),

@@ -6,9 +6,11 @@ import traceback
 from functools import partial
 
 from launcher.report.destination import absolute
-from launcher.run import dry_run, options, prepare, result, table
+from launcher.run import options, prepare
 from launcher.run.listing import listing
 from launcher.run.output import safe_output
+from launcher.run.predict import dry_run
+from launcher.run.results import result, table
 from launcher.run.run import checked, process_start_s, run_checked
 from sipsim.errors import ERROR_KINDS, ConfigError
 

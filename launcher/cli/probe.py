@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 
-from launcher.report import heat_map, probe_text
 from launcher.report.destination import STANDARD_OUTPUT, opened
-from launcher.report.heat_map import Grid
-from launcher.report.heat_map_svg import heat_map_svg
 from launcher.run import options
 from launcher.run.output import safe_output
 from launcher.run.prepare import resolve
-from launcher.run.probe_fields import (
+from launcher.run.probe import heat_map, probe_text
+from launcher.run.probe.fields import (
     CheckedPair,
     Heading,
     MatrixDocument,
@@ -29,10 +27,12 @@ from launcher.run.probe_fields import (
     TermRow,
     TransferSum,
 )
-from launcher.run.probe_options import MatrixOf, check_most, check_sizes, parse_probe
-from launcher.run.probe_run import ProbeRun
-from launcher.run.probe_sweep import MOST_MESSAGES, sweep
-from launcher.run.result import check_files
+from launcher.run.probe.heat_map import Grid
+from launcher.run.probe.heat_map_svg import heat_map_svg
+from launcher.run.probe.options import MatrixOf, check_most, check_sizes, parse_probe
+from launcher.run.probe.run import ProbeRun
+from launcher.run.probe.sweep import MOST_MESSAGES, sweep
+from launcher.run.results.result import check_files
 from sipsim import VERSION
 from sipsim.chips.ahbm import Ahbm
 from sipsim.chips.base import kind_of

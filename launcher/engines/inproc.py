@@ -17,7 +17,7 @@ from launcher.supervise.positions import hang_text
 from launcher.supervise.quiet_timer import QuietTimer
 from launcher.supervise.request import Request
 from launcher.supervise.signals import ForcedStop, StopSignals
-from sipsim.ccl.positions import Positions, explain_positions, running_facts
+from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
 from sipsim.record.artifacts import rank_folder

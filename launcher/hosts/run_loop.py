@@ -60,7 +60,7 @@ from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.supervisor import Supervisor
 from launcher.supervise.watchdog import Watchdog, log
-from sipsim.ccl.positions import Positions
+from sipsim.ccl.hangs.positions import Positions
 from sipsim.node.process import POSITION_SIGNAL
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.record.artifacts import rank_folder

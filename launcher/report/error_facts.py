@@ -6,7 +6,7 @@ for the kind of failure, is left out.
 
 from typing import Annotated, TypedDict
 
-from sipsim.ccl.deadlock_facts import CodeFacts, DeadlockFacts, PositionFacts
+from sipsim.ccl.hangs.deadlock_facts import CodeFacts, DeadlockFacts, PositionFacts
 from sipsim.record.dump import Unread
 from sipsim.record.fields import no_time, simulated_time
 

@@ -24,9 +24,9 @@ from broker.wire import (
     ToLauncher,
 )
 from launcher.report.error_facts import FoundFacts
-from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.positions import explain_positions
-from sipsim.ccl.wait_groups import place_name
+from sipsim.ccl.hangs.deadlock import explain_deadlock
+from sipsim.ccl.hangs.positions import explain_positions
+from sipsim.ccl.hangs.wait_groups import place_name
 from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
 from sipsim.record.dump import Unread, dump_from

@@ -8,7 +8,7 @@ from broker.wire import BadFrame
 from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
-from launcher.run.result import iterations_of
+from launcher.run.results.result import iterations_of
 from sipsim.chips.base import kind_of
 from sipsim.errors import AhbmError, ConfigError
 from sipsim.record.artifacts import rank_folder

@@ -40,7 +40,7 @@ def _engines(_: Resolved) -> list[str]:
 
 
 def _fields(_: Resolved) -> list[str]:
-    from launcher.run.fields_page import page
+    from launcher.run.results.fields_page import page
 
     return [page()]
 

@@ -22,14 +22,15 @@ from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
-from launcher.run import result, run_folder
+from launcher.run import run_folder
 from launcher.run.blame import users_error
-from launcher.run.dry_run import HERE
 from launcher.run.explain import check_explain, note_explanations, run_again
-from launcher.run.forecaster import Forecaster
 from launcher.run.options import Options
+from launcher.run.predict.dry_run import HERE
+from launcher.run.predict.forecaster import Forecaster
 from launcher.run.prepare import Prepared, prepare
-from launcher.run.result import Document, RunOutcome
+from launcher.run.results import result
+from launcher.run.results.result import Document, RunOutcome
 from launcher.run.run_folder import RunFolder
 from launcher.run.validate import check_flags, check_system, faults_of, unfired_faults
 from launcher.supervise.logs import prepare_log_dir, write_error_files

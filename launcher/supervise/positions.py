@@ -7,7 +7,7 @@ from broker.wire import BadFrame, SipSync
 from launcher.report.error_facts import FoundFacts
 from launcher.supervise.facts import Located
 from launcher.supervise.ranks import Rank
-from sipsim.ccl.positions import Positions, explain_positions, running_facts, running_text
+from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts, running_text
 from sipsim.record.dump import SipDump, dump_from_text
 from sipsim.units import format_time_ps
 

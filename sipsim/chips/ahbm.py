@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
-from sipsim.ccl.diagnostics import dump
+from sipsim.ccl.hangs.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
-from sipsim.ccl.diagnostics import pointer_dump
+from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
 from sipsim.host.allocator import AddressSpace

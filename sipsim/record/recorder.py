@@ -26,7 +26,7 @@ Cause = int | tuple[int, int]
 class Span(NamedTuple):
     """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number).
 
-    ``facts``: what its component tells of it besides, in the order of ``sipsim.explain.facts``.
+    ``facts``: what its component tells of it besides, as each component orders it (``sipsim.explain.calls`` reads them).
     """
 
     number: int

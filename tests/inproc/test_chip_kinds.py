@@ -9,7 +9,7 @@ from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
 
 from launcher.run.prepare import describe
-from launcher.run.table import render
+from launcher.run.results.table import render
 from sipsim.chips.base import CHIPS, ChipKind
 from sipsim.errors import ConfigError
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from launcher.cli.probe import probe
-from launcher.run.probe_options import parse_probe
+from launcher.run.probe.options import parse_probe
 
 LINE = {
     "sip.cube_mesh": {"w": 1, "h": 1},

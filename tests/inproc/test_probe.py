@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from launcher.cli.probe import main, probe
 from launcher.engines.inproc import InProcess
-from launcher.run.probe_options import parse_probe
+from launcher.run.probe.options import parse_probe
 
 MOST_OVERHEAD_PS = 100_000
 """What a send/recv pair may cost more than the raw DMA: T5."""

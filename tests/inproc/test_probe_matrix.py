@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.cli.probe import main, probe, probe_matrix
-from launcher.run.probe_options import parse_probe
+from launcher.run.probe.options import parse_probe
 
 MIXED = ["--set", "system.sips.links={0.E: ethernet_100g, 2.W: ethernet_400g}"]
 LINE = ["--sips", "5", "--topology", "mesh_2d_no_wrap", "--shape", "5x1"]

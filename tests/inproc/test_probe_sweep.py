@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.cli.probe import main, probe, probe_sweep
-from launcher.run.probe_options import parse_probe
-from launcher.run.probe_run import ProbeRun
+from launcher.run.probe.options import parse_probe
+from launcher.run.probe.run import ProbeRun
 from sipsim.plan.probe import ProbePlan
 
 NEAR, FAR = ["--from", "0.0.0", "--to", "0.1.0"], ["--from", "0.0.0", "--to", "1.3.0"]

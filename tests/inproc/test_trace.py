@@ -9,7 +9,8 @@ import pytest
 from runs import ccl_file, run
 
 from launcher.report.trace import write_trace
-from launcher.run import options, result
+from launcher.run import options
+from launcher.run.results import result
 from sipsim.errors import ConfigError
 from sipsim.record.artifacts import made, rank_folder
 from sipsim.record.trace import TRACE_FILE, TraceFile, TraceLine

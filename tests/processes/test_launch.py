@@ -11,7 +11,7 @@ import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
 
-from launcher.run.result_fields import RankRow, ResultDocument, RunRow
+from launcher.run.results.result_fields import RankRow, ResultDocument, RunRow
 from sipsim.record.fields import columns_of
 
 pytestmark = pytest.mark.processes

@@ -18,17 +18,17 @@ from launcher.processes.fork_server import ProcessStarted
 from launcher.report.error_facts import ErrorFile
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import Outcome, RunError
-from launcher.run import result
-from launcher.run.fields_page import DOCUMENTS
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
-from launcher.run.probe_fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
-from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
+from launcher.run.probe.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
+from launcher.run.results import result
+from launcher.run.results.fields_page import DOCUMENTS
+from launcher.run.results.result_fields import LinkCsvRow, ResultDocument, RunRow
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
 from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
-from sipsim.ccl.deadlock import explain_deadlock
+from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.record.dump import NOT_STARTED, SipDump, TaskState
 from sipsim.record.fields import FieldLine, fields_of
 from sipsim.record.trace import TraceLine

@@ -8,7 +8,7 @@ import pytest
 from lab.gather import Gather
 from runs import Run, run, script_file
 
-from launcher.run import table
+from launcher.run.results import table
 from sipsim.ccl.collectives.base import COLLECTIVES, Collective, collective, default_collective, operators
 from sipsim.errors import ConfigError
 

@@ -16,8 +16,9 @@ from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
 from launcher.report.trace import write_trace
-from launcher.run import options, prepare, result
+from launcher.run import options, prepare
 from launcher.run.prepare import Prepared
+from launcher.run.results import result
 from launcher.supervise.request import Request, RunSettings
 from sipsim.ccl.seeded import seeded_rows
 from sipsim.dtypes import DTYPES

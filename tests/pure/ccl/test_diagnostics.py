@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from broker.wire import BadFrame
-from sipsim.ccl.deadlock import explain_deadlock, find_cycle
+from sipsim.ccl.hangs.deadlock import explain_deadlock, find_cycle
 from sipsim.record.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from sipsim.ccl.deadlock import explain_deadlock
-from sipsim.ccl.positions import explain_positions
-from sipsim.ccl.wait_groups import FEW, MOST_LINES, Entry, describe, folded, numbered, shortened
+from sipsim.ccl.hangs.deadlock import explain_deadlock
+from sipsim.ccl.hangs.positions import explain_positions
+from sipsim.ccl.hangs.wait_groups import FEW, MOST_LINES, Entry, describe, folded, numbered, shortened
 from sipsim.record.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]

@@ -33,7 +33,7 @@ from launcher.run import arguments
 from launcher.run.options import parse
 from launcher.run.run_folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
-from sipsim.ccl.deadlock import explain_deadlock
+from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.chips.load import load
 from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text

@@ -7,7 +7,7 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
 
 from launcher.cli.probe import probe
-from launcher.run.probe_options import parse_probe
+from launcher.run.probe.options import parse_probe
 from sipsim.config.model import MemoryCost, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from launcher.report.heat_map import SHADES, Grid, heat_map, show
+from launcher.run.probe.heat_map import SHADES, Grid, heat_map, show
 
 
 def grid(size: int) -> Grid:

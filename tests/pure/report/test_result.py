@@ -12,9 +12,9 @@ from outcomes import rank_outcome, record
 
 from broker.wire import Finished
 from launcher.report.outcome import Outcome, RunError
-from launcher.run import result
 from launcher.run.options import Options, parse
 from launcher.run.prepare import Prepared, prepare
+from launcher.run.results import result
 from sipsim.errors import ConfigError
 from sipsim.plan.job import RankOutcome
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from launcher.report.where import notes
-from launcher.run.usage import row_usage
+from launcher.run.results.usage import row_usage
+from launcher.run.results.where import notes
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
 from sipsim.record.usage import LinkUse, Usage
 

@@ -7,7 +7,7 @@ import pytest
 
 from launcher.run import options
 from launcher.run.options import Options, Usage, parse
-from launcher.run.probe_options import parse_probe
+from launcher.run.probe.options import parse_probe
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job

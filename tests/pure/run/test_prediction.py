@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from broker.ids import Channel
-from launcher.run import machine
-from launcher.run.dry_run import described, expectation
-from launcher.run.machine import Machine, measure, measure_beside
 from launcher.run.options import parse
-from launcher.run.prediction import Costs, Host, predict, read_costs, window_ps
+from launcher.run.predict import measured_host as machine
+from launcher.run.predict.dry_run import described, expectation
+from launcher.run.predict.measured_host import MeasuredHost, measure, measure_beside
+from launcher.run.predict.prediction import Costs, Host, predict, read_costs, window_ps
 from launcher.run.prepare import prepare
 from sipsim.errors import ConfigError
 from sipsim.plan.forecast import STEPS, JobForecast, SizeForecast
@@ -21,7 +21,7 @@ from sipsim.plan.job import Job
 
 MIB = 2**20
 COSTS = read_costs()
-HERE = Host(Machine(COSTS.host.event_us, 1.0, COSTS.host.round_trip_us), 0.5, 40.0)
+HERE = Host(MeasuredHost(COSTS.host.event_us, 1.0, COSTS.host.round_trip_us), 0.5, 40.0)
 
 
 def size(nbytes: int = MIB, commands: int = 1000) -> SizeForecast:
@@ -76,14 +76,14 @@ def test_commands_and_windows_make_the_time() -> None:
 
 
 def test_a_slower_host_takes_longer() -> None:
-    slow = Host(Machine(3 * COSTS.host.event_us, 1.0, COSTS.host.round_trip_us), 0.5, 40.0)
+    slow = Host(MeasuredHost(3 * COSTS.host.event_us, 1.0, COSTS.host.round_trip_us), 0.5, 40.0)
     here, there = predicted(), predicted(slow)
     assert there.total_s - 0.5 == pytest.approx(3 * (here.total_s - 0.5))
     assert there.memory_MiB == here.memory_MiB
 
 
 def test_processes_share_the_processors_that_there_are() -> None:
-    two = Host(Machine(COSTS.host.event_us, 2.0, COSTS.host.round_trip_us), 0.5, 40.0)
+    two = Host(MeasuredHost(COSTS.host.event_us, 2.0, COSTS.host.round_trip_us), 0.5, 40.0)
     assert predicted(two, in_process=False).command_s == pytest.approx(predicted(in_process=False).command_s / 2)
     assert predicted(two, n_sips=1, in_process=False).command_s == predicted(n_sips=1, in_process=False).command_s
 

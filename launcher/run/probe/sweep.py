@@ -5,8 +5,8 @@ of ``slot_size``, the last one shorter. What bounds the rate of the latter is th
 for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its part of a ring's round trip.
 """
 
-from launcher.run.probe_fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
-from launcher.run.probe_run import ProbeRun
+from launcher.run.probe.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
+from launcher.run.probe.run import ProbeRun
 from sipsim.noc.graph import Edge
 from sipsim.plan.probe import Probe, ProbePlan, Ps, gbytes_per_s
 

@@ -15,7 +15,7 @@ MOST_A_PROCESSOR = 4
 """Processes on a processor that are tried: on a busy host, more of them get more of it."""
 
 
-class Machine(NamedTuple):
+class MeasuredHost(NamedTuple):
     """``event_us``: CPU time of one event. ``parallel``: how many processors the processes of a run get together, not a
     whole number on a busy host. ``round_trip_us``: wall time of a message to another process and back.
     """
@@ -30,7 +30,7 @@ class Machine(NamedTuple):
         return len(os.sched_getaffinity(0))
 
 
-def measure(n_processes: int) -> Machine:
+def measure(n_processes: int) -> MeasuredHost:
     """This host for a run of that many processes; takes some tenths of a second. It forks."""
     together = min(n_processes, MOST_A_PROCESSOR * len(os.sched_getaffinity(0)))
     events = EVENTS // together + EVENTS // 4
@@ -44,10 +44,10 @@ def measure(n_processes: int) -> Machine:
     wall_s, cpu_s = _events_s(events)
     shares = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) / 100 for pid in others]
     round_trip_s = _round_trip_s() if n_processes > 1 else 0.0
-    return Machine(cpu_s * 1e6 / events, cpu_s / wall_s + sum(shares), round_trip_s * 1e6)
+    return MeasuredHost(cpu_s * 1e6 / events, cpu_s / wall_s + sum(shares), round_trip_s * 1e6)
 
 
-def measure_beside(n_processes: int, round_trip_events: float) -> Machine:
+def measure_beside(n_processes: int, round_trip_events: float) -> MeasuredHost:
     """This host while a run of that many processes is under way: each of them gets as much of it as this process.
 
     ``round_trip_events``: how many events a round trip takes as long as; it cannot be measured then.
@@ -55,7 +55,7 @@ def measure_beside(n_processes: int, round_trip_events: float) -> Machine:
     wall_s, cpu_s = _events_s(EVENTS)
     parallel = min(n_processes * cpu_s / wall_s, float(len(os.sched_getaffinity(0))))
     event_us = cpu_s * 1e6 / EVENTS
-    return Machine(event_us, parallel, event_us * round_trip_events)
+    return MeasuredHost(event_us, parallel, event_us * round_trip_events)
 
 
 def _events_s(number: int) -> tuple[float, float]:

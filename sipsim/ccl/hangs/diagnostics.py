@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from sipsim.ccl.wait_groups import place_name
+from sipsim.ccl.hangs.wait_groups import place_name
 from sipsim.engine import Engine
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair

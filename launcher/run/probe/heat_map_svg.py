@@ -2,8 +2,8 @@
 
 from xml.sax.saxutils import escape
 
-from launcher.report.colours import LEVELS, bounds_of, colour_of, ink_on
-from launcher.report.heat_map import Grid, Scale
+from launcher.run.probe.colours import LEVELS, bounds_of, colour_of, ink_on
+from launcher.run.probe.heat_map import Grid, Scale
 
 CELL, NUMBERED_CELL, MOST_NUMBERED = 14, 48, 24
 """Pixels of a square, of one with a number in it, and how many columns have numbers at most."""

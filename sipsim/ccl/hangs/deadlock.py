@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.wire import BadFrame
-from sipsim.ccl.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
-from sipsim.ccl.diagnostics import pointers
-from sipsim.ccl.positions import at, task_entries, task_facts
-from sipsim.ccl.wait_groups import Entry, describe, folded, numbered, place_name, shortened
+from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
+from sipsim.ccl.hangs.diagnostics import pointers
+from sipsim.ccl.hangs.positions import at, task_entries, task_facts
+from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, numbered, place_name, shortened
 from sipsim.record.dump import Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 

@@ -7,8 +7,8 @@ an answer to ``DumpRequest`` is one, with queues.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from sipsim.ccl.deadlock_facts import CodeFacts, PositionFacts, TaskFacts
-from sipsim.ccl.wait_groups import Entry, folded
+from sipsim.ccl.hangs.deadlock_facts import CodeFacts, PositionFacts, TaskFacts
+from sipsim.ccl.hangs.wait_groups import Entry, folded
 from sipsim.record.code_place import shown
 from sipsim.record.dump import SipDump, TaskState
 from sipsim.units import format_time_ps

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from launcher.report.estimate import Prediction
-from launcher.run.machine import Machine
+from launcher.run.predict.measured_host import MeasuredHost
 from sipsim.config.load import default_dir
 from sipsim.config.strict_yaml import read_mapping
 from sipsim.plan.base import RunPlan
@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 class HostSpeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What :func:`launcher.run.machine.measure` finds where the costs were measured."""
+    """What :func:`launcher.run.predict.measured_host.measure` finds where the costs were measured."""
 
     event_us: float
     round_trip_us: float
@@ -70,7 +70,7 @@ def read_costs(path: Path | None = None) -> Costs:
 class Host(msgspec.Struct, frozen=True):
     """This host now: its ``machine``, the seconds that the command has taken so far, and the memory of its process."""
 
-    machine: Machine
+    machine: MeasuredHost
     started_s: float
     loaded_MiB: float
 

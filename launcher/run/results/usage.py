@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from launcher.run.usage_fields import LinkRow, UsageRow
+from launcher.run.results.usage_fields import LinkRow, UsageRow
 from sipsim.record.usage import LinkUse, Usage
 
 ENDED = "ended"

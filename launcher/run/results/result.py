@@ -18,7 +18,7 @@ from launcher.report.failure import error_of
 from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
-from launcher.run.result_fields import (
+from launcher.run.results.result_fields import (
     LinkCsvRow,
     RankRow,
     ResultDocument,
@@ -26,7 +26,7 @@ from launcher.run.result_fields import (
     RunRow,
     WholeRun,
 )
-from launcher.run.usage import NOT_COUNTED, row_usage
+from launcher.run.results.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 from sipsim.plan.base import RunPlan

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from launcher.report.colours import LEVELS, bounds_of, colour_of, ink_on, level_of
+from launcher.run.probe.colours import LEVELS, bounds_of, colour_of, ink_on, level_of
 
 SHADES = ".:-=+*%#@"
 SAME = "-"

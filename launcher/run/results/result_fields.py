@@ -3,7 +3,7 @@
 from typing import Annotated, Any, TypedDict
 
 from launcher.report.error_facts import ErrorFacts
-from launcher.run.usage_fields import LinkRow, UsageColumns, UsageRow
+from launcher.run.results.usage_fields import LinkRow, UsageColumns, UsageRow
 from sipsim.plan.job import RankResult
 from sipsim.record.explanation import Explanation
 from sipsim.record.fields import host_time, no_time, simulated_time

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from launcher.report.error_facts import ErrorFile
-from launcher.run.probe_fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
-from launcher.run.result_fields import LinkCsvRow, ResultDocument, RunRow
+from launcher.run.probe.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
+from launcher.run.results.result_fields import LinkCsvRow, ResultDocument, RunRow
 from sipsim.record.fields import fields_of
 from sipsim.record.trace import TraceLine
 

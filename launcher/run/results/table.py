@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from launcher.report import where
 from launcher.report.outcome import Outcome
 from launcher.run.prepare import Prepared
-from launcher.run.result import run_of
+from launcher.run.results import where
+from launcher.run.results.result import run_of
 from sipsim import VERSION
 from sipsim.ccl.collectives.base import NO_OP
 from sipsim.dtypes import DTYPES

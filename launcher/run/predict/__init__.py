@@ -1,0 +1,1 @@
+"""What a run will take: wall time and memory on this host."""

@@ -1,0 +1,1 @@
+"""``ahbm-probe``: its flags, its runs, its documents, its pictures."""

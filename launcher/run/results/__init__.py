@@ -1,0 +1,1 @@
+"""What a run leaves: the result document, its files, the table."""

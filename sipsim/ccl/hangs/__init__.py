@@ -1,0 +1,1 @@
+"""What is told of kernels and scripts that wait or never end."""
