@@ -26,7 +26,7 @@ Cause = int | tuple[int, int]
 class Span(NamedTuple):
     """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number).
 
-    ``facts``: what its component tells of it besides, as each component orders it (``sipsim.explain.calls`` reads them).
+    ``facts``: what its component tells of it besides, in an order of its own.
     """
 
     number: int
