@@ -51,8 +51,9 @@ class Port:
     ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
     pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
 
-    ``own_payloads``: types of payloads that ports send each other (:meth:`send_own`), such as acknowledgements. They
-    need a codec and no delivery: :meth:`receive` takes them, and nothing else looks at them.
+    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_payloads``: types of payloads that
+    ports send each other (:meth:`send_own`), such as acknowledgements. They need a codec and no delivery:
+    :meth:`receive` takes them, and nothing else looks at them.
     """
 
     own_payloads: ClassVar[tuple[type, ...]] = ()
@@ -61,6 +62,7 @@ class Port:
         self.link = link
         self.node = context.node
         self.bytes_sent = 0
+        self.credit_bytes = 0
         self._context = context
         self._least_chunk_ps = link.least_chunk_ps(context.chunk_bytes)
         self._least_ways: dict[tuple[Node, int], Ps] = {}
@@ -101,7 +103,11 @@ class Port:
     def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: Ps = 0) -> None:
         """Bring a frame that was announced over ``way``, in virtual channel ``vc``; :meth:`leave` when it is sent."""
         context, nbytes = self._context, frame[1]
-        self.bytes_sent += frame[3].data_bytes
+        data_bytes = frame[3].data_bytes
+        if data_bytes:
+            self.bytes_sent += data_bytes
+        else:
+            self.credit_bytes += nbytes
         lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
         leave = partial(self.leave, frame, number)
         context.fabric.start(way, nbytes, leave, vc, lead_ps, delay_ps, frame[2])

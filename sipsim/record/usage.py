@@ -9,12 +9,14 @@ TL_WORDS = {"dma_read": "load", "dma_write": "store"}
 class LinkUse(msgspec.Struct, frozen=True):
     """What left over a link: data, the same with all that links and queues add, and how long that kept the link busy.
 
-    ``frames``: messages, and credits that are messages; through traffic counts on each link that it passes.
+    ``credit_bytes``: of frames without data, before framing. ``frames``: messages, and credits that are messages;
+    through traffic counts on each link that it passes.
     """
 
     link: str
     frames: int
     payload_bytes: int
+    credit_bytes: int
     wire_bytes: int
     busy_ps: int
 

@@ -14,7 +14,7 @@ Ps = int
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``. ``payload_bytes``: by port."""
+    """All counters at ``now_ps``. ``sent_bytes``: of data and of credits, by port."""
 
     now_ps: Ps
     kernels: int
@@ -22,7 +22,7 @@ class _Counters(NamedTuple):
     launch_ps: Ps
     waited_ps: dict[str, Ps]
     edges: dict[Edge, EdgeUse]
-    payload_bytes: dict[str, int]
+    sent_bytes: dict[str, tuple[int, int]]
 
 
 class UsageMeter:
@@ -68,7 +68,7 @@ class UsageMeter:
         return tuple(self._between(iterations, counters[at], counters[at + 1]) for at, iterations in rows)
 
     def _read(self) -> _Counters:
-        payloads = {letter: port.bytes_sent for letter, port in self._ports.items()}
+        payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
         now_ps, waited_ps = self._engine.now_ps, dict(self._recorder.waited_ps)
         return _Counters(
             now_ps, self._kernels, self._kernel_ps, self._launch_ps, waited_ps, self._fabric.use(), payloads
@@ -92,15 +92,14 @@ class UsageMeter:
             end.launch_ps - begin.launch_ps,
             {TL_WORDS.get(name, name): ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
             tuple(
-                LinkUse(
-                    name,
-                    links.get(letter, none).transfers,
-                    end.payload_bytes[letter] - begin.payload_bytes.get(letter, 0),
-                    links.get(letter, none).nbytes,
-                    links.get(letter, none).busy_ps,
-                )
+                _link_use(name, links.get(letter, none), begin.sent_bytes.get(letter, (0, 0)), end.sent_bytes[letter])
                 for letter, name in self._link_names.items()
             ),
             busiest,
             busy_ps,
         )
+
+
+def _link_use(name: str, use: EdgeUse, before: tuple[int, int], after: tuple[int, int]) -> LinkUse:
+    payload_bytes, credit_bytes = after[0] - before[0], after[1] - before[1]
+    return LinkUse(name, use.transfers, payload_bytes, credit_bytes, use.nbytes, use.busy_ps)

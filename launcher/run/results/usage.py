@@ -51,6 +51,7 @@ def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
         "name": link.link,
         "frames": _per(link.frames, iterations),
         "payload_bytes": _per(link.payload_bytes, iterations),
+        "credit_bytes": _per(link.credit_bytes, iterations),
         "wire_bytes": _per(link.wire_bytes, iterations),
         "busy_ps": _per(link.busy_ps, iterations),
         "utilisation": _part(link.busy_ps / iterations, time_ps),

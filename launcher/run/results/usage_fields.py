@@ -11,7 +11,10 @@ class LinkRow(TypedDict):
     name: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
     frames: Annotated[float, no_time("Messages, and credits that travel as messages, an iteration.")]
     payload_bytes: Annotated[float, no_time("Bytes of data in them, an iteration.")]
-    wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, framing of the link, and credits.")]
+    credit_bytes: Annotated[
+        float, no_time("Bytes of frames without data, such as credits, before framing, an iteration.")
+    ]
+    wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, credits, and the framing of the link.")]
     busy_ps: Annotated[float, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
     utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
 

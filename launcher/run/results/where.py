@@ -176,11 +176,10 @@ def _links(links: list[Document], of: str) -> Iterator[str]:
 
 
 def _link(link: Document) -> str:
-    added = link["wire_bytes"] - link["payload_bytes"]
-    return (
-        f"{link['name']}: {_bytes(link['payload_bytes'])} payload + {_bytes(added)} framing, "
-        f"busy {_percent(link['utilisation'])}"
-    )
+    framing = link["wire_bytes"] - link["payload_bytes"] - link["credit_bytes"]
+    of_credits = f"{_bytes(link['credit_bytes'])} credits + " if link["credit_bytes"] else ""
+    carried = f"{_bytes(link['payload_bytes'])} payload + {of_credits}{_bytes(framing)} framing"
+    return f"{link['name']}: {carried}, busy {_percent(link['utilisation'])}"
 
 
 def _saved(change: WhatIf) -> int:

@@ -12,7 +12,7 @@ from sipsim.record.usage import LinkUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
-    found = tuple(LinkUse(name, 3, *bytes_and_time) for name, bytes_and_time in links.items())
+    found = tuple(LinkUse(name, 3, each[0], 0, *each[1:]) for name, each in links.items())
     times = 1800 * iterations, 2000 * iterations
     return Usage(0, 2000, iterations, 2 * iterations, *times, waited_ps, found, "cube0.a>cube0.b", 500)
 
@@ -27,8 +27,8 @@ def test_bytes_and_times_are_of_one_iteration() -> None:
     both = [used({"0.E>1.W": (800, 1000, 400)}, iterations=4), used({"1.W>0.E": (2, 3, 1)}, iterations=4)]
     usage = row_usage(both, 1000)
     assert [tuple(each.values()) for each in usage["links"] or ()] == [
-        ("0.E>1.W", 0.75, 200, 250, 100, 0.1),
-        ("1.W>0.E", 0.75, 0.5, 0.75, 0.25, 0.00025),
+        ("0.E>1.W", 0.75, 200, 0, 250, 100, 0.1),
+        ("1.W>0.E", 0.75, 0.5, 0, 0.75, 0.25, 0.00025),
     ]
     busiest = usage["busiest_link"], usage["busiest_link_wire_bytes"], usage["busiest_link_utilisation"]
     assert busiest == ("0.E>1.W", 250, 0.1)
@@ -133,3 +133,10 @@ def test_kernels_that_have_failed_have_no_shares() -> None:
     assert row_usage([never_ended], 1000)["kernel_time"] == {}
     half_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=500)
     assert row_usage([half_ended], 1000)["kernel_time"] == {}
+
+
+def test_credits_are_no_framing() -> None:
+    of_rank = used({})
+    link = LinkUse("0.E>1.W", 7, 0, 112, 1792, 28)
+    made = document([msgspec.structs.replace(of_rank, links=(link,))], 1000)
+    assert next(notes(made)) == "busiest link 0.E>1.W: 0 B payload + 112 B credits + 1,680 B framing, busy 2.8 %"
