@@ -46,6 +46,8 @@ class ManualHosts:
     """A host pool without known hosts; see ``launcher.hosts.base.HostPool``."""
 
     def __init__(self, request: Request, folder: Path) -> None:
+        # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.
+        self._answer_s = min(request.settings.join_timeout_s, JOIN_TIMEOUT_S)
         self.specs = [HostSpec()]
         self.shared_cpu_seed = None
         self.is_local = False
@@ -79,8 +81,7 @@ class ManualHosts:
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
         """Write the ticket."""
         path = self._folder.absolute() / f"{name}.ticket"
-        # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.
-        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=JOIN_TIMEOUT_S)
+        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=self._answer_s)
         write_private(path, Ticket.of(self._plan, self._job, spec).text())
         self._written.append(path)
         if len(self._written) == self._plan.system.n_sips:

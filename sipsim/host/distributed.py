@@ -317,6 +317,7 @@ class Distributed:
                 wrong=wrong.elements if wrong is not None else None,
                 first_wrong=wrong.first if wrong is not None else "",
                 values=call.values,
+                usage=self._sip.usage.so_far(),
             )
         )
         self.on_record(self.runs[-1])

@@ -64,7 +64,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
 
     ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
-    :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check.
+    :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
+    collective's end on this rank.
     """
 
     collective: str
@@ -78,6 +79,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int | None
     first_wrong: str
     values: tuple[int, ...] = ()
+    usage: Usage | None = None
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,12 @@ class UsageMeter:
         """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
         self._marks.append((iterations, self._read()))
 
+    def so_far(self) -> Usage | None:
+        """The present stretch up to now, if it is of a row."""
+        if not self._marks or not self._marks[-1][0]:
+            return None
+        return self._between(*self._marks[-1], self._read())
+
     def measured(self) -> tuple[Usage, ...]:
         """Each stretch of a row, up to now; without any, the whole run, with 0 iterations."""
         rows = [(at, iterations) for at, (iterations, _) in enumerate(self._marks) if iterations]

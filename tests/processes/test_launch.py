@@ -11,7 +11,7 @@ import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
 
-from launcher.run.results.result_fields import RankRow, ResultDocument, RunRow
+from launcher.run.results.result_fields import RankRow, ResultDocument, RunEntry, RunRow
 from sipsim.record.fields import columns_of
 
 pytestmark = pytest.mark.processes
@@ -67,7 +67,7 @@ class TestADefaultRun:
     def test_the_result_file_has_exactly_the_documented_keys(self, done):
         document = done.document
         assert list(document) == list(columns_of(ResultDocument))
-        assert [list(each) for each in document["runs"]] == [list(columns_of(RunRow))]
+        assert [list(each) for each in document["runs"]] == [list(columns_of(RunEntry))]
         assert all(list(each) == list(columns_of(RankRow)) for each in document["ranks"])
         assert sorted(document["sync"]) == ["costliest_channels", "grants", "mean_window_ps", "reports"]
         assert sorted(document["wall_s"]) == ["simulate", "startup", "total"]
@@ -113,7 +113,7 @@ class TestADefaultRun:
             r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
             r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
             r"# algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none",
-            r"# busiest link 0\.E>1\.W: [\d,]+ B payload \+ [\d,]+ B framing, busy \d+\.\d %",
+            r"# busiest link 0\.E>1\.W: [\d,]+ B payload \+ [\d,]+ B framing, busy \d+\.\d %; 7 others as busy",
             r"# busiest edge inside a SIP sip\d\.cube\d+\.\S+>cube\d+\.\S+, busy \d+\.\d %",
             r"# time of 64 kernels: \d+\.\d % recv, \d+\.\d % load, \d+\.\d % store, \d+\.\d % math, \d+\.\d % ended",
             r"# digest [0-9a-f]{64}",
@@ -173,7 +173,8 @@ class TestOutput:
             rows = list(csv.DictReader(file))
         assert list(rows[0]) == list(columns_of(RunRow))
         assert rows == [
-            {key: "" if value is None else str(value) for key, value in each.items()} for each in done.document["runs"]
+            {key: "" if each[key] is None else str(each[key]) for key in columns_of(RunRow)}
+            for each in done.document["runs"]
         ]
         assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
 

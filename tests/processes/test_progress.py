@@ -65,7 +65,8 @@ def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
             assert here[key] == there[key], key
     first = done.stderr.splitlines()[0]
     assert first.startswith("ahbm-launch: simulated time has reached ")
-    assert "waits in" in done.stderr
+    assert "PE 0: recv " in done.stderr
+    assert " at sipsim/ccl/algorithms/intercube_allreduce.py:" in done.stderr
 
 
 def test_a_limit_after_the_end_changes_nothing():

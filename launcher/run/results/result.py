@@ -142,17 +142,10 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
 def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
     """The collectives that every rank has completed, over all ranks."""
     runs = outcome.finished_runs()
-    used = _usage_by_row(outcome, len(runs))
-    return [run_of(records, plan, each) for records, each in zip(runs, used, strict=True)]
-
-
-def _usage_by_row(outcome: Outcome, rows: int) -> Sequence[Sequence[Usage]]:
-    """The use of all ranks in each row; none where rows were not counted apart, as those of a script."""
     by_rank = _usage(outcome)
-    if not by_rank or any(len(each) < rows or not each[0].iterations for each in by_rank):
-        return [()] * rows
-    # Of a run that was stopped, the row that is under way was begun, too.
-    return [*zip(*by_rank, strict=False)][:rows]
+    if not by_rank or any(len(each) < len(runs) or not each[0].iterations for each in by_rank):
+        return [run_of(records, plan) for records in runs]
+    return [run_of(records, plan, used) for records, used in zip(runs, zip(*by_rank, strict=False), strict=False)]
 
 
 def _whole_run(outcome: Outcome) -> WholeRun | None:
@@ -183,9 +176,12 @@ def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
 
 
 def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
-    """One collective from the records of all ranks, and what they used."""
+    """One collective from the records of all ranks, and what they used; of a run that has not ended, up to its end on
+    each rank."""
     first, system = together[0], plan.system
     time_ps = mean_time_ps(iterations_of(together))
+    used = used or [record.usage for record in together if record.usage is not None]
+    is_counted = len(used) == len(together)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
     return {
         "sips": system.n_sips,
@@ -205,7 +201,7 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
         "checked": all(r.wrong is not None for r in together),
-        **(row_usage(used, time_ps) if used else NOT_COUNTED),
+        **(row_usage(used, time_ps) if is_counted else NOT_COUNTED),
     }
 
 
