@@ -36,7 +36,7 @@ def notes(document: Document) -> Iterator[str]:
         yield from _explanation_lines(msgspec.convert(found, Explanation))
         if whole is not None:
             yield from _links(whole["links"], "in the whole run")
-        else:
+        elif rows[-1]["links"] is not None:
             yield from _links(rows[-1]["links"], "in an iteration")
         yield from _busbw(rows)
         yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
@@ -107,7 +107,6 @@ def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
         shares = " ".join(f"{_percent(each.kernels_ps.get(name, 0) / of_phase):>7}" for name in names)
         path = f"{format_time_ps(each.path_ps):>12} {_percent(each.path_ps / total_ps):>7}"
         yield f"{each.phase:<{width}}  {path:>20}  {'':>21} {shares}"
-
     if len(phases) > MOST_PHASES:
         yield f"{len(phases) - MOST_PHASES} more phases (--json)"
 
