@@ -11,6 +11,7 @@ rest, so it can be told before it comes to pass.
 
 from collections.abc import Mapping
 from functools import partial
+from operator import add
 from typing import NamedTuple
 
 from sipsim.engine import Engine
@@ -125,13 +126,21 @@ class Fabric(Edges):
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
-        found = dict(self._past_use)
+        # Lanes are looked up by their ids: an edge takes ten times as long to hash.
+        totals: dict[int, tuple[Lane, list[int]]] = {}
         for way in self._ways.values():
+            count, nbytes = way.transfers, way.nbytes
             for leg in way.legs:
-                edge, count = leg.lane.edge, way.transfers
-                transfers, nbytes, busy_ps = found.get(edge, (0, 0, 0))
-                nbytes += count * edge.wire_bytes(way.nbytes)
-                found[edge] = EdgeUse(transfers + count, nbytes, busy_ps + count * leg.drain_ps)
+                lane = leg.lane
+                known = totals.get(id(lane)) or totals.setdefault(id(lane), (lane, [0, 0, 0]))
+                total, framing = known[1], lane.edge.framing
+                total[0] += count
+                total[1] += count * (nbytes if framing is None else framing.wire_bytes(nbytes))
+                total[2] += count * leg.drain_ps
+        found = dict(self._past_use)
+        for lane, total in totals.values():
+            past = found.get(lane.edge)
+            found[lane.edge] = EdgeUse(*total if past is None else map(add, past, total))
         return found
 
     def limit(self, transfer: Transfer, edge: Edge, bandwidth_bps: int | None) -> None:
