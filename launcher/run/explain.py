@@ -1,7 +1,9 @@
 """``--explain``: asks the chip kind where the time of a run went, and runs again with the changes that save most."""
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker.wire import BadFrame
@@ -53,9 +55,22 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
     folders = [Path(rank_folder(scratch_dir, rank)) for rank in sorted(outcome.ranks)]
     kind = kind_of(prepared.plan.system.resolved)
     try:
-        outcome.explanations = kind.explain(prepared.plan, folders, rows)
+        with _without_collections():
+            outcome.explanations = kind.explain(prepared.plan, folders, rows)
     except (OSError, BadFrame) as error:
         outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Histories are large and without cycles: to look for some takes as long as to read them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun, left_s: LeftS) -> None:
