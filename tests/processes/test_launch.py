@@ -113,6 +113,7 @@ class TestADefaultRun:
             r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
             r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
             r"# algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none",
+            r"# busbw = algbw x 1\.5: what each rank must send at least in any algorithm; not the traffic of a link",
             r"# busiest link 0\.E>1\.W: [\d,]+ B payload \+ [\d,]+ B framing, busy \d+\.\d %; 7 others as busy",
             r"# busiest edge inside a SIP sip\d\.cube\d+\.\S+>cube\d+\.\S+, busy \d+\.\d %",
             r"# time of 64 kernels: \d+\.\d % recv, \d+\.\d % load, \d+\.\d % store, \d+\.\d % math, \d+\.\d % ended",

@@ -26,6 +26,7 @@ BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any 
 def notes(document: Document) -> Iterator[str]:
     """The lines on a run: of the last row, and of the whole run where rows were not counted apart."""
     rows, whole = document["runs"], document["whole_run"]
+    yield from _busbw(rows)
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -38,7 +39,6 @@ def notes(document: Document) -> Iterator[str]:
             yield from _links(whole["links"], "in the whole run")
         elif rows[-1]["links"] is not None:
             yield from _links(rows[-1]["links"], "in an iteration")
-        yield from _busbw(rows)
         yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
 
 

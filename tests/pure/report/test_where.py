@@ -50,13 +50,18 @@ def test_time_of_kernels_and_of_those_that_have_ended() -> None:
     ],
 )
 def test_the_busiest_link(links: dict[str, tuple[int, int, int]], line: str) -> None:
-    assert next(notes(document([used(links)], 1000))) == line
+    assert list(notes(document([used(links)], 1000)))[1] == line
 
 
 def test_no_link_and_no_counters() -> None:
     told = list(notes(document([used({"a": (0, 0, 0)})], 1000)))
-    assert told[0].startswith("busiest edge")
-    assert list(notes({"runs": [{"links": None}], "whole_run": None, "explain": []})) == []
+    assert told[1].startswith("busiest edge")
+    uncounted = {"links": None, "busbw_GBps": 0.0}
+    assert list(notes({"runs": [uncounted], "whole_run": None, "explain": []})) == []
+
+
+def test_the_bandwidth_of_a_bus_is_explained() -> None:
+    assert next(notes(document([used({})], 1000))).startswith("busbw = algbw x 1.5: what each rank must send at least")
 
 
 SHARED = "sharing sip{}.cube1.x>cube1.y with cube0.pe0 to link E"
@@ -89,8 +94,7 @@ def test_the_explanation() -> None:
     assert "  20.0 %   15.0 %  --set a.bandwidth_GBps=128" in lines
     assert "  17.0 %        -  --set m=1 --set n=2" in lines
     head = "what crosses each link in an iteration:"
-    assert lines[-4:-1] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
-    assert lines[-1].startswith("busbw = algbw x 1.5: ")
+    assert lines[-3:] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
 
 
 def test_what_a_run_has_measured_comes_before_what_the_path_estimates() -> None:
@@ -139,4 +143,4 @@ def test_credits_are_no_framing() -> None:
     of_rank = used({})
     link = LinkUse("0.E>1.W", 7, 0, 112, 1792, 28)
     made = document([msgspec.structs.replace(of_rank, links=(link,))], 1000)
-    assert next(notes(made)) == "busiest link 0.E>1.W: 0 B payload + 112 B credits + 1,680 B framing, busy 2.8 %"
+    assert list(notes(made))[1] == "busiest link 0.E>1.W: 0 B payload + 112 B credits + 1,680 B framing, busy 2.8 %"
