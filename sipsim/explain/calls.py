@@ -10,7 +10,7 @@ last span.
 import math
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from sipsim.dtypes import DTYPES
@@ -26,6 +26,8 @@ from sipsim.topology.address import OFFSET_BITS, PePlace
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
 QUEUES = ".ipcq"
 """The end of the name of a PE's part that makes the spans of queues."""
+KERNEL = ".kernel"
+"""The end of the name of a PE's part that makes the spans of kernels."""
 _OF_PE = (READ, WRITE, MATH)
 MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
 
@@ -51,8 +53,8 @@ class Calls:
         self._queues = {place: {entry.direction: entry for entry in entries} for place, entries in plan.entries.items()}
         self._of_ring = {entry.my_rx_base_pa: entry for entries in plan.entries.values() for entry in entries}
         self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
-            READ: self._read,
-            WRITE: self._write,
+            READ: partial(self._access, "read"),
+            WRITE: partial(self._access, "write"),
             MATH: self._math,
             MESSAGE: self._message,
             CREDIT: self._credit,
@@ -91,13 +93,9 @@ class Calls:
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
-    def _read(self, place: Place, span: Span) -> list[Call]:
+    def _access(self, method: str, place: Place, span: Span) -> list[Call]:
         fetched, address, nbytes, *_ = span.facts
-        return [*_fetched(place, fetched), Call("read", (on_any_sip(place), memory_of(address), nbytes))]
-
-    def _write(self, place: Place, span: Span) -> list[Call]:
-        fetched, address, nbytes, *_ = span.facts
-        return [*_fetched(place, fetched), Call("write", (on_any_sip(place), memory_of(address), nbytes))]
+        return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
         fetched, _, dtype, shape, *_ = span.facts

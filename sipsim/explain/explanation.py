@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sipsim.explain import what_if
-from sipsim.explain.calls import Calls
+from sipsim.explain.calls import KERNEL, Calls
 from sipsim.explain.costs import Costs
 from sipsim.explain.graph import Graph, Key
 from sipsim.explain.history import History
@@ -12,8 +12,6 @@ from sipsim.explain.phases import Phases, phase_times
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-
-KERNEL = ".kernel"
 
 
 class Explainer:

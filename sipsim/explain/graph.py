@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.explain.calls import CREDIT, MESSAGE, POLL, RECV, SEND, Calls, place_of, work_of
+from sipsim.explain.calls import CREDIT, KERNEL, MESSAGE, POLL, RECV, SEND, Calls, place_of, work_of
 from sipsim.explain.history import History
 from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
@@ -101,7 +101,7 @@ class Graph:
         """
         ends: dict[Key, Times] = {}
         for rank, span in self.between(since_ps, max(self.span(key).end_ps for key in last)):
-            if span.component.endswith(".kernel"):
+            if span.component.endswith(KERNEL):
                 continue
             begin, fixed_ps = None, 0
             for key in self.needs(rank, span):

@@ -38,12 +38,11 @@ def scenarios(resolved: Resolved, steps: list[Step]) -> list[Scenario]:
     A bandwidth that only ever is one of several equal ones changes nothing by itself.
     """
     alone: dict[str, Ps] = {}
-    rates: dict[str, Ps] = {}
+    rates: set[str] = set()
     for keys, ps in ((part.keys, part.ps) for step in steps for part in step.parts):
         if len(keys) == 1:
             alone[keys[0]] = alone.get(keys[0], 0) + ps
-        for key in filter(_is_rate_inside, keys):
-            rates[key] = rates.get(key, 0) + ps
+        rates.update(filter(_is_rate_inside, keys))
     total_ps = sum(part.ps for step in steps for part in step.parts)
     large = sorted(key for key, ps in alone.items() if ps * LEAST_SHARE >= total_ps)
     found = [Scenario(key, ((key, better),)) for key in large if (better := _better(resolved, key)) is not None]
