@@ -6,7 +6,7 @@ from time import monotonic_ns
 from broker.cpu_affinity import CpuAffinity
 from broker.hub import Hub, Out, Phase
 from broker.ids import LAUNCHER, Channel
-from broker.mail.base import SILENCE_S, BrokerMail, MailOptions
+from broker.mail.base import SILENCE_S, BrokerMail, MailOptions, Notice
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
 from broker.security.keys import BrokerKeys
@@ -14,6 +14,9 @@ from broker.wire import BadFrame, Failed, Message, Ping, decode_for_broker, enco
 
 THE_BROKER = "broker"
 """Starts the lines of the broker's log that the launcher shows."""
+RECHECK_MS = 20
+RECHECKS_MS = 2000
+"""libzmq's thread closes a connection right after its notice, unless the host's load delays that thread."""
 
 
 def run_broker(
@@ -34,29 +37,22 @@ def run_broker(
     hub = Hub(size, channels, reactions_ps, limit_ps)
     mail = mail_for(endpoint).broker(endpoint, keys, MailOptions(silence_s))
     outbox = _Outbox(mail)
+    losses = Losses(hub, mail)
     listens(mail.endpoint)
     affinity = CpuAffinity(shared_cpu_seed, preempts=True)
     warnings = ConnectionWarnings(THE_BROKER)
     while hub.phase is not Phase.DONE or outbox.is_waiting:
-        received: tuple[int | None, bytes] | None = mail.receive()
+        received: tuple[int | None, bytes] | None = mail.receive(or_notice=True, timeout_ms=losses.recheck_ms)
         while received is not None:
             outbox.send_all(_take(hub, outbox, *received))
             received = mail.receive_now() if hub.expects_reports else None
         outbox.send_all(hub.decide())
         notices = mail.notices()
         warnings.write(notices)
-        if any(notice.kind == "lost" for notice in notices):
-            # The notice does not name the process.
-            outbox.send_all(answer for rank in _lost(hub, mail) for answer in hub.cannot_reach(rank))
+        outbox.send_all(losses.look(notices, monotonic_ns()))
         affinity.colocate(hub.timesync.colocate)
     mail.close()
     return 0
-
-
-def _lost(hub: Hub, mail: BrokerMail) -> list[int]:
-    """The ranks that are not connected."""
-    ping = encode(Ping())
-    return [rank for rank, address in hub.live_addresses() if not mail.send(address, ping)]
 
 
 def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
@@ -69,6 +65,39 @@ def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
     except BadFrame as error:
         message = Failed("internal", f"the broker received {error}", "", 0)
     return hub.take(sender, message, monotonic_ns())
+
+
+class Losses:
+    """Finds the ranks that are no longer connected.
+
+    A notice of a lost connection names no process, and comes early: before libzmq closes the connection, and before the
+    process's last frames, its ``Join`` perhaps, were read. So all ranks are pinged for some time after it.
+    """
+
+    def __init__(self, hub: Hub, mail: BrokerMail) -> None:
+        self._hub = hub
+        self._mail = mail
+        self._until_ns = 0
+        self._due_ns: int | None = None
+        self._lost: set[int] = set()
+
+    @property
+    def recheck_ms(self) -> int | None:
+        """After which time without a message the ranks must be looked for again; None if nothing was lost."""
+        return RECHECK_MS if self._due_ns is not None else None
+
+    def look(self, notices: Iterable[Notice], now_ns: int) -> Out:
+        """Take the mail's notices; what the ranks that were found to be lost now entail."""
+        if any(notice.kind == "lost" for notice in notices):
+            self._due_ns, self._until_ns = now_ns, now_ns + RECHECKS_MS * 1_000_000
+        if self._due_ns is None or now_ns < self._due_ns:
+            return []
+        self._due_ns = now_ns + RECHECK_MS * 1_000_000 if now_ns < self._until_ns else None
+        ping = encode(Ping())
+        live = self._hub.live_addresses()
+        lost = {at: rank for rank, at in live if at not in self._lost and not self._mail.send(at, ping)}
+        self._lost.update(lost)
+        return [answer for rank in lost.values() for answer in self._hub.cannot_reach(rank)]
 
 
 class _Outbox:

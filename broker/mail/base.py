@@ -142,8 +142,11 @@ class BrokerMail(MailEnd):
         """Where the broker is reached, a port that the system chose included."""
 
     @abstractmethod
-    def receive(self) -> tuple[Address | None, bytes]:
-        """Wait for one (sender, frame); the sender is None for a frame that was rejected."""
+    def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[Address | None, bytes]:
+        """Wait for one (sender, frame).
+
+        The sender is None for a rejected frame, after ``timeout_ms`` and, if ``or_notice``, once there is a notice.
+        """
 
     @abstractmethod
     def receive_now(self) -> tuple[Address | None, bytes] | None:

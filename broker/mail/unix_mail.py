@@ -194,7 +194,7 @@ class _End:
         for to in [to for to, sender in self._blocked.items() if sender.flush()]:
             del self._blocked[to]
 
-    def receive(self) -> tuple[int, bytes]:
+    def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[int, bytes]:
         """Wait for one (sender, frame).
 
         While frames are queued here, never wait for the receiver alone, not even for the rest of a frame: its sender

@@ -248,12 +248,14 @@ class ZmqBroker(BrokerMail):
     def endpoint(self) -> str:
         return self._server.endpoint
 
-    def receive(self) -> tuple[int | None, bytes]:
+    def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[int | None, bytes]:
         if not self._monitored:
             return self._accept(self._router.recv_multipart())
         while (received := self.receive_now()) is None:
-            self._sockets.note(self._server.look())
-            self._poller.poll()
+            notices = self._server.look()
+            self._sockets.note(notices)
+            if (or_notice and notices) or not self._poller.poll(timeout_ms):
+                return None, b""
         return received
 
     def receive_now(self) -> tuple[int | None, bytes] | None:

@@ -159,11 +159,11 @@ def _pause_before(
 ) -> None:
     real = getattr(kind, method)
 
-    def waiting(self: Any, *args: Any) -> Any:
+    def waiting(self: Any, *args: Any, **options: Any) -> Any:
         awaited = sources(self, *args)
         if awaited:
             stage.pause(awaited)
-        return real(self, *args)
+        return real(self, *args, **options)
 
     patch.setattr(kind, method, waiting)
 

@@ -398,6 +398,16 @@ def test_the_loss_of_the_broker_is_seen_without_waiting(ends: Ends) -> None:
     assert sip.broker_lost.kind == "lost"
 
 
+@pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
+def test_a_lost_connection_ends_a_wait_for_a_frame(over_tcp: Ends, plain: Ends, keys: bool) -> None:
+    """Nobody may send another one."""
+    ends = over_tcp if keys else plain
+    ends.open_broker()
+    joins(ends).close()
+    assert ends.broker.receive(or_notice=True) == (None, b"")
+    assert [notice.kind for notice in ends.broker.notices()] == ["lost"]
+
+
 def test_a_lost_peer_is_reported_once_and_no_longer_sent_to(ends: Ends) -> None:
     lost: list[tuple[int, str]] = []
     ends.open_broker()
