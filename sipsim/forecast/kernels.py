@@ -101,6 +101,23 @@ class CountedReceive:
         self._pe.advance(max(self._pe.now_ps, self.end_ps))
 
 
+class CountedWrite:
+    """The completion of a store."""
+
+    error = None
+
+    def __init__(self, pe: "CountingPe", end_ps: Ps) -> None:
+        self._pe = pe
+        self._end_ps = end_ps
+        pe.ended(end_ps)
+
+    ended = value = property(_refuse)
+
+    def wait(self, _task: object) -> None:
+        """Let its time pass."""
+        self._pe.now_ps = max(self._pe.now_ps, self._end_ps)
+
+
 class _Running:
     """The task of a kernel, which runs whenever it is asked."""
 
@@ -170,9 +187,13 @@ class CountingPe:
         return cast(Completion, take(command))
 
     def advance(self, now_ps: Ps) -> None:
-        """A command has ended at ``now_ps``."""
+        """The kernel's command has ended at ``now_ps``, and it goes on."""
         self.now_ps = now_ps
-        self._run.ends_ps.append(now_ps)
+        self.ended(now_ps)
+
+    def ended(self, end_ps: Ps) -> None:
+        """A command ends at ``end_ps``."""
+        self._run.ends_ps.append(end_ps)
 
     def give_way(self) -> None:
         """Let other PEs run until this one is woken."""
@@ -185,11 +206,11 @@ class CountingPe:
         self.advance(self.now_ps + self._run.times.read_ps(self.place, address, nbytes))
         return _ENDED
 
-    def _write(self, command: DmaWrite) -> Completion:
+    def _write(self, command: DmaWrite) -> CountedWrite:
         self._run.counts["store"] += 1
         self._fetch(command.operand)
-        self.advance(self.now_ps + self._run.times.write_ps(self.place, command.address, command.operand.nbytes))
-        return _ENDED
+        write_ps = self._run.times.write_ps(self.place, command.address, command.operand.nbytes)
+        return CountedWrite(self, self.now_ps + write_ps)
 
     def _math(self, command: MathOp) -> Completion:
         first: Handle = command.operands[0]

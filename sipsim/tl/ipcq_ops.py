@@ -1,44 +1,19 @@
 """The kernel operations that send and receive (ADR-0023 D4), a base of :class:`~sipsim.tl.language.TL`."""
 
 import math
+from collections import deque
 from collections.abc import Callable
 
 from sipsim.dtypes import DType
 from sipsim.errors import KernelError
-from sipsim.ipcq.messages import Received
 from sipsim.ipcq.requests import CopyTo
-from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
+from sipsim.pe.commands import Direction, IpcqRecv, IpcqSend
 from sipsim.task import Task
 from sipsim.tl.context import KernelPe, KernelSip
+from sipsim.tl.futures import Future, RecvFuture, StoreFuture
 from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, pointee
 from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
-
-
-class RecvFuture:
-    """A receive of ``dims`` elements of ``dtype``: the result of ``tl.recv_async``, the argument of ``tl.wait``."""
-
-    __slots__ = ("completion", "dims", "direction", "dtype", "handle", "pe")
-
-    def __init__(
-        self, pe: KernelPe, direction: str, command: IpcqRecv, handle: TensorHandle, completion: Completion
-    ) -> None:
-        self.pe = pe
-        self.direction = direction
-        self.dims = command.dims
-        self.dtype = command.dtype
-        self.handle = handle
-        self.completion = completion
-
-    @property
-    def received(self) -> Received | None:
-        """The message, None until it has been taken."""
-        message: Received | None = self.completion.value
-        return message
-
-    def is_completed(self) -> bool:
-        """Whether ``tl.wait`` would return at once."""
-        return self.completion.ended
 
 
 class IpcqOps(HandleOps):
@@ -52,6 +27,7 @@ class IpcqOps(HandleOps):
         self._translate = translate
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
+        self._stores: deque[StoreFuture] = deque()
         self._has_ended = False
 
     @property
@@ -136,24 +112,32 @@ class IpcqOps(HandleOps):
         self._futures[future] = None
         return future
 
-    def wait(self, future: RecvFuture) -> TensorHandle:
-        """Block until a receive has ended, and return its message; a second call returns the same handle.
+    def wait(self, future: Future) -> TensorHandle:
+        """Block until a receive or a store has ended; a second call returns the same handle.
+
+        Returns the message of a receive, and the value that was stored of a store.
 
         Raises:
             IpcqTypeMismatch: as ``recv``.
             KernelError: for anything but a future of this kernel's PE.
         """
-        if not isinstance(future, RecvFuture):
-            raise KernelError(f"tl.wait takes the result of tl.recv_async, not {future!r}")
+        if not isinstance(future, Future):
+            raise KernelError(f"tl.wait takes the result of tl.recv_async or tl.store_async, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
         task = self._task()
-        self._futures.pop(future, None)
+        if isinstance(future, RecvFuture):
+            self._futures.pop(future, None)
         future.completion.wait(task)
         return future.handle
 
     def _end(self) -> None:
-        """Raise if a future was not waited for: it would take a message of the next kernel, or its message is lost."""
+        """Wait for the stores that have not ended.
+
+        Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
+        """
+        while self._stores:
+            self.wait(self._stores.popleft())
         self._has_ended = True
         for future in self._futures:
             if future.completion.error is not None:

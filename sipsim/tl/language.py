@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.pe.commands import DmaRead, DmaWrite, MathOp
+from sipsim.tl.futures import StoreFuture
 from sipsim.tl.ipcq_ops import IpcqOps
 from sipsim.tl.phases import Phase, check_name
 from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, pointee
@@ -91,11 +92,23 @@ class TL(IpcqOps):
         Raises:
             KernelError: for a value that is not a handle.
         """
-        if not isinstance(value, TensorHandle):
-            raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         task = self._task()
-        address = self._translate(as_bytes(ptr), value.nbytes)
-        self._submit(DmaWrite(address, value)).wait(task)
+        self._submit(self._store_command("tl.store", ptr, value)).wait(task)
+
+    def store_async(self, ptr: int, value: TensorHandle) -> StoreFuture:
+        """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
+
+        The kernel's end waits for every store. Until then, a load of the same address may find what was there before.
+
+        Raises:
+            KernelError: for a value that is not a handle.
+        """
+        self._task()
+        future = StoreFuture(self._pe, value, self._submit(self._store_command("tl.store_async", ptr, value)))
+        while self._stores and self._stores[0].is_completed():
+            self._stores.popleft()
+        self._stores.append(future)
+        return future
 
     def add(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
         """``a + b`` element by element, rounded once in their type; i32 wraps.
@@ -118,6 +131,11 @@ class TL(IpcqOps):
         def __getattr__(self, name: str) -> NoReturn:
             known = ", ".join(each for each in dir(type(self)) if not each.startswith("_"))
             raise AttributeError(f"tl has no operation {name!r}; it has {known}")
+
+    def _store_command(self, word: str, ptr: int, value: TensorHandle) -> DmaWrite:
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
+        return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
 
     def _axis(self, axis: int) -> int:
         self._task()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Block = list[TensorHandle]
+Tile = tuple[Pointer, int]
+"""Address and elements."""
 
 SIP_TOPO_RING = 0
 SIP_TOPO_TORUS = 1
@@ -97,13 +99,16 @@ def kernel(
     x, y = cube % cube_w, cube // cube_w
     is_root = (x, y) == (cube_w - 1, cube_h - 1)
     shard = t_ptr + cube * n_elem * t_ptr.dtype.itemsize
-    tiles = _tiles(shard, n_elem, tl)
+    tiles = tiles_of(shard, n_elem, tl)
     for ptr, length in tiles:
-        _reduce_to_root(ptr, length, x, y, cube_w, cube_h, tl)
+        total = reduce_to_root(ptr, length, x, y, cube_w, cube_h, tl)
+        if total is not None:
+            with tl.phase("reduce last column"):
+                tl.store(ptr, total)
     if is_root and n_sips > 1:
-        exchange = _EXCHANGES[sip_topo_kind]
+        exchange = EXCHANGES[sip_topo_kind]
         with tl.phase("exchange between SIPs"):
-            for block in _blocks(tiles, tl):
+            for block in blocks_of(tiles, tl):
                 sums = [tl.load(ptr, length) for ptr, length in block]
                 sums = exchange(sums, sip_rank, sip_topo_w, sip_topo_h, tl)
                 for (ptr, _), total in zip(block, sums, strict=True):
@@ -112,7 +117,7 @@ def kernel(
         _broadcast_from_root(ptr, length, x, y, cube_w, is_root, tl)
 
 
-def _tiles(shard: Pointer, n_elem: int, tl: "TL") -> list[tuple[Pointer, int]]:
+def tiles_of(shard: Pointer, n_elem: int, tl: "TL") -> list[Tile]:
     """(address, elements) of the pieces of a shard that fit a slot; one piece where there is no neighbour."""
     itemsize = shard.dtype.itemsize
     slots = [tl.ipcq_slots(d)[1] for d in _ALL_DIRECTIONS if tl.has_direction(d)]
@@ -120,28 +125,30 @@ def _tiles(shard: Pointer, n_elem: int, tl: "TL") -> list[tuple[Pointer, int]]:
     return [(shard + start * itemsize, min(most, n_elem - start)) for start in range(0, n_elem, most)]
 
 
-def _blocks(tiles: list[tuple[Pointer, int]], tl: "TL") -> list[list[tuple[Pointer, int]]]:
+def blocks_of(tiles: list[Tile], tl: "TL") -> list[list[Tile]]:
     """As many tiles at once as every ring between SIPs has slots: all are sent before the first is received."""
     depth = min(tl.ipcq_slots(d)[0] for d in _SIP_DIRECTIONS if tl.has_direction(d))
     return [tiles[start : start + depth] for start in range(0, len(tiles), depth)]
 
 
-def _reduce_to_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, cube_h: int, tl: "TL") -> None:
-    """Phases 1 and 2 for one tile."""
+def reduce_to_root(
+    ptr: Pointer, length: int, x: int, y: int, cube_w: int, cube_h: int, tl: "TL"
+) -> TensorHandle | None:
+    """Phases 1 and 2 for one tile: the sum of this SIP on the root cube, None on others."""
     with tl.phase("reduce rows"):
         total = tl.load(ptr, length)
         if x > 0:
             total = total + tl.recv("W", length, total.dtype)
         if x < cube_w - 1:
             tl.send("E", total)
-            return
+            return None
     with tl.phase("reduce last column"):
         if y > 0:
             total = total + tl.recv("N", length, total.dtype)
         if y < cube_h - 1:
             tl.send("S", total)
-        else:
-            tl.store(ptr, total)
+            return None
+    return total
 
 
 def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, is_root: bool, tl: "TL") -> None:
@@ -197,7 +204,7 @@ def _inter_sip_mesh_2d(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Bloc
 
 _SIP_DIRECTIONS = ("global_E", "global_W", "global_N", "global_S")
 _ALL_DIRECTIONS = ("E", "W", "N", "S", *_SIP_DIRECTIONS)
-_EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
+EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
     SIP_TOPO_RING: _inter_sip_ring,
     SIP_TOPO_TORUS: _inter_sip_torus_2d,
     SIP_TOPO_MESH: _inter_sip_mesh_2d,

@@ -3,6 +3,9 @@
 The sums are checked here, with whole numbers, besides the job's own check.
 """
 
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
@@ -57,10 +60,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.parametrize("algorithm", ["intercube_allreduce", "intercube_allreduce_fused"])
 @pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_element_is_the_sum(system, dtype):
-    done = run(*SYSTEMS[system], *SMALL, "--dtype", dtype, "--n-elem", 48)
+def test_every_element_is_the_sum(system, dtype, algorithm):
+    done = run(*SYSTEMS[system], *SMALL, "--set", f"defaults.algorithm={algorithm}", "--dtype", dtype, "--n-elem", 2500)
     assert_all_sums(done)
     assert len(done.outcome.ranks) == done.document["sips"]
 
@@ -310,3 +314,54 @@ def test_too_many_contributions_for_the_type_are_refused():
     flags = ("--sips", 9, "--topology", "torus_2d", "--set", "sip.cube_mesh.w=16", "--set", "sip.cube_mesh.h=16")
     with pytest.raises(ConfigError, match="2304 contributions cannot be summed exactly in f16; use --dtype f32"):
         run(*flags, "--n-elem", 1)
+
+
+# --- the fused algorithm: the same results bit for bit, without round trips to HBM -------------------------------
+
+FUSED = ("--set", "defaults.algorithm=intercube_allreduce_fused")
+PLAIN = ("--set", "defaults.algorithm=intercube_allreduce")
+RANDOM_DATA = """
+import numpy as np
+def worker(rank, world_size, torch):
+    dist = torch.distributed
+    dist.init_process_group()
+    tensor = torch.zeros((4, 5000), dtype="f16")
+    tensor.copy_(torch.from_numpy(np.random.default_rng(rank).standard_normal((4, 5000)).astype("f2")))
+    dist.all_reduce(tensor)
+"""
+ROOT, TILES = 3, 3
+"""The south-east cube of four; 5,000 elements of 2 B in slots of 4 KiB."""
+
+
+def accesses(done: Run, kind: str) -> Counter[int]:
+    """How often each cube of SIP 0 read or wrote a memory."""
+    return Counter(record[3] for record in done.members[0].chip.sip.oplog.records if record[0] == kind)
+
+
+@pytest.mark.parametrize("system", ["ring of 3", "torus 3x2", "mesh 3x2"])
+def test_the_order_of_additions_is_the_same(system: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RANDOM_DATA)
+    both = [run(*SYSTEMS[system], *SMALL, *which, script, keep_oplog=True) for which in (FUSED, PLAIN)]
+    hashes = [[rank.tensor_sha256 for rank in done.outcome.ranks.values()] for done in both]
+    assert hashes[0] == hashes[1]
+    assert [done.document["runs"][0]["wrong"] for done in both] == [0, 0]
+    fused, plain = (done.document["runs"][0]["time_ns"] for done in both)
+    assert fused < plain
+
+
+def test_each_cube_reads_and_writes_its_shard_once() -> None:
+    fused, plain = (run("--sips", 2, *SMALL, *which, "--n-elem", 5000, keep_oplog=True) for which in (FUSED, PLAIN))
+    once = dict.fromkeys(range(4), TILES)
+    assert (accesses(fused, "dma_read"), accesses(fused, "dma_write")) == (once, once)
+    assert accesses(plain, "dma_read")[ROOT] == 3 * TILES
+    assert accesses(plain, "dma_write")[ROOT] == 2 * TILES
+
+
+def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = Path("sipsim/ccl/algorithms/intercube_allreduce_fused.py").read_text()
+    (tmp_path / "small_blocks.py").write_text(source.replace("BLOCK_BYTES = 4 * 2**20", "BLOCK_BYTES = 8192"))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = ("--set", "algorithms.intercube_allreduce_fused.module=small_blocks")
+    done = run("--sips", 3, *SMALL, *FUSED, *module, "--n-elem", 20_000)
+    assert_all_sums(done)

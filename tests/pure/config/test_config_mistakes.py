@@ -17,6 +17,7 @@ from sipsim.links.rules import link_kinds_frame_payloads
 
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
+FUSED = "intercube_allreduce_fused"
 TOP_LEVEL = (
     "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
     "tcm, tcm_layout, ucie_port, wire"
@@ -111,7 +112,7 @@ ONE_SET = [
         "links.uice.kind=ucie",
         "unknown key 'uice' in links; did you mean 'ucie'? allowed: ethernet_100g, ethernet_400g, ucie",
     ),
-    ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALLREDUCE}"),
+    ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALLREDUCE}, {FUSED}"),
     ("links.ucie.params.latency_ns.x=1", "links.ucie.params.latency_ns = 10: must be a mapping to be set inside"),
     ("wire.ns_per_mm=[1", "not valid YAML: did not find expected ',' or ']'"),
     ("wire.ns_per_mm=!!int 3", "tag 'tag:yaml.org,2002:int' is not allowed; write the value without it"),
@@ -203,7 +204,7 @@ ONE_SET = [
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
     ("sram.kind=banked", "sram.kind: unknown memory kind 'banked'; allowed: fixed_latency"),
     ("hbm.params={banks: 4}", "unknown key 'banks' in hbm.params; allowed: none"),
-    ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}"),
+    ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}, {FUSED}"),
     (
         f"algorithms.{ALLREDUCE}.topology=ring_2d",
         f"algorithms.{ALLREDUCE}.topology: unknown neighbour table 'ring_2d'; did you mean 'ring_1d'? allowed: custom, "

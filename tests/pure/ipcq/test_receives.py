@@ -11,13 +11,14 @@ from pair_times import NEAR_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_
 
 from sipsim.ccl.install import PePlace
 from sipsim.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
-from sipsim.tl.ipcq_ops import RecvFuture
+from sipsim.tl.futures import RecvFuture
 from sipsim.tl.language import TL
 from sipsim.topology.address import PhysAddr
 
 HERE_PS = arrival_ps(64)
 """A message of 64 B that is sent at 0 arrives at 17,550; the next one a drain, 1,000 ps, later."""
 Kernel = Any
+WAITS = "tl.wait takes the result of tl.recv_async or tl.store_async"
 
 
 def bench_of(**defaults: object) -> Bench:
@@ -133,8 +134,8 @@ def fails(receiver: Kernel, kind: type[Exception], bench: Bench | None = None, c
 
 def test_invalid_waits_raise() -> None:
     """No future, one that never was posted, and one of another PE."""
-    assert fails(lambda tl: tl.wait(None), KernelError) == "tl.wait takes the result of tl.recv_async, not None"  # type: ignore[arg-type]
-    assert fails(lambda tl: tl.wait([]), KernelError) == "tl.wait takes the result of tl.recv_async, not []"  # type: ignore[arg-type]
+    assert fails(lambda tl: tl.wait(None), KernelError) == f"{WAITS}, not None"  # type: ignore[arg-type]
+    assert fails(lambda tl: tl.wait([]), KernelError) == f"{WAITS}, not []"  # type: ignore[arg-type]
     bench, theirs = pair_bench(), list[RecvFuture]()
 
     def owner(tl: TL) -> None:

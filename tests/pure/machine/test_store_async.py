@@ -1,0 +1,68 @@
+"""``tl.store_async``: the kernel goes on, its end waits, and the bytes are those of the call."""
+
+import pytest
+from hardware import Bench, hbm, pair_bench, tcm
+from pair_times import NEAR_PS, WRITE_PS, drain_ps, put
+
+from sipsim.errors import KernelError
+from sipsim.tl.language import TL
+
+LOAD_PS = 1_000
+"""A load from the PE's own TCM."""
+MATH_PS = 1_000 + drain_ps(64)
+STORE_PS = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
+
+
+def bench_with_data() -> Bench:
+    bench = pair_bench()
+    put(bench, tcm(0, 0), range(16), "<i4")
+    return bench
+
+
+def stored(bench: Bench, offset: int) -> list[int]:
+    return list(memoryview(bench.sip.memory.read(hbm(0, offset), 64)).cast("i"))
+
+
+def test_the_kernel_goes_on_and_its_end_waits() -> None:
+    bench = bench_with_data()
+    seen: list[tuple[int, bool]] = []
+
+    def kernel(tl: TL) -> None:
+        values = tl.load(tcm(0, 0), 16, "i32")
+        store = tl.store_async(hbm(0, 0), values)
+        seen.append((bench.engine.now_ps, store.is_completed()))
+        values = values + values
+        seen.append((bench.engine.now_ps, store.is_completed()))
+
+    bench.kernel(0, 0, kernel)
+    (task,) = bench.sip.tasks
+    while not task.ended:
+        assert bench.step()
+    assert bench.engine.now_ps == LOAD_PS + STORE_PS, "the end of the kernel"
+    assert seen == [(LOAD_PS, False), (LOAD_PS + MATH_PS, False)]
+    (write,) = bench.records("dma_write")
+    assert (write.start_ps, write.end_ps) == (LOAD_PS, LOAD_PS + STORE_PS)
+    assert stored(bench, 0) == list(range(16))
+
+
+def test_wait_blocks_until_the_acknowledgement_and_returns_the_value() -> None:
+    bench = bench_with_data()
+
+    def kernel(tl: TL) -> None:
+        values = tl.load(tcm(0, 0), 16, "i32")
+        store = tl.store_async(hbm(0, 0), values)
+        assert [tl.wait(store), bench.engine.now_ps] == [values, LOAD_PS + STORE_PS]
+        assert [tl.wait(store), bench.engine.now_ps, store.is_completed()] == [values, LOAD_PS + STORE_PS, True]
+        doubled = values + values
+        tl.wait(tl.store_async(hbm(0, 64), doubled))
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert stored(bench, 64) == list(range(0, 32, 2))
+
+
+def test_only_a_handle_can_be_stored() -> None:
+    bench = pair_bench()
+    bench.kernel(0, 0, lambda tl: tl.store_async(hbm(0, 0), 7))
+    with pytest.raises(KernelError, match=r"^tl\.store_async takes an address and a handle, not int; "):
+        bench.run()
