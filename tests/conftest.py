@@ -8,6 +8,8 @@ first session also fails for what a worker has left.
 The temporary directory (``tempfile`` and ``TMPDIR``) belongs to the session, so that other programs on the machine are
 not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only the socket files are checked.
 
+Tests marked ``default_costs`` run with the default config, all others with its variant ``ideal``.
+
 Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
 """
 
@@ -32,6 +34,9 @@ HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 MARK = "AHBM_TEST_SESSION"
 CHECK = "AHBM_CHECK_INVARIANTS"
 """Checks invariants in every run of a test, also in processes that it starts."""
+VARIANT = "AHBM_VARIANT"
+"""Tests have the variant ``ideal`` of the config, whose times are sums that can be written down, unless they are marked
+``default_costs``."""
 END_GRACE_MS = 2000
 """How long a process may still take that was asked to end."""
 
@@ -206,10 +211,10 @@ class _Session:
         self.ran = 0
         self.left = ""
         """What this session and its workers have left."""
-        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK)
+        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK, VARIANT)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
-        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1"})
+        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1", VARIANT: "ideal"})
         tempfile.tempdir = str(self.temp)
 
     def close(self) -> None:
@@ -251,6 +256,13 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     )
     if left:
         pytest.fail(left, pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def costs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default config for a test that is marked ``default_costs``."""
+    if request.node.get_closest_marker("default_costs"):
+        monkeypatch.delenv(VARIANT)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.tables.base import TABLES
 from sipsim.chips.base import CHIPS
+from sipsim.config.load import variants
 from sipsim.config.model import Resolved
 from sipsim.topology.base import TOPOLOGIES
 
@@ -33,6 +34,10 @@ def _algorithms(resolved: Resolved) -> list[str]:
     return [f"{name:<20} {entry.module}" for name, entry in sorted(resolved.ccl.algorithms.items())]
 
 
+def _variants(_: Resolved) -> list[str]:
+    return [f"{name:<20} {path.read_text().splitlines()[0].lstrip('# ')}" for name, path in variants().items()]
+
+
 def _engines(_: Resolved) -> list[str]:
     from launcher.engines import ENGINES
 
@@ -52,6 +57,7 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "collectives": _collectives,
     "algorithms": _algorithms,
     "tables": _tables,
+    "variants": _variants,
     "engines": _engines,
     "fields": _fields,
 }

@@ -20,6 +20,7 @@ from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.ccl.collectives.base import operators
+from sipsim.config.load import VARIANT
 from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 
 DEFAULT_BYTES = 64 * 1024
@@ -49,6 +50,7 @@ class Options(RunSettings):
     topology: str | None
     shape: tuple[int, int] | None
     link: str | None
+    variant: str | None
     config: Path | None
     ccl: Path | None
     settings: tuple[str, ...]
@@ -225,6 +227,12 @@ def add_system(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
     group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
     group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
+    group.add_argument(
+        "--variant",
+        metavar="NAME",
+        default=os.environ.get(VARIANT) or None,
+        help=f"of the default config; see --list variants (also {VARIANT}=NAME)",
+    )
     group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
     group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
     group.add_argument(

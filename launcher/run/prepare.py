@@ -40,7 +40,7 @@ def resolve(options: Options | Namespace) -> Resolved:
     )
     overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
-    return load(options.config, options.ccl, overrides)
+    return load(options.config, options.ccl, overrides, options.variant)
 
 
 def prepare(options: Options) -> Prepared:

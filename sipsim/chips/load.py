@@ -22,12 +22,17 @@ RULES: tuple[Rule, ...] = (
 """In this order: the first problem is the one that is reported, and a rule relies on those before it."""
 
 
-def load(config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()) -> Resolved:
-    """The default files, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+def load(
+    config: Path | None = None,
+    ccl: Path | None = None,
+    overrides: Sequence[Override] = (),
+    variant: str | None = None,
+) -> Resolved:
+    """The default files, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    resolved = files.load(RULES, config, ccl, overrides)
+    resolved = files.load(RULES, config, ccl, overrides, variant)
     kind_of(resolved).check_overrides(resolved, overrides)
     return resolved

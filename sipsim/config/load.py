@@ -1,8 +1,10 @@
 """Reads config files and flags into one checked :class:`~sipsim.config.model.Resolved`, or raises one line.
 
-The defaults come first, then a user's files, which hold only what differs, then the flags.
+The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags. A
+variant is a file of the folder ``variants`` beside the default files; it may change keys of all of them.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,29 @@ from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
 from sipsim.errors import ConfigError
+from sipsim.registry import unknown_name
 
 CCL = "ccl"
+VARIANT = "AHBM_VARIANT"
+"""The environment variable that names the variant of a run that names none."""
 
 
 def load(
-    rules: Iterable[Rule], config: Path | None = None, ccl: Path | None = None, overrides: Sequence[Override] = ()
+    rules: Iterable[Rule],
+    config: Path | None = None,
+    ccl: Path | None = None,
+    overrides: Sequence[Override] = (),
+    variant: str | None = None,
 ) -> Resolved:
-    """The config of a run: the defaults, then ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+    """The config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides``.
 
-    ``rules`` are applied in order to the checked values; each may rely on those before it.
+    ``rules`` are applied in order to the checked values; each may rely on those before it. ``variant``: a name of
+    :func:`variants`; None is that of the environment, if it names one.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    document = _defaults()
+    document = _defaults(variant)
     if config is not None:
         _merge_file(document, config, _keys_of(stem for stem in SECTION_FILES if stem != CCL))
     if ccl is not None:
@@ -49,7 +59,20 @@ def default_dir() -> Path:
     return packaged if packaged.is_dir() else package.parent / "configs"
 
 
-def _defaults() -> Document:
+def variants() -> dict[str, Path]:
+    """The files of all variants, by name."""
+    return {path.stem: path for path in sorted((default_dir() / "variants").glob("*.yaml"))}
+
+
+def _variant_file(name: str, origin: str) -> Path:
+    known = variants()
+    if name not in known:
+        raise ConfigError(one_line(f"{origin} {name}: {unknown_name('variant', name, known)}"))
+    return known[name]
+
+
+def _defaults(variant: str | None = None) -> Document:
+    """The default files, and the variant merged over them."""
     document = Document()
     for stem in SECTION_FILES:
         path = default_dir() / f"{stem}.yaml"
@@ -57,6 +80,10 @@ def _defaults() -> Document:
         document.values.update(_read(path, keys))
         for key in keys:
             document.expect(key, shown_path(path))
+    chosen = os.environ.get(VARIANT) if variant is None else variant
+    if chosen:
+        file = _variant_file(chosen, VARIANT if variant is None else "--variant")
+        _merge_file(document, file, _keys_of(SECTION_FILES))
     return document
 
 

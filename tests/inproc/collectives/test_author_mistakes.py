@@ -76,7 +76,7 @@ ARGUMENTS = [
     ("tl.recv('E', 4, dst_addr=t_ptr, dst_space=[])", f"space [] {SPACE}"),
     ("tl.recv_async({}, 4, 'f16')", f"direction {{}} {DIRECTION}"),
     ("tl.recv_async('E', 4, 'f16', dst_addr=[])", f"[] {ADDRESS}"),
-    ("tl.wait([])", "tl.wait takes the result of tl.recv_async, not []"),
+    ("tl.wait([])", "tl.wait takes the result of tl.recv_async or tl.store_async, not []"),
     ("tl.program_id('x')", f"axis 'x' {AXIS}"),
     ("tl.program_id(1.0)", f"axis 1.0 {AXIS}"),
     ("tl.num_programs([])", f"axis [] {AXIS}"),

@@ -27,7 +27,7 @@ MASKED = (
 )
 """Pids, wall times and host names; a simulated time has another unit."""
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
 
 
 class Block(NamedTuple):

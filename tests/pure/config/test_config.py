@@ -16,6 +16,7 @@ from sipsim.config.document import SECTION_FILES
 from sipsim.config.load import default_dir
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.config.override import Override, parse_set
+from sipsim.errors import ConfigError
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
@@ -36,6 +37,31 @@ def test_defaults_load() -> None:
     assert resolved.components.wire.ns_per_mm == 0.1
     assert resolved.ccl.defaults.algorithm == ALLREDUCE
     assert sorted(resolved.links.links) == ["ethernet_100g", "ethernet_400g", "ucie"]
+
+
+@pytest.mark.default_costs
+def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused, plain = "intercube_allreduce_fused", ALLREDUCE
+    assert load().ccl.defaults.algorithm == fused
+    assert load(variant="ideal").ccl.defaults.algorithm == plain
+    assert load(variant="ideal", overrides=sets(f"defaults.algorithm={fused}")).ccl.defaults.algorithm == fused
+    monkeypatch.setenv("AHBM_VARIANT", "ideal")
+    assert load().ccl.defaults.algorithm == plain
+    assert load(variant="").ccl.defaults.algorithm == fused
+
+
+@pytest.mark.parametrize(
+    ("variant", "environment", "line"),
+    [
+        ("idel", "", "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: ideal"),
+        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: ideal"),
+    ],
+)
+def test_an_unknown_variant(variant: str | None, environment: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AHBM_VARIANT", environment)
+    with pytest.raises(ConfigError) as refusal:
+        load(variant=variant)
+    assert str(refusal.value) == line
 
 
 def test_resolved_survives_json() -> None:
@@ -107,6 +133,7 @@ def test_missing_default_file_is_named(line_of: LineOf, here: Path, monkeypatch:
     assert line_of() == "configs/topology.yaml: cannot be read: No such file or directory"
 
 
+@pytest.mark.default_costs
 @pytest.mark.parametrize(
     ("stem", "old", "new", "line"),
     [
@@ -131,6 +158,7 @@ def test_invalid_default_file_is_named(
     assert line in line_of()
 
 
+@pytest.mark.default_costs
 def test_missing_section_of_a_default_file(line_of: LineOf, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_defaults(here)
     (here / "configs" / "topology.yaml").write_text("system: {sips: {count: 2, topology: ring_1d, link: ucie}}\n")
