@@ -91,7 +91,7 @@ class CountedReceive:
         self.start_ps = pe.now_ps
         self.end_ps: Ps | None = None
 
-    ended = value = property(_refuse)
+    ended = has_ended = value = property(_refuse)
 
     def wait(self, _task: object) -> None:
         """Run the other PEs until the message has arrived."""
@@ -104,6 +104,7 @@ class CountedReceive:
 class CountedWrite:
     """The completion of a store."""
 
+    ended = False
     error = None
 
     def __init__(self, pe: "CountingPe", end_ps: Ps) -> None:
@@ -111,7 +112,7 @@ class CountedWrite:
         self._end_ps = end_ps
         pe.ended(end_ps)
 
-    ended = value = property(_refuse)
+    has_ended = value = property(_refuse)
 
     def wait(self, _task: object) -> None:
         """Let its time pass."""

@@ -94,6 +94,10 @@ class Completion(msgspec.Struct, eq=False):
     value: Any = None
     waiter: Task | None = None
 
+    def has_ended(self) -> bool:
+        """What a kernel is told that asks: the answer depends on time."""
+        return self.ended
+
     def end(self) -> None:
         """The command has ended: its waiter resumes.
 

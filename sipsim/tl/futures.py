@@ -19,7 +19,7 @@ class Future:
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
-        return self.completion.ended
+        return self.completion.has_ended()
 
 
 class StoreFuture(Future):

@@ -105,7 +105,7 @@ class TL(IpcqOps):
         """
         self._task()
         future = StoreFuture(self._pe, value, self._submit(self._store_command("tl.store_async", ptr, value)))
-        while self._stores and self._stores[0].is_completed():
+        while self._stores and self._stores[0].completion.ended:
             self._stores.popleft()
         self._stores.append(future)
         return future

@@ -34,6 +34,8 @@ def kernel(t_ptr, n_elem, size, tl):
     for future in posted:
         mine = mine + tl.wait(future)
     tl.store(shard, mine)
+    tl.wait(tl.store_async(shard, mine))
+    tl.store_async(shard, mine)
 """
 
 
@@ -56,6 +58,7 @@ def forecast_of(*argv: object) -> JobForecast:
         "--sips 4 --bytes 160K --set defaults.buffer_kind=sram --set defaults.credit_return_mode=fabric",
         "--sips 4 --bytes 160K --set defaults.credit_return_mode=piggyback --set defaults.n_slots=2",
         "--sips 3 --bytes 32K --set defaults.backpressure=poll --set defaults.hw_strict=true",
+        "--sips 4 --bytes 96K --set defaults.algorithm=intercube_allreduce_fused",
     ],
 )
 def test_the_algorithm_that_comes_with_the_simulator(words: str) -> None:
