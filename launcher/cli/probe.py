@@ -107,7 +107,7 @@ def probe(chosen: argparse.Namespace) -> ProbeDocument:
     raw, pair = costs.raw(), costs.pair()
     ran = ProbeRun(plan, [chosen.bytes])
     return {
-        **_heading(plan),
+        **_heading(plan, costs.credit_mode),
         "from": list(chosen.src),
         "to": list(chosen.dst),
         "bytes": chosen.bytes,
@@ -127,7 +127,12 @@ def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:
     check_sizes("--sweep-bytes", chosen.sizes)
     plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
     check_most(chosen.sizes, plan.ipcq.slot_size, MOST_MESSAGES)
-    return {**_heading(plan), "from": list(chosen.src), "to": list(chosen.dst), **sweep(plan, chosen.sizes)}
+    return {
+        **_heading(plan, Probe(plan, 1).credit_mode),
+        "from": list(chosen.src),
+        "to": list(chosen.dst),
+        **sweep(plan, chosen.sizes),
+    }
 
 
 def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matrix]]:
@@ -144,7 +149,7 @@ def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matri
     extremes = (min(pairs, key=itemgetter(0)), max(pairs, key=itemgetter(0)))
     checked = [_checked(resolved, chosen.bytes, *pair) for pair in dict.fromkeys(extremes)]
     document: MatrixDocument = {
-        **_heading(plan),
+        **_heading(plan, plan.ipcq.credit_return_mode),
         "bytes": chosen.bytes,
         "matrix": chosen.matrix.what,
         "matrices": [_facts(matrix) for matrix in matrices],
@@ -233,13 +238,13 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
     return resolved
 
 
-def _heading(plan: ProbePlan) -> Heading:
+def _heading(plan: ProbePlan, credit_mode: str) -> Heading:
     knobs = plan.ipcq
     return {
         "version": VERSION,
         "system": plan.system.describe(),
         "buffer_kind": knobs.buffer_kind,
-        "credit_return_mode": knobs.credit_return_mode,
+        "credit_return_mode": credit_mode,
         "hw_strict": knobs.hw_strict,
     }
 

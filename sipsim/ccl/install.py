@@ -12,6 +12,7 @@ from sipsim.ccl.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse
 from sipsim.ccl.rules import ring_overflow
 from sipsim.config.model import IpcqKnobs, RankPer
 from sipsim.errors import ConfigError
+from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.system.system import System
@@ -166,12 +167,13 @@ class _EntryBuilder:
 
     def entry(self, ring: Ring) -> IpcqInitEntry:
         """The queue pair of one direction. A receive-only ring's peer is the rank that writes to it."""
-        can_send = ring in self._pairs
+        can_send, system = ring in self._pairs, self._system
         peer_ring = self._pairs[ring] if can_send else self._writer[ring]
         knobs, place, peer_place = self._knobs, self._places[ring.rank], self._places[peer_ring.rank]
         base = self._bases.get(peer_ring, 0) if can_send else 0
         peer = IpcqEndpoint(*peer_place, knobs.buffer_kind, base, 0, knobs.n_slots, knobs.slot_size)
-        credit_ps = self._credit_latency_ps(place, peer_place, ring.direction)
+        port = system.port_towards(place.sip, peer_place.sip, ring.direction) if place.sip != peer_place.sip else None
+        credit_ps = self._credit_latency_ps(place, peer_place, port)
         return IpcqInitEntry(
             ring.direction,
             peer,
@@ -181,16 +183,15 @@ class _EntryBuilder:
             can_send,
             credit_ps,
             ring in self._writer,
+            credit_mode_of(knobs.credit_return_mode, system.is_die_to_die(place.sip, peer_place.sip, port)),
         )
 
-    def _credit_latency_ps(self, src: PePlace, dst: PePlace, direction: str) -> int:
+    def _credit_latency_ps(self, src: PePlace, dst: PePlace, port: str | None) -> int:
         """The whole path's latency for a credit (ADR-0023 D9). SIPs are alike, so paths over one link are shared."""
         system = self._system
         start, end = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
-        port: str | None = None
         path: tuple[object, ...] | None = None
-        if src.sip != dst.sip:
-            port = system.port_towards(src.sip, dst.sip, direction)
+        if port is not None:
             far = system.far_ends[src.sip, port]
             over_one_link = port, far.port, system.link_of(src.sip, port)
             path = over_one_link if far.sip == dst.sip else (src.sip, dst.sip, port)

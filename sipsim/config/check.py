@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from sipsim.config.document import SECTION_FILES, Document, Path, Problem, dotted, refused, shown, unknown_key
+from sipsim.config.document import (
+    SECTION_FILES,
+    Document,
+    Path,
+    Problem,
+    dotted,
+    refused,
+    renamed_in,
+    shown,
+    unknown_key,
+)
 from sipsim.config.model import Resolved
 
 Checked = TypeVar("Checked")
@@ -72,7 +82,7 @@ def _in_struct(value: Any, kind: inspect.StructType, path: Path) -> Problem | No
         return _wrong(path, value, f"must be a mapping; allowed: {', '.join(sorted(names))}")
     for key in value:
         if key not in names:
-            return Problem(((*path, key),), unknown_key(path, key, names))
+            return Problem(((*path, key),), unknown_key(path, key, names, renamed_in(kind.cls)))
     for field in kind.fields:
         if field.required and field.encode_name not in value:
             missing = (*path, field.encode_name)

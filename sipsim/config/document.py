@@ -4,18 +4,28 @@ Plain data under the top-level keys of all config files; which key belongs to wh
 of :class:`~sipsim.config.model.Resolved`.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from sipsim.config.model import Resolved, Section
+from sipsim.config.model import Renamed, Resolved, Section, field_types
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.registry import Registry, UnknownName, unknown_name
 
 Path = tuple[str | int, ...]
 
-SECTION_FILES: dict[str, type[Section]] = get_type_hints(Resolved)
+SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
 """The section of each config file, by the file's stem."""
+
+
+def renamed_in(struct: type) -> dict[str, Renamed]:
+    """The keys that a section had in earlier versions, and what became of each."""
+    return struct.renamed if issubclass(struct, Section) else {}
+
+
+def renamed_keys(stems: Iterable[str]) -> dict[str, Renamed]:
+    """The top-level keys that these files had in earlier versions, and what became of each."""
+    return {old: new for stem in stems for old, new in SECTION_FILES[stem].renamed.items()}
 
 
 class Problem(NamedTuple):
@@ -122,9 +132,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
-    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``."""
+def unknown_key(where: Path, name: object, allowed: list[str], renamed: Mapping[str, Renamed]) -> str:
+    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``, or what replaced an old key."""
+    place = f" in {dotted(where)}" if where else ""
+    if isinstance(name, str) and name in renamed:
+        to, how = renamed[name]
+        return f"key {name!r}{place} is now {to}" + (f"; {how}" if how else "")
     text = unknown_name("key", str(name), allowed)
     start = f"unknown key {str(name)!r}"
-    place = f" in {dotted(where)}" if where else ""
     return f"{start}{place}{text.removeprefix(start)}"

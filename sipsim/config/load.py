@@ -11,7 +11,7 @@ from typing import Any
 
 import sipsim
 from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, Rule, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Rule, renamed_keys, unknown_key
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
@@ -102,7 +102,7 @@ def _read(path: Path, keys: list[str]) -> dict[str, Any]:
 def _misplaced(key: str, keys: list[str]) -> str:
     home = next((stem for stem in SECTION_FILES if key in _keys_of([stem])), None)
     if home is None:
-        return unknown_key((), key, keys)
+        return unknown_key((), key, keys, renamed_keys(SECTION_FILES))
     return f"key {key!r} belongs to {home}.yaml; give it with {'--ccl' if home == CCL else '--config'}"
 
 

@@ -5,7 +5,7 @@ Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 
 schema has no defaults of its own, except ``None`` and empty for optional keys.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
 from msgspec import Meta, Struct, defstruct
 
@@ -17,7 +17,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Direction = Literal["E", "W", "N", "S"]
 BufferKind = Literal["tcm", "hbm", "sram"]
 Backpressure = Literal["sleep", "poll"]
-CreditReturnMode = Literal["fast_path", "fabric", "piggyback"]
+CreditReturnMode = Literal["fast_path", "fabric", "piggyback", "auto"]
 PollInterval = Annotated[float, Meta(ge=0.001, le=1e6)]
 SlotCount = Annotated[int, Meta(ge=1, le=65536)]
 SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
@@ -28,8 +28,30 @@ RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
+class Renamed(NamedTuple):
+    """What became of a key of earlier versions.
+
+    ``to``: the name or names of what replaces it, such as ``latency_ps`` or ``links.ucie.params.fdi_to_fdi_ns``;
+    ``how``: what to write there, where the old value does not stand, such as ``in ps: 1000 times the old value``.
+    """
+
+    to: str
+    how: str = ""
+
+
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A mapping in a config file whose keys are exactly the fields."""
+    """A mapping in a config file whose keys are exactly the fields.
+
+    ``renamed``: the keys that it had in earlier versions; a file or flag with one is refused with what replaces it.
+    """
+
+    renamed: ClassVar[dict[str, Renamed]] = {}
+
+
+def field_types(section: type[Section]) -> dict[str, Any]:
+    """The type of each key, in order."""
+    hints = get_type_hints(section, include_extras=True)
+    return {key: hints[key] for key in section.__struct_fields__}
 
 
 class NoParams(Section, frozen=True):
@@ -264,9 +286,12 @@ if TYPE_CHECKING:
 else:
     AlgorithmEntry = defstruct(
         "AlgorithmEntry",
-        [(name, kind | None, None) for name, kind in get_type_hints(IpcqKnobs, include_extras=True).items()],
+        [(name, kind | None, None) for name, kind in field_types(IpcqKnobs).items()],
         bases=(AlgorithmOwn,),
-        namespace={"__doc__": "One entry of ``algorithms``: its own keys, and overrides of ``defaults``."},
+        namespace={
+            "__doc__": "One entry of ``algorithms``: its own keys, and overrides of ``defaults``.",
+            "renamed": {**IpcqKnobs.renamed, **AlgorithmOwn.renamed},
+        },
         module=__name__,
         frozen=True,
         forbid_unknown_fields=True,

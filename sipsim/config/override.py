@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec import inspect
 
-from sipsim.config.document import Document, Path, dotted, unknown_key
-from sipsim.config.model import Resolved
+from sipsim.config.document import SECTION_FILES, Document, Path, dotted, renamed_in, renamed_keys, unknown_key
+from sipsim.config.model import Renamed, Resolved
 from sipsim.config.strict_yaml import YamlMistake, one_line, parse_text
 from sipsim.errors import ConfigError
 
@@ -61,17 +61,24 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
     for depth, key in enumerate(keys):
         allowed = _inside(kind, node, key if depth + 1 == len(keys) else None)
         if key not in allowed:
-            raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed))}"))
+            raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed), _renamed(kind))}"))
         kind = allowed[key]
         node = node.get(key) if isinstance(node, dict) else None
     assert kind is not None
     return kind
 
 
-def _refusal(where: Path, key: str, allowed: list[str]) -> str:
+def _refusal(where: Path, key: str, allowed: list[str], renamed: dict[str, Renamed]) -> str:
     if where and not allowed:
         return f"{dotted(where)} is one value; nothing can be set inside it"
-    return unknown_key(where, key, allowed)
+    return unknown_key(where, key, allowed, renamed)
+
+
+def _renamed(kind: inspect.Type | None) -> dict[str, Renamed]:
+    """The old keys of a section; of all files, without one."""
+    if kind is None:
+        return renamed_keys(SECTION_FILES)
+    return renamed_in(kind.cls) if isinstance(kind, inspect.StructType) else {}
 
 
 class _AnyKey(dict[str, inspect.Type]):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sipsim.dtypes import DTYPES
 from sipsim.explain.history import History
+from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.pe.dma_engine import READ, WRITE
 from sipsim.pe.math import MATH
@@ -121,11 +122,11 @@ class Calls:
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
         """What a receive blocks for after its slot is free."""
-        direction, mode = span.facts[0], self._plan.ipcq.credit_return_mode
-        if mode == "piggyback":
+        queue = self.queue(place, span.facts[0])
+        if queue.credit_mode == PIGGYBACK:
             return []
-        peer = self.queue(place, direction).peer.place
-        return [_credit_call("credit" if mode == "fast_path" else "injection", place, direction, peer)]
+        method = "credit" if queue.credit_mode == FAST_PATH else "injection"
+        return [_credit_call(method, place, queue.direction, queue.peer.place)]
 
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts

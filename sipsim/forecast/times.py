@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from sipsim.ipcq.credit_return import FABRIC, FAST_PATH
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, memory_of, on_any_sip, sum_ps
@@ -36,10 +37,10 @@ class CommandTimes:
 
     def credit_ps(self, place: PePlace, entry: IpcqInitEntry) -> tuple[Ps, Ps]:
         """For how long ``tl.recv`` is blocked by the credit, and how long the credit takes to the sender."""
-        mode, here = self._plan.ipcq.credit_return_mode, (place.sip, place.cube, place.pe)
+        here = place.sip, place.cube, place.pe
         whole_ps = self._plan.ipcq_overhead_ps + entry.credit_ps
-        if mode == "fast_path":
+        if entry.credit_mode == FAST_PATH:
             return whole_ps, whole_ps
-        if mode == "fabric":
+        if entry.credit_mode == FABRIC:
             return sum_ps(self._machine.injection(here, entry.direction, entry.peer.place)), whole_ps
         return 0, whole_ps

@@ -1,7 +1,12 @@
-"""How a receiver returns the credit of a freed slot: the three modes of ``credit_return_mode``.
+"""How a receiver returns the credit of a freed slot: ``credit_return_mode``, three modes and a choice among them.
 
 They differ in when the credit arrives and how long ``recv`` blocks, never in data. Sources: ADR-0023 D9 (fast path),
 its open question on credit bandwidth (fabric), D23 (piggyback).
+
+``auto`` is a choice for each queue pair: ``fast_path`` where the credit stays in one SIP or crosses links die to die
+only (``LinkKind.is_die_to_die``), along which a wire of its own is thinkable; ``fabric`` where a link on its way is
+another, such as Ethernet, which has no wires but its own. So ``recv`` blocks for the whole way in some directions, and
+until the credit has left the PE in others.
 """
 
 from collections.abc import Callable
@@ -89,5 +94,31 @@ class Piggyback(CreditReturn):
                 self._carrier.inject_credit(queue, credit, None)
 
 
-CREDIT_RETURNS: dict[str, type[CreditReturn]] = {"fast_path": FastPath, "fabric": OverFabric, "piggyback": Piggyback}
+class Auto(CreditReturn):
+    """Each queue pair returns its credits by its own mode, see :func:`credit_mode_of`."""
+
+    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
+        super().__init__(engine, carrier, overhead_ps, wait_ps)
+        self._near = FastPath(engine, carrier, overhead_ps, wait_ps)
+        self._far = OverFabric(engine, carrier, overhead_ps, wait_ps)
+
+    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+        chosen = self._near if queue.credit_mode == FAST_PATH else self._far
+        chosen.return_credit(queue, credit, emitted)
+
+
+FAST_PATH, FABRIC, PIGGYBACK, AUTO = "fast_path", "fabric", "piggyback", "auto"
+CREDIT_RETURNS: dict[str, type[CreditReturn]] = {
+    FAST_PATH: FastPath,
+    FABRIC: OverFabric,
+    PIGGYBACK: Piggyback,
+    AUTO: Auto,
+}
 """By the name that ``credit_return_mode`` has in ``ccl.yaml``."""
+
+
+def credit_mode_of(credit_return_mode: str, is_die_to_die: bool) -> str:
+    """The mode of a queue pair. ``is_die_to_die``: all links that its credits cross are, or there is none."""
+    if credit_return_mode != AUTO:
+        return credit_return_mode
+    return FAST_PATH if is_die_to_die else FABRIC

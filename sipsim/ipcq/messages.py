@@ -29,7 +29,8 @@ class IpcqEndpoint(NamedTuple):
 class IpcqInitEntry(NamedTuple):
     """One direction of one PE as installed (ADR-0023 D12).
 
-    ``can_send`` is false for a receive-only opposite, ``can_receive`` where no peer sends in it.
+    ``can_send`` is false for a receive-only opposite, ``can_receive`` where no peer sends in it. ``credit_mode``: how
+    the credits of its own ring return, see ``sipsim.ipcq.credit_return``.
     """
 
     direction: str
@@ -40,6 +41,7 @@ class IpcqInitEntry(NamedTuple):
     can_send: bool
     credit_ps: int
     can_receive: bool = True
+    credit_mode: str = "fast_path"
 
 
 class IpcqCreditMetadata(NamedTuple):

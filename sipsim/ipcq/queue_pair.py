@@ -20,6 +20,7 @@ class QueuePair:
         "blocked",
         "can_receive",
         "can_send",
+        "credit_mode",
         "credit_ps",
         "direction",
         "messages",
@@ -49,6 +50,7 @@ class QueuePair:
         self.can_send = entry.can_send
         self.can_receive = entry.can_receive
         self.credit_ps = entry.credit_ps
+        self.credit_mode = entry.credit_mode
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
         self.sends: deque[SendRequest] = deque()
         self.sender_since_ps = 0

@@ -36,6 +36,11 @@ class LinkKind(Section, frozen=True):
         raise NotImplementedError
 
     @property
+    def is_die_to_die(self) -> bool:
+        """Whether it joins dies of one package, so that wires of their own may run beside it, such as a credit's."""
+        return False
+
+    @property
     def answer_ps(self) -> int | None:
         """The least time, in ps, from an arrival at its port to a packet that the port itself sends because of it.
 

@@ -18,5 +18,9 @@ class Ucie(LinkKind, frozen=True):
         if self.flit_overhead_bytes >= self.flit_bytes:
             raise ValueError(f"flit_overhead_bytes must be less than flit_bytes ({self.flit_bytes})")
 
+    @property
+    def is_die_to_die(self) -> bool:
+        return True
+
     def wire_bytes(self, payload_bytes: int) -> int:
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes

@@ -27,6 +27,7 @@ from sipsim.ccl.settings import (
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.dtypes import DType
+from sipsim.ipcq.credit_return import FAST_PATH, credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
@@ -166,11 +167,9 @@ class Plan(RunPlan):
         A fast-path credit takes its whole path's latency; the least of a pair of SIPs is the lookahead.
         """
         least: dict[tuple[int, int], int] = {}
-        if self.ipcq.credit_return_mode != "fast_path":
-            return []
         for place, entries in self.entries.items():
             for entry in entries:
-                if entry.peer.sip != place.sip:
+                if entry.peer.sip != place.sip and entry.credit_mode == FAST_PATH:
                     pair = (place.sip, entry.peer.sip)
                     delay = self.ipcq_overhead_ps + entry.credit_ps
                     least[pair] = min(least.get(pair, delay), delay)
@@ -178,16 +177,23 @@ class Plan(RunPlan):
 
     def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
         system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
-        fast_path = self.ipcq.credit_return_mode == "fast_path"
         for entry in entries:
             if entry.peer.sip == sip:
                 continue
+            fast_path = entry.credit_mode == FAST_PATH
             if fast_path:
                 yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
             if entry.can_send or not fast_path:
                 port = system.port_towards(sip, entry.peer.sip, entry.direction)
                 path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
                 yield overhead + path.head_ps()
+
+    def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """How credits return from SIP to SIP, by the queue pair of a direction."""
+        system, port = self.system, None
+        if src_sip != dst_sip:
+            port = system.port_towards(src_sip, dst_sip, direction)
+        return credit_mode_of(self.ipcq.credit_return_mode, system.is_die_to_die(src_sip, dst_sip, port))
 
     def has_transit(self) -> bool:
         """Whether some messages pass through a SIP that is not their destination."""

@@ -13,6 +13,7 @@ from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.config.model import Resolved
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError
+from sipsim.ipcq.credit_return import FABRIC, FAST_PATH, PIGGYBACK
 from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
@@ -108,7 +109,10 @@ class ProbePlan(Plan):
 
 
 class Probe:
-    """One transfer of ``nbytes``, from a PE to the memory of another that the rings are in: ``way``, or the plan's."""
+    """One transfer of ``nbytes``, from a PE to the memory of another that the rings are in: ``way``, or the plan's.
+
+    ``credit_mode``: how its credit returns.
+    """
 
     def __init__(self, plan: ProbePlan, nbytes: int, way: Way | None = None) -> None:
         if nbytes > plan.ipcq.slot_size:
@@ -122,6 +126,7 @@ class Probe:
         self._wire_format = WireFormat(plan.ipcq.hw_strict)
         self._src_node, self._dst_node = (Node("pe", place.cube, place.pe) for place in (way.src, way.dst))
         self._memory = plan.system.graph.memory_node(way.dst.cube, way.dst.pe, plan.ipcq.buffer_kind)
+        self.credit_mode = plan.credit_mode(way.dst.sip, way.src.sip, way.reverse)
 
     def raw(self) -> list[Term]:
         """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
@@ -154,9 +159,9 @@ class Probe:
     def receive_ps(self) -> Ps:
         """From then until ``recv`` returns: what it waits for the credit."""
         knobs, overhead_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps
-        if knobs.credit_return_mode == "piggyback":
+        if self.credit_mode == PIGGYBACK:
             return 0
-        if knobs.credit_return_mode == "fast_path":
+        if self.credit_mode == FAST_PATH:
             return self.credit_ps()
         (_, first), *_ = self._reverse(self._dst_node)
         return overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
@@ -190,12 +195,12 @@ class Probe:
         return system.pieces(src_sip, start, dst_sip, end, port)
 
     def _credit(self) -> Iterator[Term]:
-        mode, nbytes = self.plan.ipcq.credit_return_mode, self.plan.ipcq.ipcq_credit_size_bytes
-        if mode == "piggyback":
+        mode, nbytes = self.credit_mode, self.plan.ipcq.ipcq_credit_size_bytes
+        if mode == PIGGYBACK:
             return
         reverse = self._reverse(self._dst_node)
         yield Term("credit", PE_IPCQ, PE_IPCQ, self.plan.ipcq_overhead_ps)
-        if mode == "fabric":
+        if mode == FABRIC:
             sip, route = reverse[0]
             yield self._node("credit", sip, route.start, route.start_ps)
             yield self._drain("credit", Drain(sip, route.edges[0]), nbytes)

@@ -124,6 +124,15 @@ class JoinedSips:
             src_sip, src, first_port = far.sip, port_node(far.port), None
         return [*found, (dst_sip, self.graph.route(src, dst))]
 
+    def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
+        """Whether the way that :meth:`pieces` goes has only links that join dies of one package, or none."""
+        while src_sip != dst_sip:
+            far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
+            if not self.link_kinds[far.channel].is_die_to_die:
+                return False
+            src_sip, first_port = far.sip, None
+        return True
+
     def leaving(self, sip: int, src: Node, port: str) -> Route:
         """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
         link = self.link_of(sip, port)

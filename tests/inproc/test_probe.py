@@ -59,7 +59,7 @@ PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))
 
 
 @settings(max_examples=60, deadline=None)
-@given(PLACES, PLACES, st.integers(1, 2048), SETTINGS, st.sampled_from(["fast_path", "fabric", "piggyback"]))
+@given(PLACES, PLACES, st.integers(1, 2048), SETTINGS, st.sampled_from(["fast_path", "fabric", "piggyback", "auto"]))
 def test_the_sums_equal_the_simulated_times(
     src: tuple[int, int, int], dst: tuple[int, int, int], elements: int, parts: dict[str, Any], mode: str
 ) -> None:

@@ -22,7 +22,7 @@ def swept(*words: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ends", [NEAR, FAR])
-@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback", "auto"])
 def test_a_size_of_one_message_takes_what_the_pair_takes(ends: list[str], mode: str) -> None:
     system = ["--set", f"defaults.credit_return_mode={mode}"]
     for point in swept(*ends, *system, "--sweep-bytes", "2:4096")["sizes"]:

@@ -28,6 +28,7 @@ RUNS: dict[str, tuple[object, ...]] = {
     "rings in SRAM, poll": (*SMALL, *setting("buffer_kind", "sram"), *setting("backpressure", "poll"), *TIGHT),
     "fabric credits": (*SMALL, *setting("credit_return_mode", "fabric"), *TIGHT),
     "piggyback": (*SMALL, *setting("credit_return_mode", "piggyback"), *TIGHT),
+    "auto": (*SMALL, *setting("credit_return_mode", "auto"), *TIGHT, "--set", "system.sips.links={0.E: ethernet_100g}"),
     "piggyback, poll": (
         *SMALL,
         *setting("credit_return_mode", "piggyback"),

@@ -15,7 +15,7 @@ class Heading(TypedDict):
     version: Annotated[str, no_time("The version of the simulator.")]
     system: Annotated[str, no_time("The system in one line.")]
     buffer_kind: Annotated[str, no_time("The memory that holds the rings.")]
-    credit_return_mode: Annotated[str, no_time("How credits return.")]
+    credit_return_mode: Annotated[str, no_time("How credits return; under auto, those of the pair that is probed.")]
     hw_strict: Annotated[bool, no_time("Whether messages travel in flits of 64 B, as hw_strict says.")]
 
 

@@ -7,6 +7,7 @@ for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, 
 
 from launcher.run.probe.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
 from launcher.run.probe.run import ProbeRun
+from sipsim.ipcq.credit_return import PIGGYBACK
 from sipsim.noc.graph import Edge
 from sipsim.plan.probe import Probe, ProbePlan, Ps, gbytes_per_s
 
@@ -103,10 +104,10 @@ def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
     sip, edge = probe.drain(size)
     found: list[BoundRow] = [
         {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
-        {"what": f"tl.recv's wait for its credit ({knobs.credit_return_mode})", "ps": probe.receive_ps()},
+        {"what": f"tl.recv's wait for its credit ({probe.credit_mode})", "ps": probe.receive_ps()},
     ]
     if knobs.n_slots <= MOST_SLOTS:
-        waits_ps = plan.piggyback_wait_ps if knobs.credit_return_mode == "piggyback" else 0
+        waits_ps = plan.piggyback_wait_ps if probe.credit_mode == PIGGYBACK else 0
         round_ps = probe.arrival_ps() + waits_ps + probe.credit_ps()
         what = f"the ring's {knobs.n_slots} slots: each is free again after a round trip"
         found.append({"what": what, "ps": round_ps / knobs.n_slots})

@@ -24,7 +24,7 @@ def drawn(seed: int) -> dict[str, Any]:
         "defaults.n_slots": draw.choice((1, 2, 8)),
         "defaults.slot_size": draw.choice((512, 1024, 4096)),
         "defaults.buffer_kind": draw.choice(("tcm", "tcm", "hbm", "sram")),
-        "defaults.credit_return_mode": draw.choice(("fast_path", "fast_path", "fabric", "piggyback")),
+        "defaults.credit_return_mode": draw.choice(("fast_path", "auto", "fabric", "piggyback")),
         "defaults.backpressure": draw.choice(("sleep", "sleep", "sleep", "poll")),
         "defaults.virtual_channels": draw.choice(("true", "false")),
         "router.overhead_ns": draw.choice((1, 1, 5)),

@@ -151,7 +151,7 @@ def test_any_direction_means_those_that_receive() -> None:
     assert len(error.facts["deadlock"]["waits"]) == 3
 
 
-@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback", "auto"])
 @pytest.mark.parametrize("backpressure", ["sleep", "poll"])
 def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) -> None:
     """Two PEs that send before they receive, one message more than slots."""

@@ -14,7 +14,7 @@ import pytest
 from program_runs import Settings, check, run_program
 from random_programs import Blocked, Impossible, Op, Program, circle, judge, random_program
 
-MODES = list(product(("tcm", "hbm", "sram"), ("sleep", "poll"), ("fast_path", "fabric", "piggyback")))
+MODES = list(product(("tcm", "hbm", "sram"), ("sleep", "poll"), ("fast_path", "fabric", "piggyback", "auto")))
 ONE_SIP, MORE_SIPS = 9, 5
 """Programs in each mode."""
 

@@ -15,7 +15,7 @@ from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
 
 SEEDS = range(12)
-MODES = ("fast_path", "fabric", "piggyback")
+MODES = ("fast_path", "fabric", "piggyback", "auto")
 
 HEAD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0, "mesh_2d_no_wrap": 2}
@@ -98,6 +98,19 @@ def test_promises_are_kept_and_tight(
     if link == "ucie":
         assert min(watched.slacks) == 0
     assert max(watched.gains) == max(done.prepared.plan.egress_ps), "it widens by the way to a port"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_auto_keeps_promises_where_some_credits_have_a_wire_and_some_are_messages(tmp_path: Path, system: str) -> None:
+    """The first link is Ethernet, the others are UCIe."""
+    mixed = ("--set", "system.sips.links={0.E: ethernet_100g}")
+    for seed in SEEDS:
+        with pytest.MonkeyPatch.context() as patch:
+            short_windows(patch, seed)
+            watched = Watched(patch)
+            done = run_mode(tmp_path, system, "auto", "ucie", "--check-invariants", *mixed)
+        assert done.document["status"] == "ok", done.document["error"]
+        assert min(watched.slacks) >= 0
 
 
 def note_by_sip(monkeypatch: pytest.MonkeyPatch, least: dict[int, int]) -> None:

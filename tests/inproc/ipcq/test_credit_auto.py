@@ -1,0 +1,91 @@
+"""``credit_return_mode: auto``: each queue pair by the links that its credits cross; sums by hand, in nanoseconds.
+
+Three SIPs of one cube in a line, joined by Ethernet between SIP 0 and 1 and by UCIe between SIP 1 and 2.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from hardware import WiredPlan, config
+
+from launcher.api import run
+from launcher.cli.probe import probe
+from launcher.run.probe.options import parse_probe
+from sipsim.ccl.install import PePlace
+
+LINE = {
+    "sip.cube_mesh": {"w": 1, "h": 1},
+    "system.sips": {"count": 3, "topology": "mesh_2d_no_wrap", "shape": [3, 1], "links": {"1.W": "ethernet_100g"}},
+    "defaults.credit_return_mode": "auto",
+}
+IPCQ_NS, TCM_WRITE_NS, UCIE_NS, FLIT_NS, ETHERNET_NS = 1, 1, 10, 256 / 64, 500
+OUT_BY_E = [1, 0.05, *[1] * 5, *[0.25] * 4, 0.1, 2]
+"""PE_DMA, its wire, routers 0 1 2 3 7, the wires between them, the port's wire, the port. In by E is the same."""
+OUT_BY_W = [1, 0.05, *[1] * 2, *[0.25] * 1, 0.1, 2]
+THROUGH = [2, 0.1, *[1] * 4, *[0.25] * 3, 0.1, 2]
+NEXT, FAR = sum(OUT_BY_E) + sum(OUT_BY_W), sum(OUT_BY_E) + sum(THROUGH) + sum(OUT_BY_W)
+NEAR = 1 + 0.05 + 1 + 0.25 + 1 + 0.05 + 1
+"""PE_DMA, router 0, router 1, PE_DMA, and the wires between them."""
+LEFT_THE_PE_NS = IPCQ_NS + 1 + 16 / 64
+"""PE_IPCQ, the PE's port, 16 B on the wire out of it."""
+
+
+def ethernet_ns(nbytes: int) -> float:
+    return (nbytes + 50) * 0.08
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "mode", "way_ns", "drain_ns", "credit_ns"),
+    [
+        ("1.0.0", "2.0.0", "fast_path", NEXT + UCIE_NS, FLIT_NS, IPCQ_NS + NEXT + UCIE_NS + FLIT_NS),
+        ("2.0.0", "1.0.0", "fast_path", NEXT + UCIE_NS, FLIT_NS, IPCQ_NS + NEXT + UCIE_NS + FLIT_NS),
+        ("0.0.0", "1.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
+        ("1.0.0", "0.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
+        ("0.0.0", "2.0.0", "fabric", FAR + ETHERNET_NS + UCIE_NS, ethernet_ns(64), LEFT_THE_PE_NS),
+        ("2.0.0", "0.0.0", "fabric", FAR + ETHERNET_NS + UCIE_NS, ethernet_ns(64), LEFT_THE_PE_NS),
+        ("0.0.0", "0.0.1", "fast_path", NEAR, 64 / 64, IPCQ_NS + NEAR + 16 / 64),
+    ],
+)
+def test_recv_blocks_by_the_links_of_its_queue_pair(
+    src: str, dst: str, mode: str, way_ns: float, drain_ns: float, credit_ns: float
+) -> None:
+    """64 B from a PE to another: the whole way back die to die and within a SIP, else until the credit has left."""
+    words = ["--from", src, "--to", dst, "--bytes", "64"]
+    told = probe(parse_probe([*words, *flags(LINE)]))
+    by_hand_ns = IPCQ_NS + way_ns + drain_ns + TCM_WRITE_NS + credit_ns
+    assert told["credit_return_mode"] == mode
+    assert told["pair"]["simulated_ps"] == told["pair"]["sum_ps"] == round(by_hand_ns * 1000)
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def test_only_pairs_without_ethernet_between_them_have_credit_wires() -> None:
+    """Their channels are those of the links, and of SIPs 1 and 2."""
+    table = {0: {"a": 1, "b": 2}, 1: {"a": 0, "c": 2}, 2: {"b": 0, "c": 1}}
+    plan = WiredPlan(config(LINE), [PePlace(sip, 0, 0) for sip in range(3)], table)
+    assert [channel.name for channel in plan.own_channels()] == ["1~credit~2", "2~credit~1"]
+    found = {(place.sip, entry.direction): entry.credit_mode for place in plan.entries for entry in plan.entries[place]}
+    assert found == {
+        (0, "a"): "fabric",
+        (0, "b"): "fabric",
+        (1, "a"): "fabric",
+        (1, "c"): "fast_path",
+        (2, "b"): "fabric",
+        (2, "c"): "fast_path",
+    }
+
+
+@pytest.mark.parametrize(("link", "same"), [("ucie", "fast_path"), ("ethernet_100g", "fabric")])
+def test_in_a_system_of_one_kind_of_links_the_kernels_end_as_in_one_of_the_modes(link: str, same: str) -> None:
+    """SIPs of one PE each, so that all queue pairs lead over links; and data are the same in all modes."""
+    settings = ["sip.cube_mesh.w=1", "sip.cube_mesh.h=1", "defaults.n_slots=1"]
+    rows = {}
+    for mode in ("fast_path", "fabric", "auto"):
+        chosen = [*settings, f"defaults.credit_return_mode={mode}"]
+        rows[mode] = run(engine="inproc", sips=3, link=link, bytes="16K", set=chosen).document["runs"][0]
+    assert rows["auto"]["time_ns"] == rows[same]["time_ns"]
+    assert rows["fast_path"]["time_ns"] != rows["fabric"]["time_ns"]
+    assert {row["wrong"] for row in rows.values()} == {0}
