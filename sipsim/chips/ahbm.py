@@ -83,6 +83,7 @@ class AhbmChip(Chip):
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
             peak_mib=dist.memory.mib,
             usage=self.sip.usage.measured(),
+            launches=tuple(self.torch.kernels.records),
         )
 
 
@@ -109,7 +110,7 @@ class Ahbm(ChipKind[Plan]):
         self, plan: Plan, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
     ) -> list[Explanation | None]:
         explainer = Explainer(plan, read_histories(folders))
-        return [explainer.explain(iterations, index == len(rows) - 1) for index, iterations in enumerate(rows)]
+        return [explainer.explain(index, iterations, index == len(rows) - 1) for index, iterations in enumerate(rows)]
 
     def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
         try:

@@ -25,6 +25,7 @@ from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
+from sipsim.record.launches import LaunchRecord
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
 from sipsim.sync.session import Session
@@ -52,8 +53,8 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
-    ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, and how much its
-    parts were used: in each run, or in all.
+    ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
+    parts were used, in each run or in all, and its launches.
     """
 
     memory_sha256: str
@@ -64,6 +65,7 @@ class ChipResults(NamedTuple):
     unread: tuple[Unread, ...] = ()
     peak_mib: float = 0.0
     usage: tuple[Usage, ...] = ()
+    launches: tuple[LaunchRecord, ...] = ()
 
 
 class Chip(ABC):

@@ -12,6 +12,7 @@ from sipsim.explain.phases import Phases, phase_times
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.record.recorder import Span
 
 
 class Explainer:
@@ -26,10 +27,13 @@ class Explainer:
         self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
         self._paths = PathMaker(self._costs, self._calls, self._phases)
 
-    def explain(self, iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool) -> Explanation | None:
-        """The longest of the iterations of a row, given by their starts and ends; None if no kernel ended then."""
+    def explain(self, row: int, iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool) -> Explanation | None:
+        """The longest of the iterations of a row, given by their starts and ends; None if no kernel ended then.
+
+        Where the row is a collective, launches beside it are left out.
+        """
         index, (since_ps, until_ps) = max(enumerate(iterations), key=lambda each: each[1][1] - each[1][0])
-        last = self._last_spans(since_ps, until_ps)
+        last = self._last_spans(since_ps, until_ps, row)
         if not last:
             return None
         final = max(last, key=lambda key: (self._graph.span(key).end_ps, -key[0], -key[1]))
@@ -40,23 +44,27 @@ class Explainer:
             until_ps,
             f"sip{final[0]}.{self._graph.span(final).component.removesuffix('.ipcq')}",
             _parts(steps),
-            self._phase_times(steps, since_ps, until_ps),
+            self._phase_times(steps, since_ps, until_ps, row),
             tuple(steps),
             self._what_if(steps, last, since_ps) if with_what_if else (),
         )
 
-    def _last_spans(self, since_ps: Ps, until_ps: Ps) -> list[Key]:
-        return [
-            (rank, span.facts[0])
-            for rank, span in self._graph.between(since_ps, until_ps)
-            if span.component.endswith(KERNEL) and span.facts[0]
-        ]
+    def _kernels(self, since_ps: Ps, until_ps: Ps, row: int) -> list[tuple[int, Span]]:
+        """The kernels that ended then; those of the row's collective if there are any."""
+        found = [each for each in self._graph.between(since_ps, until_ps) if each[1].component.endswith(KERNEL)]
+        return [each for each in found if each[1].facts[1] == row] or found
 
-    def _phase_times(self, steps: list[Step], since_ps: Ps, until_ps: Ps) -> tuple[PhaseTime, ...]:
+    def _last_spans(self, since_ps: Ps, until_ps: Ps, row: int) -> list[Key]:
+        return [(rank, span.facts[0]) for rank, span in self._kernels(since_ps, until_ps, row) if span.facts[0]]
+
+    def _phase_times(self, steps: list[Step], since_ps: Ps, until_ps: Ps, row: int) -> tuple[PhaseTime, ...]:
         on_path: dict[str, Ps] = {}
         for step in steps:
             on_path[step.phase] = on_path.get(step.phase, 0) + step.end_ps - step.start_ps
-        times = phase_times(self._graph.between(since_ps, until_ps), self._phases, since_ps)
+        kernels = self._kernels(since_ps, until_ps, row)
+        pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
+        between = self._graph.between(since_ps, until_ps)
+        times = phase_times([each for each in between if (each[0], each[1].component) in pes], self._phases, since_ps)
         found = [PhaseTime(phase, on_path.pop(phase, 0), ps) for phase, ps in times.items()]
         return (*found, *(PhaseTime(phase, ps, {}) for phase, ps in on_path.items()))
 

@@ -7,11 +7,9 @@ Ranks are SIPs. A collective launches its kernel on the PEs of its communicator 
 script waits, in simulated time, until all of them have ended.
 """
 
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import MethodType
-from typing import Any
 
 import numpy as np
 
@@ -19,15 +17,11 @@ from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTen
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
-from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
-from sipsim.host.tensor import Tensor, pointer_to
+from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
-from sipsim.task import Task
-from sipsim.tl.language import TL, run_kernel
-from sipsim.topology.address import PePlace
 
 BACKEND = "ahbm"
 
@@ -36,141 +30,6 @@ class ReduceOp:
     """The reductions, by their PyTorch names."""
 
     SUM = "sum"
-
-
-class Work:
-    """A launch that was queued; ``what`` describes it in deadlock reports.
-
-    ``kernels``: how many it has, ``left`` of which run. ``is_row``: it is a row of the result by itself.
-    ``span``: that of its start, and then that which released the kernel that ended last.
-    """
-
-    def __init__(self, launcher: "KernelQueue", what: str = "a collective") -> None:
-        self._queue = launcher
-        self.bridge = launcher.bridge
-        self._what = what
-        self.left = self.kernels = 0
-        self.span = 0
-        self.start_ps = 0
-        self.end_ps: int | None = None
-        self.is_row = False
-        self.on_start: Callable[[], None] | None = None
-        self.on_end: Callable[[], None] | None = None
-        self.waiter: Task | None = None
-
-    def is_completed(self) -> bool:
-        """Whether all its kernels have ended."""
-        return self.end_ps is not None
-
-    @host_call
-    def wait(self) -> bool:
-        """Block the host script until all its kernels have ended; always True, as in PyTorch."""
-        if not self.is_completed():
-            host = self._queue.host_task()
-            self.waiter = host
-            host.wait(self._what)
-        return True
-
-
-class KernelQueue:
-    """The launches of one SIP, run one at a time in the order in which the host made them.
-
-    ``places``: the PEs that a launch runs on unless it names others.
-    """
-
-    def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
-        self._sip = sip
-        self._space = space
-        self.bridge = space.bridge
-        self._places = places
-        self._queued: deque[tuple[Work, Callable[..., None], tuple[Any, ...], list[PePlace]]] = deque()
-        self._running: Work | None = None
-        self._arguments: tuple[Any, ...] = ()
-        self.host: Task | None = None
-        self._is_marked = False
-
-    def host_task(self) -> Task:
-        """The task of the host script, the only one that may launch and wait.
-
-        Raises:
-            RuntimeError: when a kernel calls this.
-        """
-        assert self.host is not None
-        if not self.host.is_current:
-            raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
-        return self.host
-
-    def launch(
-        self, work: Work, kernel: Callable[..., None], args: tuple[Any, ...], places: list[PePlace] | None = None
-    ) -> None:
-        """Run ``kernel(*args, tl)`` on ``places``, once the launches before it have ended.
-
-        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. Without places
-        it ends at once.
-        """
-        self.host_task()
-        self._queued.append((work, kernel, args, self._places if places is None else places))
-        if self._running is None:
-            self._start_next(self.host_task().span)
-
-    def _start_next(self, cause: int) -> None:
-        self._running = None
-        if not self._queued:
-            return
-        work, kernel, self._arguments, places = self._queued.popleft()
-        self._running = work
-        work.start_ps = self._sip.engine.now_ps
-        self._sip.recorder.run = None
-        if work.on_start is not None:
-            work.on_start()
-        self._mark(work)
-        work.left = work.kernels = len(places)
-        args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in self._arguments)
-        recorder = self._sip.recorder
-        work.span = recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
-        for place in places:
-            self._start_on(place, work, kernel, args)
-        if not places:
-            self._end(work)
-
-    def _mark(self, work: Work) -> None:
-        """Each collective of a script is counted apart; what else it launches belongs to no row."""
-        if work.is_row or self._is_marked:
-            self._is_marked = True
-            self._sip.usage.mark(int(work.is_row))
-
-    def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
-        pe = self._sip.pe(place.cube, place.pe)
-        tl = TL(self._sip, pe, self._space.translate)
-        launch = work.span
-
-        def body() -> None:
-            run_kernel(kernel, args, tl)
-            assert pe.task is not None
-            work.span = pe.task.span
-            name = f"cube{pe.cube}.pe{pe.pe}.kernel"
-            recorder, now_ps = self._sip.recorder, self._sip.engine.now_ps
-            recorder.span(name, kernel.__name__, work.start_ps, now_ps, launch, work.span)
-            self._sip.usage.note_kernel(work.start_ps)
-            work.left -= 1
-            if not work.left:
-                self._end(work)
-
-        self._sip.spawn(pe, body, launch)
-
-    def _end(self, work: Work) -> None:
-        engine = self._sip.engine
-        work.end_ps = engine.now_ps
-        self._sip.usage.note_launch(work.kernels, work.start_ps)
-        if work.on_end is not None:
-            work.on_end()
-        if work.waiter is not None:
-            work.waiter.span = work.span
-            engine.at(engine.now_ps, work.waiter.resume)
-        # A tensor must not stay allocated because the script keeps the Work, or until a collection finds a cycle.
-        work.on_start = work.on_end = work.waiter = None
-        self._arguments = ()
-        self._start_next(work.span)
 
 
 class Distributed:
@@ -248,8 +107,8 @@ class Distributed:
             ValueError: a call that the collective refuses.
         """
         collective = COLLECTIVES.get(name)
-        work = Work(self._queue)
-        work.is_row = True
+        work = Work(self._queue, name)
+        work.has_own_row = True
         work.on_end = lambda: self._note_run(work, collective, call)
         self._launch(work, collective, call)
         if async_op:
@@ -260,7 +119,7 @@ class Distributed:
     @host_call
     def start_collective(self, collective: Collective, call: Call) -> Work:
         """Launch the configured algorithm's kernel; nothing is recorded."""
-        work = Work(self._queue)
+        work = Work(self._queue, collective.name)
         self._launch(work, collective, call)
         return work
 
@@ -273,7 +132,8 @@ class Distributed:
         group.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
-        work.on_start = lambda: self._start_run(call, work.on_end is not None)
+        work.is_of_row = True
+        work.on_start = lambda: self._start_run(work, call)
         self._queue.launch(work, group.algorithm.kernel, args, self._places)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
@@ -322,9 +182,9 @@ class Distributed:
         )
         self.on_record(self.runs[-1])
 
-    def _start_run(self, call: Call, is_recorded: bool) -> None:
-        self._sip.recorder.run = len(self.runs)
-        if is_recorded and self._recorded_io_dir:
+    def _start_run(self, work: Work, call: Call) -> None:
+        work.run = len(self.runs)
+        if work.has_own_row and self._recorded_io_dir:
             self._record_io("in", call.source)
 
     def _note_run(self, work: Work, collective: Collective, call: Call) -> None:

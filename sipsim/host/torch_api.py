@@ -9,8 +9,10 @@ from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
-from sipsim.host.distributed import Distributed, KernelQueue, Work
+from sipsim.host.distributed import Distributed
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.kernel_queue import KernelQueue, Work
+from sipsim.host.places import Numbers, chosen_places
 from sipsim.host.tensor import HostTensor, Tensor, dtype_of
 from sipsim.sip.sip import Sip
 
@@ -64,14 +66,24 @@ class Torch:
         return HostTensor(np.asarray(array))
 
     @host_call
-    def launch(self, kernel: Callable[..., None], *args: object, async_op: bool = False) -> Work | None:
-        """Run ``kernel(*args, tl)`` on every wired PE of this SIP (ADR-0023 D10), and wait.
+    def launch(
+        self,
+        kernel: Callable[..., None],
+        *args: object,
+        cubes: Numbers = None,
+        pes: Numbers = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        """Run ``kernel(*args, tl)`` on PEs of this SIP, and wait.
 
-        Tensors among ``args`` become typed addresses, as in a collective. Launches of one SIP run one after the
-        other; with ``async_op`` the launch is only queued, and its :class:`Work` is returned.
+        On each of ``pes`` of each of ``cubes``, numbers from 0: all cubes if only ``pes`` is given, the lead PE if only
+        ``cubes`` is, and with neither every wired PE (ADR-0023 D10). Tensors among ``args`` become typed addresses, as
+        in a collective. A launch waits for the earlier ones that share a PE with it, and runs beside all others; with
+        ``async_op`` it is only queued, and its :class:`Work` is returned.
 
         Raises:
             TypeError: for a kernel that is not a plain function, or a host tensor among ``args``.
+            ValueError: for cubes or PEs that do not exist, twice the same, or none.
         """
         if not callable(kernel):
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
@@ -79,8 +91,9 @@ class Torch:
             raise TypeError(f"torch.launch: the kernel {NOT_PLAIN}")
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
-        work = Work(self.kernels, "a launched kernel")
-        self.kernels.launch(work, kernel, args)
+        places = chosen_places(self._sip.plan, self._sip.sip, cubes, pes)
+        work = Work(self.kernels, kernel.__name__, "a launched kernel")
+        self.kernels.launch(work, kernel, args, places)
         if async_op:
             return work
         work.wait()

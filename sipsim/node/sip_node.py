@@ -170,6 +170,7 @@ class SipNode(SyncClient):
             calls=results.calls,
             unread=results.unread,
             usage=results.usage,
+            launches=results.launches,
         )
         return to_bytes(outcome)
 

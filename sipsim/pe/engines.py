@@ -42,11 +42,14 @@ class SipParts(Protocol):
 
 
 class PeParts(Protocol):
-    """What engines use of their PE. ``phase``: that of its kernel, empty for none."""
+    """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
+    that its kernel belongs to, among those of the SIP; None for another kernel.
+    """
 
     cube: int
     pe: int
     phase: str
+    run: int | None
     dma: PeDma
     ipcq: PeIpcq
     task: Task | None
@@ -62,6 +65,7 @@ class CommandEngine(ABC):
         self._recorder = sip.recorder
         self._log = sip.recorder.log
         self._name = f"cube{pe.cube}.pe{pe.pe}"
+        self._waited_ps = sip.recorder.waited_ps[self._name]
 
     @abstractmethod
     def take(self, command: Any) -> Completion:
@@ -85,7 +89,7 @@ class CommandEngine(ABC):
         if task is not None and start_ps == task.since_ps:
             # The kernel has waited since its start: the span is that of the kernel's time, too.
             task.span, task.since_ps = span, now_ps
-            self._recorder.waited_ps[kind] += now_ps - start_ps
+            self._waited_ps[kind] += now_ps - start_ps
             completion.end()
         else:
             self._release(completion, span, kind, now_ps)

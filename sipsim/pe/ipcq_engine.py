@@ -72,7 +72,7 @@ class SendEngine(IpcqEngine):
         queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
         if self._recorder.tracer is not None:
             done = *self._place, now_ps, "send", direction, nbytes
-            run, peer = self._recorder.run, queue.peer_name
+            run, peer = self._pe.run, queue.peer_name
             self._recorder.tracer(TraceLine(*done, run, sending.start_ps, peer, sending.phase))
         self._log(
             SEND,
@@ -140,7 +140,7 @@ class ReceiveEngine(IpcqEngine):
         queue = self._ipcq.queues[direction]
         if self._recorder.tracer is not None:
             done = *self._place, now_ps, "recv", direction, nbytes
-            run, peer = self._recorder.run, queue.peer_name
+            run, peer = self._pe.run, queue.peer_name
             self._recorder.tracer(TraceLine(*done, run, receiving.start_ps, peer, receiving.phase))
         self._log(
             RECV,

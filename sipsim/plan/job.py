@@ -8,6 +8,7 @@ from broker.wire import checked
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
+from sipsim.record.launches import LaunchRecord
 from sipsim.record.usage import Usage
 
 
@@ -109,14 +110,15 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
-    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, and how much
-    its parts were used: in each run of the built-in job, else in all.
+    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
+    parts were used, in each run of the built-in job, else in all, and its launches.
     """
 
     runs: tuple[RunRecord, ...]
     calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
+    launches: tuple[LaunchRecord, ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

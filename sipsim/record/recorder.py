@@ -8,11 +8,13 @@ without a gap, across SIPs too.
 Spans are numbered when they end, whether they are kept or not: packets carry the number of the span that sent them, and
 a replay after a crash compares their bytes.
 
-What a kernel waited for is counted always (``waited_ps``), in picoseconds by the name of the span that ended the wait.
+What the kernels of a PE waited for is counted always (``waited_ps``), in picoseconds by the PE and the name of the span
+that ended the wait. Launches run beside each other, each on its own PEs, and at its end a launch takes its PEs' counts.
 """
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from sipsim.record.oplog import OpLog
@@ -50,8 +52,7 @@ class PhaseStart(NamedTuple):
 class Recorder:
     """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
-    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``run``: the index of
-    the collective that runs, among those of the SIP; None while another kernel does.
+    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -59,10 +60,9 @@ class Recorder:
         self.oplog = OpLog(keep_oplog)
         self.log = self.oplog.append
         self.tracer: Callable[[TraceLine], None] | None = None
-        self.run: int | None = None
         self.spans: list[Span] | None = [] if keep_spans else None
         self.phases: list[PhaseStart] = []
-        self.waited_ps: defaultdict[str, Ps] = defaultdict(int)
+        self.waited_ps: defaultdict[str, defaultdict[str, Ps]] = defaultdict(partial(defaultdict, int))
         self.count = 0
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
@@ -78,10 +78,17 @@ class Recorder:
         ``before``: the span at whose end it was blocked.
         """
         number = self.count = self.count + 1
-        self.waited_ps[name] += end_ps - start_ps
+        self.waited_ps[component][name] += end_ps - start_ps
         if self.spans is not None:
             self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), True, (before,)))
         return number
+
+    def take_waited(self, component: str) -> dict[str, Ps]:
+        """What the kernels of a PE have waited for since this was asked last."""
+        waited_ps = self.waited_ps[component]
+        taken = dict(waited_ps)
+        waited_ps.clear()
+        return taken
 
     def phase(self, component: str, phase: str) -> None:
         """The kernel of a component is in a phase from now on."""

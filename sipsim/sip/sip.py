@@ -31,7 +31,7 @@ from sipsim.topology.address import PePlace
 
 
 class Pe:
-    """A PE in use: its parts, its rank in the wiring if it takes part, the task and the phase of its present kernel."""
+    """A PE in use: its parts, its rank in the wiring if it takes part; the task, phase and collective of its kernel."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
@@ -44,6 +44,7 @@ class Pe:
         self.number_handle = scheduler.number_handle
         self.task: Task | None = None
         self.phase = ""
+        self.run: int | None = None
         self._recorder = sip.recorder
 
     def enter_phase(self, phase: str) -> None:
@@ -106,7 +107,7 @@ class Sip:
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
         names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
-        self.usage = UsageMeter(self.engine, self.fabric, self.recorder, names, self.network.ports.by_letter)
+        self.usage = UsageMeter(self.engine, self.fabric, names, self.network.ports.by_letter)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
         self.tasks: list[Task] = []

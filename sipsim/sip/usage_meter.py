@@ -7,53 +7,49 @@ from sipsim.engine import Engine
 from sipsim.links.port import Port
 from sipsim.noc.fabric import EdgeUse, Fabric
 from sipsim.noc.graph import Edge
-from sipsim.record.recorder import Recorder
-from sipsim.record.usage import TL_WORDS, LinkUse, Usage
+from sipsim.record.launches import KernelUse
+from sipsim.record.usage import LinkUse, Usage
 
 Ps = int
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``. ``sent_bytes``: of data and of credits, by port."""
+    """All counters at ``now_ps``: of the kernels of rows, of edges, and of what was sent, data and credits, by port."""
 
     now_ps: Ps
-    kernels: int
-    kernel_ps: Ps
-    launch_ps: Ps
-    waited_ps: dict[str, Ps]
+    of_rows: KernelUse
     edges: dict[Edge, EdgeUse]
     sent_bytes: dict[str, tuple[int, int]]
 
 
+_NOTHING = _Counters(0, KernelUse(), {}, {})
+
+
 class UsageMeter:
-    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``."""
+    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``.
+
+    What is sent is counted by time, whoever sends; kernels are counted by the launch that they belong to, at its end.
+    """
 
     def __init__(
         self,
         engine: Engine,
         fabric: Fabric,
-        recorder: Recorder,
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
     ) -> None:
         self._engine = engine
         self._fabric = fabric
-        self._recorder = recorder
         self._link_names = link_names
         self._ports = ports
-        self._kernels = 0
-        self._kernel_ps: Ps = 0
-        self._launch_ps: Ps = 0
+        self._kernels = self._of_rows = KernelUse()
         self._marks: list[tuple[int, _Counters]] = []
 
-    def note_kernel(self, start_ps: Ps) -> None:
-        """A kernel that started then has ended."""
-        self._kernels += 1
-        self._kernel_ps += self._engine.now_ps - start_ps
-
-    def note_launch(self, kernels: int, start_ps: Ps) -> None:
-        """The last kernel of a launch has ended."""
-        self._launch_ps += kernels * (self._engine.now_ps - start_ps)
+    def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
+        """A launch has ended; ``is_of_row``: it belongs to the row whose stretch this is, and is none beside it."""
+        self._kernels = self._kernels.plus(use)
+        if is_of_row:
+            self._of_rows = self._of_rows.plus(use)
 
     def mark(self, iterations: int) -> None:
         """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
@@ -70,15 +66,12 @@ class UsageMeter:
         rows = [(at, iterations) for at, (iterations, _) in enumerate(self._marks) if iterations]
         counters = [*(found for _, found in self._marks), self._read()]
         if not rows:
-            return (self._between(0, _Counters(0, 0, 0, 0, {}, {}, {}), counters[-1]),)
+            return (self._between(0, _NOTHING, counters[-1]._replace(of_rows=self._kernels)),)
         return tuple(self._between(iterations, counters[at], counters[at + 1]) for at, iterations in rows)
 
     def _read(self) -> _Counters:
         payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
-        now_ps, waited_ps = self._engine.now_ps, dict(self._recorder.waited_ps)
-        return _Counters(
-            now_ps, self._kernels, self._kernel_ps, self._launch_ps, waited_ps, self._fabric.use(), payloads
-        )
+        return _Counters(self._engine.now_ps, self._of_rows, self._fabric.use(), payloads)
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
         none = EdgeUse(0, 0, 0)
@@ -89,14 +82,15 @@ class UsageMeter:
         links = {str(edge.src.place): use for edge, use in edges.items() if edge.framing is not None}
         inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if edge.framing is None]
         busy_ps, busiest = max(inside, default=(0, ""))
+        kernels = end.of_rows.since(begin.of_rows)
         return Usage(
             begin.now_ps,
             end.now_ps,
             iterations,
-            end.kernels - begin.kernels,
-            end.kernel_ps - begin.kernel_ps,
-            end.launch_ps - begin.launch_ps,
-            {TL_WORDS.get(name, name): ps - begin.waited_ps.get(name, 0) for name, ps in end.waited_ps.items()},
+            kernels.kernels,
+            kernels.kernel_ps,
+            kernels.launch_ps,
+            dict(kernels.waited_ps),
             tuple(
                 _link_use(name, links.get(letter, none), begin.sent_bytes.get(letter, (0, 0)), end.sent_bytes[letter])
                 for letter, name in self._link_names.items()

@@ -5,7 +5,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
 from launcher.run.results.result_fields import (
+    LaunchRow,
     LinkCsvRow,
     RankRow,
     ResultDocument,
@@ -104,6 +105,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "runs": runs_of(outcome, prepared.plan),
         "whole_run": _whole_run(outcome),
         "explain": outcome.explanations,
+        "launches": [launch for rank in sorted(outcome.ranks) for launch in _launches(outcome, rank)],
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "sync": {
             "reports": sync.reports if sync else 0,
@@ -205,6 +207,20 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
     }
 
 
+def _launches(outcome: Outcome, rank: int) -> Iterator[LaunchRow]:
+    for told in outcome.ranks[rank].launches:
+        yield {
+            "name": told.name,
+            "rank": rank,
+            "run": told.run,
+            "start_ns": told.start_ps / 1000,
+            "end_ns": told.end_ps / 1000,
+            "pes": told.pes,
+            "kernels": told.kernels,
+            "busy_ns": {name: ps / 1000 for name, ps in told.busy_ps.items()},
+        }
+
+
 def _rank(outcome: Outcome, rank: int) -> RankRow:
     told = outcome.ranks[rank]
     shared = {name: getattr(told, name) for name in RankResult.__struct_fields__}
@@ -269,6 +285,7 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "runs": [],
         "whole_run": None,
         "explain": [],
+        "launches": [],
         "ranks": [],
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},

@@ -66,6 +66,22 @@ class WholeRun(UsageRow):
     time_ns: Annotated[float, simulated_time("The end of the last event of all SIPs, in ns.")]
 
 
+class LaunchRow(TypedDict):
+    """A launch on one rank."""
+
+    name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
+    rank: Annotated[int, no_time("The SIP on which it ran.")]
+    run: Annotated[int | None, no_time("The collective's index in runs; null for one of torch.launch.")]
+    start_ns: Annotated[float, simulated_time("When the host launched it and its PEs were free, in ns.")]
+    end_ns: Annotated[float, simulated_time("When the host knew that all its kernels had ended, in ns.")]
+    pes: Annotated[str, no_time("The PEs on which it ran.")]
+    kernels: Annotated[int, no_time("Their number.")]
+    busy_ns: Annotated[
+        dict[str, float],
+        simulated_time("How long its kernels were busy with commands of each kind, all together, in ns."),
+    ]
+
+
 class RankRow(RankResult, frozen=True, kw_only=True):
     """An entry of ``ranks``."""
 
@@ -122,6 +138,7 @@ class ResultDocument(TypedDict):
         list[Explanation | None],
         no_time("Where the time of each row went, with --explain; of a run without rows, one."),
     ]
+    launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")]
     ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
     sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
     wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]

@@ -6,6 +6,7 @@ from typing import Any
 from launcher.report.outcome import Outcome
 from launcher.run.prepare import Prepared
 from launcher.run.results import where
+from launcher.run.results.launches import launch_lines
 from launcher.run.results.result import run_of
 from sipsim import VERSION
 from sipsim.ccl.collectives.base import NO_OP
@@ -39,6 +40,8 @@ class Table:
         self._write_rows(document["runs"][self._rows :])
         for rank in document["ranks"] if self._verbose else ():
             self._write(_rank(rank))
+        for line in launch_lines(document["launches"], self._verbose):
+            self._write(f"# {line}")
         for note in _notes(document, self._prepared):
             self._write(note)
 

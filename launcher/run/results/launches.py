@@ -1,0 +1,42 @@
+"""The launches of a run as lines below the table: equal ones of all ranks are one line."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+MOST_LINES = 10
+Launch = dict[str, Any]
+
+
+def launch_lines(launches: Sequence[Launch], with_collectives: bool) -> Iterator[str]:
+    """A line for each kind of launch; of those of collectives, which have rows, only where that is asked for."""
+    kinds: dict[tuple[str, str], list[Launch]] = {}
+    for each in launches:
+        if each["run"] is None or with_collectives:
+            kinds.setdefault((each["name"], each["pes"]), []).append(each)
+    for (name, pes), some in list(kinds.items())[:MOST_LINES]:
+        yield _line(name, pes, some)
+    if len(kinds) > MOST_LINES:
+        yield f"{len(kinds) - MOST_LINES} more kinds of launches (--json)"
+
+
+def _line(name: str, pes: str, some: Sequence[Launch]) -> str:
+    """Name, PEs, how often on how many ranks, how long each, and what its kernels did."""
+    times_ns = [each["end_ns"] - each["start_ns"] for each in some]
+    ranks = sorted({each["rank"] for each in some})
+    on = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    often = "" if len(some) == len(ranks) else f", {len(some)} times"
+    return f"launch {name} on {on}{often} ({pes}): {_between(min(times_ns), max(times_ns))}{_busy(some, times_ns)}"
+
+
+def _between(least_ns: float, most_ns: float) -> str:
+    least, most = f"{least_ns / 1000:.3f}", f"{most_ns / 1000:.3f}"
+    return f"{least} us" if least == most else f"{least} to {most} us"
+
+
+def _busy(some: Sequence[Launch], times_ns: Sequence[float]) -> str:
+    whole_ns = sum(each["kernels"] * ns for each, ns in zip(some, times_ns, strict=True))
+    busy_ns: dict[str, float] = {}
+    for name, ns in (item for each in some for item in each["busy_ns"].items()):
+        busy_ns[name] = busy_ns.get(name, 0) + ns
+    largest = sorted(((name, ns) for name, ns in busy_ns.items() if ns), key=lambda item: (-item[1], item[0]))
+    return "".join(f", {100 * ns / whole_ns:.1f} % {name}" for name, ns in largest) if whole_ns else ""

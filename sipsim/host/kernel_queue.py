@@ -1,0 +1,200 @@
+"""The launches of one SIP: each waits for the earlier ones that share a PE with it, and runs beside all others."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sipsim.host.allocator import AddressSpace
+from sipsim.host.bridge.base import host_call
+from sipsim.host.tensor import Tensor, pointer_to
+from sipsim.record.launches import KernelUse, LaunchRecord, places_text
+from sipsim.record.usage import TL_WORDS
+from sipsim.sip.sip import Sip
+from sipsim.task import Task
+from sipsim.tl.language import TL, run_kernel
+from sipsim.topology.address import PePlace
+
+Ps = int
+
+
+class Work:
+    """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
+
+    ``kernels``: how many it has, ``left`` of which run. ``has_own_row``: it is a row of the result by itself;
+    ``is_of_row``: it belongs to one. ``run``: the index of its collective. ``span``: that of its start, and then that
+    which released the kernel that ended last. ``ahead``: on how many of its PEs an earlier launch has not ended.
+    """
+
+    def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
+        self._queue = launcher
+        self.bridge = launcher.bridge
+        self.name = name
+        self._what = what
+        self.kernel: Callable[..., None] | None = None
+        self.args: tuple[Any, ...] = ()
+        self.places: Sequence[PePlace] = ()
+        self.ahead = 0
+        self.left = self.kernels = 0
+        self.kernel_ps: Ps = 0
+        self.span = 0
+        self.start_ps: Ps = 0
+        self.end_ps: Ps | None = None
+        self.has_own_row = self.is_of_row = False
+        self.run: int | None = None
+        self.on_start: Callable[[], None] | None = None
+        self.on_end: Callable[[], None] | None = None
+        self.waiter: Task | None = None
+
+    def is_completed(self) -> bool:
+        """Whether all its kernels have ended."""
+        return self.end_ps is not None
+
+    @host_call
+    def wait(self) -> bool:
+        """Block the host script until all its kernels have ended; always True, as in PyTorch."""
+        if not self.is_completed():
+            host = self._queue.host_task()
+            self.waiter = host
+            host.wait(self._what)
+        return True
+
+    def drop(self) -> None:
+        """It has ended: a tensor must not stay because the script keeps this, or until a collection finds a cycle."""
+        self.on_start = self.on_end = self.waiter = self.kernel = None
+        self.args = ()
+
+
+class KernelQueue:
+    """The launches of one SIP, in the order in which the host made them on each PE.
+
+    ``places``: the PEs that a launch runs on unless it names others. ``records``: of those that have ended.
+    """
+
+    def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
+        self._sip = sip
+        self._space = space
+        self.bridge = space.bridge
+        self.places = places
+        self.records: list[LaunchRecord] = []
+        self.host: Task | None = None
+        self._of_pe: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
+        self._under_way = 0
+        self._has_rows = False
+        self._row: Work | None = None
+
+    def host_task(self) -> Task:
+        """The task of the host script, the only one that may launch and wait.
+
+        Raises:
+            RuntimeError: when a kernel calls this.
+        """
+        assert self.host is not None
+        if not self.host.is_current:
+            raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
+        return self.host
+
+    def launch(
+        self,
+        work: Work,
+        kernel: Callable[..., None],
+        args: tuple[Any, ...],
+        places: Sequence[PePlace] | None = None,
+    ) -> None:
+        """Run ``kernel(*args, tl)`` on ``places``, once the launches before it on any of these PEs have ended.
+
+        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. Without places
+        it ends at once.
+        """
+        host = self.host_task()
+        work.kernel, work.args = kernel, args
+        work.places = self.places if places is None else places
+        for place in work.places:
+            line = self._of_pe[place]
+            work.ahead += bool(line)
+            line.append(work)
+        if not work.ahead:
+            self._start(work, host.span)
+
+    def _start(self, work: Work, cause: int) -> None:
+        work.start_ps = self._sip.engine.now_ps
+        if work.on_start is not None:
+            work.on_start()
+        self._mark(work)
+        self._under_way += 1
+        work.left = work.kernels = len(work.places)
+        args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in work.args)
+        recorder = self._sip.recorder
+        work.span = recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
+        for place in work.places:
+            self._start_on(place, work, args)
+        if not work.places:
+            self._end(work)
+
+    def _mark(self, work: Work) -> None:
+        """Each collective of a script is counted apart; what else it launches belongs to no row."""
+        if work.has_own_row:
+            self._has_rows, self._row = True, work
+            self._sip.usage.mark(1)
+        elif self._has_rows and self._row is None:
+            self._sip.usage.mark(0)
+
+    def _start_on(self, place: PePlace, work: Work, args: tuple[Any, ...]) -> None:
+        pe = self._sip.pe(place.cube, place.pe)
+        pe.run = work.run
+        tl = TL(self._sip, pe, self._space.translate)
+        kernel, launch = work.kernel, work.span
+        assert kernel is not None
+
+        def body() -> None:
+            run_kernel(kernel, args, tl)
+            assert pe.task is not None
+            work.span = pe.task.span
+            name = f"cube{pe.cube}.pe{pe.pe}.kernel"
+            recorder, now_ps = self._sip.recorder, self._sip.engine.now_ps
+            recorder.span(name, kernel.__name__, work.start_ps, now_ps, launch, work.span, work.run)
+            work.kernel_ps += now_ps - work.start_ps
+            work.left -= 1
+            if not work.left:
+                self._end(work)
+
+        self._sip.spawn(pe, body, launch)
+
+    def _end(self, work: Work) -> None:
+        engine = self._sip.engine
+        work.end_ps = engine.now_ps
+        self._under_way -= 1
+        self._record(work)
+        if work.on_end is not None:
+            work.on_end()
+        if work is self._row:
+            self._row = None
+            if self._under_way:
+                self._sip.usage.mark(0)
+        if work.waiter is not None:
+            work.waiter.span = work.span
+            engine.at(engine.now_ps, work.waiter.resume)
+        work.drop()
+        for place in work.places:
+            self._let_next_on(place, work.span)
+
+    def _record(self, work: Work) -> None:
+        """Count its kernels, and what they waited for."""
+        assert work.end_ps is not None
+        waited_ps: defaultdict[str, Ps] = defaultdict(int)
+        for place in work.places:
+            for name, ps in self._sip.recorder.take_waited(f"cube{place.cube}.pe{place.pe}").items():
+                waited_ps[TL_WORDS.get(name, name)] += ps
+        launch_ps = work.kernels * (work.end_ps - work.start_ps)
+        busy_ps = dict(waited_ps)
+        use = KernelUse(work.kernels, work.kernel_ps, launch_ps, busy_ps)
+        self._sip.usage.note_launch(use, work.is_of_row)
+        pes = places_text((place.cube, place.pe) for place in work.places)
+        self.records.append(LaunchRecord(work.name, work.run, work.start_ps, work.end_ps, pes, work.kernels, busy_ps))
+
+    def _let_next_on(self, place: PePlace, cause: int) -> None:
+        line = self._of_pe[place]
+        line.popleft()
+        if line:
+            line[0].ahead -= 1
+            if not line[0].ahead:
+                self._start(line[0], cause)

@@ -1,0 +1,55 @@
+"""Launches as lines below the table, and PEs in a few words."""
+
+from typing import Any
+
+import pytest
+
+from launcher.run.results.launches import MOST_LINES, launch_lines
+from sipsim.record.launches import KernelUse, places_text
+
+
+def launch(name: str, rank: int, end_ns: float, run: int | None = None, **busy_ns: float) -> dict[str, Any]:
+    times = {"start_ns": 0.0, "end_ns": end_ns}
+    return {"name": name, "rank": rank, "run": run, "pes": "cube 0, PE 0", "kernels": 2, "busy_ns": busy_ns, **times}
+
+
+def test_equal_launches_are_one_line() -> None:
+    some = [launch("scan", rank, 1000.0, load=500.0, math=0.0) for rank in (0, 1) for _ in range(3)]
+    lines = list(launch_lines([*some, launch("sort", 1, 2000.0), launch("sort", 1, 3000.0, recv=5000.0)], False))
+    assert lines == [
+        "launch scan on 2 ranks, 6 times (cube 0, PE 0): 1.000 us, 25.0 % load",
+        "launch sort on rank 1, 2 times (cube 0, PE 0): 2.000 to 3.000 us, 50.0 % recv",
+    ]
+
+
+def test_collectives_have_rows_already() -> None:
+    some = [launch("all_reduce", 0, 1000.0, 0)]
+    assert list(launch_lines(some, False)) == []
+    assert list(launch_lines(some, True)) == ["launch all_reduce on rank 0 (cube 0, PE 0): 1.000 us"]
+
+
+def test_there_are_few_lines() -> None:
+    lines = list(launch_lines([launch(f"k{number}", 0, 1.0) for number in range(13)], False))
+    assert len(lines) == MOST_LINES + 1
+    assert lines[-1] == "3 more kinds of launches (--json)"
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        ([], "none"),
+        ([(0, 0)], "cube 0, PE 0"),
+        ([(2, 1), (0, 1), (1, 1)], "cubes 0-2, PE 1"),
+        ([(0, 0), (0, 1), (0, 3), (5, 0), (5, 1), (5, 3)], "cubes 0,5, PE 0-1,3"),
+        ([(0, 0), (2, 1)], "cube 0: PE 0; cube 2: PE 1"),
+    ],
+)
+def test_pes_in_a_few_words(places: list[tuple[int, int]], text: str) -> None:
+    assert places_text(places) == text
+
+
+def test_use_is_added_and_subtracted() -> None:
+    one, other = KernelUse(1, 10, 12, {"load": 4}), KernelUse(2, 20, 30, {"load": 1, "recv": 7})
+    both = one.plus(other)
+    assert both == KernelUse(3, 30, 42, {"load": 5, "recv": 7})
+    assert both.since(one) == other
