@@ -59,7 +59,7 @@ ONE_SET = [
     ("defaults.backpressure=spin", "defaults.backpressure = 'spin': must be one of: poll, sleep"),
     (
         "defaults.credit_return_mode=fast",
-        "defaults.credit_return_mode = 'fast': must be one of: fabric, fast_path, piggyback",
+        "defaults.credit_return_mode = 'fast': must be one of: auto, fabric, fast_path, piggyback",
     ),
     ("defaults.poll_interval_ns=0", "defaults.poll_interval_ns = 0: must be at least 0.001"),
     ("defaults.vc_comm_weight=0", "defaults.vc_comm_weight = 0: must be at least 1"),
