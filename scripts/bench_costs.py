@@ -1,0 +1,229 @@
+"""What each cost of the machine changes: a few lines of kernel with the variant ``ideal``, and with the default config.
+
+Each row is a run in this process, on cubes 0 and 1 of one SIP if not said otherwise. Times are simulated, from the
+launch to the end of its last kernel; a run that fails is shown by its error. ``--only TEXT`` picks rows, and
+``--json FILE`` writes them.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import launcher.api
+
+SMALL = ("sip.cube_mesh.w=2", "sip.cube_mesh.h=1")
+SCRIPT = """
+from sipsim.dtypes import DTYPES
+from sipsim.tl.values import Pointer
+from sipsim.topology.address import PhysAddr
+
+def here(tl, space, offset=0):
+    return Pointer(PhysAddr(tl.program_id(2), tl.program_id(1), 0, space, offset).encode(), DTYPES["f16"])
+
+def kernel(hbm, tl):
+    pe, cube, sip = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+{body}
+
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.launch(kernel, torch.zeros((2, 2**20), dtype="f16"), pes={pes})
+"""
+
+
+class Case(NamedTuple):
+    """``body``: of the kernel. ``settings``: besides the mesh of two cubes. ``pes``: of each cube."""
+
+    name: str
+    body: str
+    settings: tuple[str, ...] = ()
+    sips: int = 1
+    link: str = "ucie"
+    pes: tuple[int, ...] = (0,)
+
+
+CASES = (
+    Case(
+        "load 12 MiB from the PE's own TCM",
+        """
+        if cube == 0:
+            tl.load(here(tl, "tcm"), 6 * 2**20)
+        """,
+    ),
+    Case(
+        "hold 16 handles of 12 MiB each",
+        """
+        if cube == 0:
+            held = [tl.load(here(tl, "tcm"), 6 * 2**20) for _ in range(16)]
+        """,
+    ),
+    Case(
+        "issue 1,000 sends of 2 B",
+        """
+        if cube == 0:
+            one = tl.load(here(tl, "tcm"), 1)
+            for _ in range(1000):
+                tl.send("E", one)
+        """,
+        ("defaults.n_slots=1024", "defaults.slot_size=64"),
+    ),
+    Case(
+        "sleep until a message of 2 B comes",
+        """
+        if cube == 0:
+            tl.send("E", tl.load(here(tl, "tcm"), 1))
+        else:
+            tl.recv("W", 1, "f16")
+        """,
+    ),
+    Case(
+        "poll every 10 ns until a message of 2 B comes",
+        """
+        if cube == 0:
+            tl.send("E", tl.load(here(tl, "tcm"), 1))
+        else:
+            tl.recv("W", 1, "f16")
+        """,
+        ("defaults.backpressure=poll",),
+    ),
+    Case(
+        "send twice into a ring of one slot; the receives are posted, and waited for after a load of 1 MiB",
+        """
+        if cube == 0:
+            tile = tl.load(here(tl, "tcm"), 2048)
+            tl.send("E", tile)
+            tl.send("E", tile)
+        else:
+            posted = [tl.recv_async("W", 2048, "f16") for _ in range(2)]
+            tl.load(hbm, 2**19)
+            for future in posted:
+                tl.wait(future)
+        """,
+        ("defaults.n_slots=1",),
+    ),
+    Case(
+        "receive twice through a ring of one slot in HBM",
+        """
+        if cube == 0:
+            tile = tl.load(here(tl, "tcm"), 2048)
+            tl.send("E", tile)
+            tl.send("E", tile)
+        else:
+            first = tl.recv("W", 2048, "f16")
+            second = tl.recv("W", 2048, "f16")
+            tl.store(hbm, first + second)
+        """,
+        ("defaults.n_slots=1", "defaults.buffer_kind=hbm"),
+    ),
+    Case(
+        "load 1 MiB from HBM",
+        """
+        if cube == 0:
+            tl.load(hbm, 2**19)
+        """,
+    ),
+    Case(
+        "store 1 MiB to HBM while another PE loads 1 MiB from there",
+        """
+        if cube == 0 and pe == 0:
+            tl.load(hbm, 1)
+            tl.store(hbm, tl.load(here(tl, "tcm"), 2**19))
+        elif cube == 0:
+            tl.load(hbm, 2**19)
+        """,
+        pes=(0, 1),
+    ),
+    Case(
+        "a message of 240 B to the next cube",
+        """
+        if cube == 0:
+            tl.send("E", tl.load(here(tl, "tcm"), 120))
+        else:
+            tl.recv("W", 120, "f16")
+        """,
+    ),
+    Case(
+        "a message of 240 B to the next SIP over UCIe",
+        """
+        if cube == 0 and sip == 0:
+            tl.send("global_E", tl.load(here(tl, "tcm"), 120))
+        elif cube == 0:
+            tl.recv("global_W", 120, "f16")
+        """,
+        sips=2,
+    ),
+    Case(
+        "a message of 2 B to the next SIP over Ethernet",
+        """
+        if cube == 0 and sip == 0:
+            tl.send("global_E", tl.load(here(tl, "tcm"), 1))
+        elif cube == 0:
+            tl.recv("global_W", 1, "f16")
+        """,
+        sips=2,
+        link="ethernet_100g",
+    ),
+    Case(
+        "a message of 4 KiB to the next SIP over Ethernet",
+        """
+        if cube == 0 and sip == 0:
+            tl.send("global_E", tl.load(here(tl, "tcm"), 2048))
+        elif cube == 0:
+            tl.recv("global_W", 2048, "f16")
+        """,
+        sips=2,
+        link="ethernet_100g",
+    ),
+    Case("start a kernel that does nothing", "pass"),
+)
+
+
+def outcome(case: Case, variant: str, folder: str) -> str:
+    """The time of the launch on the rank where it took longest, or the error."""
+    script = Path(folder, "script.py")
+    body = textwrap.indent(textwrap.dedent(case.body).strip(), "    ")
+    script.write_text(SCRIPT.format(body=body, pes=list(case.pes)))
+    done = launcher.api.run(
+        script,
+        engine="inproc",
+        sips=case.sips,
+        link=case.link,
+        variant=variant,
+        set=[*SMALL, *case.settings],
+        verify_data=False,
+    )
+    if done.error is not None:
+        return f"{done.error['kind']}: {done.error['message']}"
+    launches: list[dict[str, Any]] = done.document["launches"]
+    return f"{max(each['end_ns'] for each in launches):,.3f} ns"
+
+
+def all_reduce(variant: str) -> str:
+    """The default job with 1 MiB on four SIPs."""
+    run = launcher.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
+    return f"{run['time_ns']:,.3f} ns"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows with this text")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cases = [case for case in CASES if chosen.only in case.name]
+        rows = [(case.name, outcome(case, "ideal", folder), outcome(case, "", folder)) for case in cases]
+    last = "all-reduce of 1 MiB on four SIPs in a ring"
+    if chosen.only in last:
+        rows.append((last, all_reduce("ideal"), all_reduce("")))
+    for name, ideal, default in rows:
+        print(f"{name}\n    ideal    {ideal}\n    default  {default}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps([dict(zip(("run", "ideal", "default"), row, strict=True)) for row in rows]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
