@@ -111,7 +111,16 @@ def test_inside_one_cube() -> None:
 def test_links_add_framing() -> None:
     """66 B on an Ethernet wire for 16: 5.28 ns at 12.5 GB/s, and 500 ns."""
     link = LINK_KINDS.get("ethernet")(
-        bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, packet_overhead_bytes=50
+        bandwidth_GBps=12.5,
+        latency_ns=500,
+        max_payload_bytes=1500,
+        min_frame_bytes=0,
+        preamble_bytes=8,
+        header_bytes=14,
+        stream_header_bytes=12,
+        fcs_bytes=4,
+        gap_bytes=12,
+        forwarding="cut_through",
     )
     edge = link_edge("E", link.latency_ps, link.bandwidth_bps, link)
     assert (edge.wire_ps, edge.overhead_ps, edge.drain_ps(16), edge.wire_bytes(16)) == (500_000, 0, 5_280, 66)
