@@ -24,8 +24,8 @@ class Ethernet(LinkKind, frozen=True):
     ``forwarding``: a node behind the link passes a frame on when it has all of it (``store_and_forward``: the FCS at
     its end is checked first), or byte by byte as it comes (``cut_through``). Of several frames each is passed on while
     the next one comes, so a message's head goes on later by one frame's time on the link (:meth:`stored_ps`), and the
-    tail where it was. How much later the message is at its destination follows from :func:`sipsim.noc.graph.bottleneck`:
-    by a frame a link where links of one rate follow each other, as in a chain of switches.
+    tail where it was. How much later that is at the destination, ``sipsim.noc.graph.bottleneck`` says: a frame's time a
+    link where links of one rate follow each other, as in a chain of switches.
 
     Limits: the source sends a frame while its bytes come to the port, it does not gather them first. The last of
     several frames enters a faster NoC as it comes, without a store of its own: 23 ns too early for 1500 B at 64 GB/s.
