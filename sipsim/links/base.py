@@ -35,6 +35,13 @@ class LinkKind(Section, frozen=True):
         """
         raise NotImplementedError
 
+    def stored_ps(self, payload_bytes: int) -> int:
+        """For how long the port behind the link holds the head of a frame back, in ps: until it has what it stores.
+
+        Its tail is not held back, so a frame shorter than that is there at once when its tail is.
+        """
+        return 0
+
     @property
     def is_die_to_die(self) -> bool:
         """Whether it joins dies of one package, so that wires of their own may run beside it, such as a credit's."""

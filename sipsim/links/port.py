@@ -129,18 +129,23 @@ class Port:
 
     def receive(self, frame: Frame) -> None:
         """The last byte of a frame of the far end arrives now."""
-        self._context.on_frame(self.node, frame)
+        self._context.on_frame(self.node, self._stored(frame))
 
     def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
         """Let a frame that has arrived go on in ``delay_ps``; called by :meth:`receive` of other ports."""
         engine = self._context.engine
-        number = self._note(engine.now_ps + delay_ps)
+        number, stored = self._note(engine.now_ps + delay_ps), self._stored(frame)
 
         def go_on() -> None:
             del self._announced[number]
-            self._context.on_frame(self.node, frame)
+            self._context.on_frame(self.node, stored)
 
         engine.at(engine.now_ps + delay_ps, go_on)
+
+    def _stored(self, frame: Frame) -> Frame:
+        """A frame whose head was held back for what its link stores (``LinkKind.stored_ps``)."""
+        held_ps = min(self.link.stored_ps(frame.nbytes), frame.span_ps)
+        return frame._replace(span_ps=frame.span_ps - held_ps) if held_ps else frame
 
     def _note(self, earliest_ps: Ps) -> int:
         self._count += 1

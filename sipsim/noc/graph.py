@@ -4,6 +4,7 @@ Structure and costs; the fabric decides when an edge is used. Which nodes there 
 :mod:`sipsim.noc.cube_mesh`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sipsim.topology.address import PhysAddr
@@ -29,6 +30,9 @@ class Framing(Protocol):
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
 
+    def stored_ps(self, payload_bytes: int) -> int:
+        """For how long the node behind the link holds a head back."""
+
 
 class Edge(NamedTuple):
     """A directed wire. ``overhead_ps``: what its end node adds to a head. ``framing``: set on a link between SIPs."""
@@ -53,6 +57,45 @@ class Edge(NamedTuple):
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
 
+class Bottleneck(NamedTuple):
+    """What the tail of an uncontended transfer is behind its head for, had nothing held that back.
+
+    ``hops``: the edges that bound it, all alike; the first one needs ``drain_ps`` for the bytes. ``stored``: before it,
+    the links behind which the head is held back, and for how long.
+    """
+
+    hops: tuple[int, ...]
+    drain_ps: int
+    stored: tuple[tuple[int, int], ...]
+
+    @property
+    def ps(self) -> int:
+        """All of it."""
+        return self.drain_ps + sum(ps for _, ps in self.stored)
+
+
+def bottleneck(edges: Sequence[Edge], payload_bytes: int) -> Bottleneck:
+    """The bottleneck of a chain of edges: with nothing stored on the way, the slowest edge.
+
+    A head goes on when the node behind a link has stored a frame, or the whole transfer if that is shorter. With
+    ``s(k)`` what was stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind.
+    """
+    stored: tuple[tuple[int, int], ...] = ()
+    stored_before = stored
+    hops, most_ps, stored_ps = [0], 0, 0
+    for hop, edge in enumerate(edges):
+        behind_ps = stored_ps + edge.drain_ps(payload_bytes)
+        if behind_ps > most_ps:
+            hops, most_ps, stored_before = [hop], behind_ps, stored
+        elif behind_ps == most_ps:
+            hops.append(hop)
+        held_ps = 0 if edge.framing is None else min(edge.framing.stored_ps(payload_bytes), most_ps - stored_ps)
+        if held_ps:
+            stored = (*stored, (hop, held_ps))
+            stored_ps += held_ps
+    return Bottleneck(tuple(hops), most_ps - sum(ps for _, ps in stored_before), stored_before)
+
+
 class Route(NamedTuple):
     """A chain of edges. ``start_ps`` is the overhead of the node that the head starts from."""
 
@@ -70,7 +113,7 @@ class Route(NamedTuple):
 
     def latency_ps(self, payload_bytes: int) -> int:
         """The timing contract of DESIGN section 5: an uncontended transfer without the memory's write latency."""
-        return self.head_ps() + self.drain_ps(payload_bytes)
+        return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":
         """This route followed by one that starts at the far end of this route's link."""

@@ -17,7 +17,7 @@ from sipsim.ipcq.credit_return import FABRIC, FAST_PATH, PIGGYBACK
 from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Edge, Node, Route, bottleneck
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace
 
@@ -221,7 +221,11 @@ class Probe:
                     yield self._node(part, sip, edge.dst, edge.overhead_ps)
                 else:
                     yield Term(part, LINKS, self.edge_name(sip, edge), edge.wire_ps)
-        yield self._drain(part, _slowest(pieces, nbytes), nbytes)
+        edges = _edges(pieces)
+        limit = bottleneck([edge for _, edge in edges], nbytes)
+        for hop, ps in limit.stored:
+            yield Term(part, DRAIN, f"a frame stored behind {self.edge_name(*edges[hop])}", ps)
+        yield self._drain(part, edges[limit.hops[0]], nbytes)
 
     def _node(self, part: str, sip: int, node: Node, ps: Ps) -> Term:
         return Term(part, self.plan.kind_of_node.get(node.kind, node.kind), f"sip{sip}.{node}", ps)
@@ -246,12 +250,16 @@ def gbytes_per_s(edge: Edge) -> float:
 
 
 def _latency_ps(pieces: Pieces, nbytes: int) -> Ps:
-    return sum(route.head_ps() for _, route in pieces) + max(route.drain_ps(nbytes) for _, route in pieces)
+    head_ps = sum(route.head_ps() for _, route in pieces)
+    return head_ps + bottleneck([edge for _, edge in _edges(pieces)], nbytes).ps
 
 
 def _slowest(pieces: Pieces, nbytes: int) -> Drain:
-    edges = (Drain(sip, edge) for sip, route in pieces for edge in route.edges)
-    return max(edges, key=lambda drain: drain.edge.drain_ps(nbytes))
+    return max(_edges(pieces), key=lambda drain: drain.edge.drain_ps(nbytes))
+
+
+def _edges(pieces: Pieces) -> list[Drain]:
+    return [Drain(sip, edge) for sip, route in pieces for edge in route.edges]
 
 
 def _name(place: PePlace) -> str:

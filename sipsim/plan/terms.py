@@ -14,7 +14,7 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Node, Route
+from sipsim.noc.graph import Node, Route, bottleneck
 from sipsim.pe.math import PeMath
 from sipsim.system.system import System
 from sipsim.topology.address import PhysAddr
@@ -27,6 +27,7 @@ Presets = tuple[str, ...]
 
 MIB = 1 << 20
 BYTES, LINK_BYTES = "bytes through the slowest edge inside SIPs", "bytes through links"
+STORED = "frames stored behind links"
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
 """The config sections of node kinds that are called otherwise."""
 _PARTS = {
@@ -138,7 +139,7 @@ class Machine:
         else:
             drain = self._drain(route, self.message_bytes(nbytes), presets)
         write = self._access(kind, self._memories.at(kind, slot).least_write_ps, "write")
-        return [self.ipcq(), *fetch, *self._head(route, presets), drain, write]
+        return [self.ipcq(), *fetch, *self._head(route, presets), *drain, write]
 
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
@@ -150,7 +151,7 @@ class Machine:
         route, presets = self._back(src, direction, peer)
         first = Route(route.start, route.start_ps, route.edges[:1])
         nbytes = self.knobs.ipcq_credit_size_bytes
-        return [self.ipcq(), self._node(first.start, first.start_ps), self._drain(first, nbytes, presets)]
+        return [self.ipcq(), self._node(first.start, first.start_ps), *self._drain(first, nbytes, presets)]
 
     def message_bytes(self, nbytes: int) -> int:
         """Bytes of a message on the wires, without a link's framing."""
@@ -170,7 +171,7 @@ class Machine:
         """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order."""
         yield from self._head(route, presets)
         if route.edges:
-            yield self._drain(route, nbytes, presets)
+            yield from self._drain(route, nbytes, presets)
 
     def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
         """Time that an edge of a SIP needs for a MiB."""
@@ -227,16 +228,16 @@ class Machine:
         key = f"{section}.overhead_ns" if hasattr(self._components, section) else f"parts.{section}"
         return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
 
-    def _drain(self, route: Route, nbytes: int, presets: Presets = ()) -> Term:
-        slowest_ps = route.drain_ps(nbytes)
-        slowest = [edge for edge in route.edges if edge.drain_ps(nbytes) == slowest_ps]
-        kinds = {(edge.src.kind, edge.dst.kind) for edge in slowest if edge.framing is None}
-        inside = tuple(sorted({key for pair in kinds for key in self._rate_keys(*pair)}))
-        links = zip((edge for edge in route.edges if edge.framing is not None), presets, strict=False)
-        names = dict.fromkeys(name for edge, name in links if edge.drain_ps(nbytes) == slowest_ps)
-        if not names:
-            return Term(BYTES, inside, slowest_ps)
-        return Term(LINK_BYTES, (*(_link_key(name, "bandwidth_GBps") for name in names), *inside), slowest_ps)
+    def _drain(self, route: Route, nbytes: int, presets: Presets = ()) -> list[Term]:
+        """What the tail comes after the head for: frames that are stored on the way, and the slowest edge's drain."""
+        edges, limit = route.edges, bottleneck(route.edges, nbytes)
+        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.framing is not None), presets, strict=False))
+        stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
+        slowest = [hop for hop in limit.hops if hop < len(edges)]
+        kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
+        inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
+        links = dict.fromkeys(_link_key(names[hop], "bandwidth_GBps") for hop in slowest if hop in names)
+        return [*stored, Term(LINK_BYTES if links else BYTES, (*links, *inside), limit.drain_ps)]
 
     def _rate_keys(self, *kinds: str) -> list[str]:
         """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""

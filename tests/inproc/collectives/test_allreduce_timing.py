@@ -115,7 +115,8 @@ class Costs:
     def _on_the_link(self, nbytes: int) -> int:
         """Ethernet: 50 B more a packet of up to 1500. UCIe: flits of 256 B that hold 240."""
         if "max_payload_bytes" in self.link:
-            return nbytes + up(nbytes, self.link["max_payload_bytes"]) * self.link["packet_overhead_bytes"]
+            framing = sum(self.link[f"{part}_bytes"] for part in ("preamble", "header", "stream_header", "fcs", "gap"))
+            return nbytes + up(nbytes, self.link["max_payload_bytes"]) * int(framing)
         flit = self.link["flit_bytes"]
         return int(up(nbytes, flit - self.link["flit_overhead_bytes"]) * flit)
 

@@ -32,6 +32,10 @@ def drawn(seed: int) -> dict[str, Any]:
         "hbm.read_latency_ns": draw.choice((20, 99)),
         "ucie_port.bandwidth_GBps": draw.choice((32, 64)),
     }
+    frames = random.Random(f"{seed} frames")
+    for preset in ("ethernet_100g", "ethernet_400g"):
+        settings[f"links.{preset}.params.forwarding"] = frames.choice(("cut_through", "store_and_forward"))
+        settings[f"links.{preset}.params.min_frame_bytes"] = frames.choice((0, 64))
     return {
         "sips": sips,
         "topology": topology,

@@ -161,8 +161,19 @@ ONE_SET = [
     ),
     (
         "links.ucie.kind=ethernet",
-        "unknown key 'flit_bytes' in links.ucie.params; did you mean 'max_payload_bytes'? "
-        "allowed: bandwidth_GBps, latency_ns, max_payload_bytes, packet_overhead_bytes",
+        "unknown key 'flit_bytes' in links.ucie.params; did you mean 'fcs_bytes'? "
+        "allowed: bandwidth_GBps, fcs_bytes, forwarding, gap_bytes, header_bytes, latency_ns, max_payload_bytes, "
+        "min_frame_bytes, preamble_bytes, stream_header_bytes",
+    ),
+    (
+        "links.ethernet_100g.params.packet_overhead_bytes=50",
+        "key 'packet_overhead_bytes' in links.ethernet_100g.params is now preamble_bytes, header_bytes, "
+        "stream_header_bytes, fcs_bytes and gap_bytes; their sum is the old value; min_frame_bytes: 0 and forwarding: "
+        "cut_through are as before",
+    ),
+    (
+        "links.ethernet_100g.params.forwarding=cut",
+        "links.ethernet_100g.params.forwarding = 'cut': must be one of: cut_through, store_and_forward",
     ),
     (
         "links.ucie.params.latency_ns=0",

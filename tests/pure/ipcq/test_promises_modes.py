@@ -113,6 +113,21 @@ def test_auto_keeps_promises_where_some_credits_have_a_wire_and_some_are_message
         assert min(watched.slacks) >= 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_promises_are_kept_over_links_that_pad_and_store_frames(tmp_path: Path, system: str, mode: str) -> None:
+    """Packets come later than over links that cut through; the bounds know padded frames."""
+    frames = {"forwarding": "store_and_forward", "min_frame_bytes": 64}
+    flags = [word for key, value in frames.items() for word in ("--set", f"links.ethernet_400g.params.{key}={value}")]
+    for seed in SEEDS[:3]:
+        with pytest.MonkeyPatch.context() as patch:
+            short_windows(patch, seed)
+            watched = Watched(patch)
+            done = run_mode(tmp_path, system, mode, "ethernet_400g", "--check-invariants", *flags)
+        assert done.document["status"] == "ok", done.document["error"]
+        assert min(watched.slacks) >= 0
+
+
 def note_by_sip(monkeypatch: pytest.MonkeyPatch, least: dict[int, int]) -> None:
     """By SIP: how much later than it had promised a packet left at least."""
     watched = Watched(monkeypatch)

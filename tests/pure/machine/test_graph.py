@@ -1,7 +1,7 @@
 """The SIP as a graph: routes are chains, X before Y, with the configured costs, made on first use."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sipsim.links.base import LINK_KINDS
 from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.graph import Node, Route, link_edge
+from sipsim.noc.graph import Edge, Node, Route, bottleneck, link_edge
 from sipsim.noc.grid import PORTS
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace, PhysAddr
@@ -111,7 +111,16 @@ def test_inside_one_cube() -> None:
 def test_links_add_framing() -> None:
     """66 B on an Ethernet wire for 16: 5.28 ns at 12.5 GB/s, and 500 ns."""
     link = LINK_KINDS.get("ethernet")(
-        bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, packet_overhead_bytes=50
+        bandwidth_GBps=12.5,
+        latency_ns=500,
+        max_payload_bytes=1500,
+        min_frame_bytes=0,
+        preamble_bytes=8,
+        header_bytes=14,
+        stream_header_bytes=12,
+        fcs_bytes=4,
+        gap_bytes=12,
+        forwarding="cut_through",
     )
     edge = link_edge("E", link.latency_ps, link.bandwidth_bps, link)
     assert (edge.wire_ps, edge.overhead_ps, edge.drain_ps(16), edge.wire_bytes(16)) == (500_000, 0, 5_280, 66)
@@ -260,3 +269,35 @@ def test_a_pe_is_made_when_it_first_runs() -> None:
 
 def test_the_plan_of_the_built_in_collective_uses_one_pe_a_cube() -> None:
     assert {(place.cube, place.pe) for place in Plan(config({})).entries} == {(cube, 0) for cube in range(16)}
+
+
+class Storing(NamedTuple):
+    """A framing that adds no bytes, with a fixed store behind it."""
+
+    held_ps: int
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        return self.held_ps
+
+
+@pytest.mark.parametrize(
+    ("held_ps", "hops", "drain_ps", "stored"),
+    [
+        # The link needs 100 ns, the edge behind it 60 ns: it ends first as long as the head is held back less than 40.
+        (0, (0,), 100_000, ()),
+        (39_000, (0,), 100_000, ()),
+        (40_000, (0, 1), 100_000, ()),
+        (70_000, (1,), 60_000, ((0, 70_000),)),
+        # The tail is there after 100 ns, and no head is later.
+        (300_000, (1,), 60_000, ((0, 100_000),)),
+    ],
+)
+def test_what_is_stored_adds_to_what_drains_after_it(
+    held_ps: int, hops: tuple[int, ...], drain_ps: int, stored: tuple[tuple[int, int], ...]
+) -> None:
+    """600 B over a link of 6 GB/s, then an edge of 10."""
+    edges = [link_edge("E", 500_000, 6 * 10**9, Storing(held_ps)), Edge(Node("router", 0, 0), Node("router", 0, 1), 0, 0, 10 * 10**9)]
+    assert bottleneck(edges, 600) == (hops, drain_ps, stored)

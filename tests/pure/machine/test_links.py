@@ -14,9 +14,21 @@ def ucie(**changes: float) -> LinkKind:
     )
 
 
-def ethernet(**changes: float) -> LinkKind:
+FRAME = {
+    "min_frame_bytes": 0,
+    "preamble_bytes": 8,
+    "header_bytes": 14,
+    "stream_header_bytes": 12,
+    "fcs_bytes": 4,
+    "gap_bytes": 12,
+    "forwarding": "cut_through",
+}
+PADDED = {"min_frame_bytes": 64, "forwarding": "store_and_forward"}
+
+
+def ethernet(**changes: float | str) -> LinkKind:
     return LINK_KINDS.get("ethernet")(
-        **{"bandwidth_GBps": 12.5, "latency_ns": 500, "max_payload_bytes": 1500, "packet_overhead_bytes": 50, **changes}
+        **{"bandwidth_GBps": 12.5, "latency_ns": 500, "max_payload_bytes": 1500, **FRAME, **changes}
     )
 
 
@@ -34,6 +46,43 @@ def test_ucie_wire_bytes(payload: int, wire: int) -> None:
 def test_ethernet_wire_bytes(payload: int, wire: int) -> None:
     """Each packet of at most 1500 B costs 50 B more."""
     assert ethernet().wire_bytes(payload) == wire
+
+
+@pytest.mark.parametrize(
+    ("payload", "wire"),
+    [
+        (1, 84),
+        (16, 84),
+        (34, 84),
+        (35, 85),
+        (1500, 1550),
+        (1501, 1550 + 84),
+        (1534, 1550 + 84),
+        (1535, 1550 + 85),
+        (3000, 3100),
+        (3001, 3100 + 84),
+    ],
+)
+def test_a_short_frame_is_padded_to_64_bytes(payload: int, wire: int) -> None:
+    """64 hold 14 of header, 12 of the stream's, 34 of payload and 4 of FCS; preamble and gap are 20 more, not less."""
+    assert ethernet(**PADDED).wire_bytes(payload) == wire
+
+
+@pytest.mark.parametrize(
+    ("payload", "picoseconds"), [(1, 84 * 80), (34, 84 * 80), (100, 150 * 80), (1500, 1550 * 80), (65536, 1550 * 80)]
+)
+def test_what_is_stored_is_one_frame(payload: int, picoseconds: int) -> None:
+    """Of several the first one, which is full. A byte takes 80 ps."""
+    assert ethernet(**PADDED).stored_ps(payload) == picoseconds
+    assert ethernet().stored_ps(payload) == 0
+    assert ucie().stored_ps(payload) == 0
+
+
+def test_the_fields_may_be_one_sum_as_before() -> None:
+    """50 B a packet, whatever they are for."""
+    none = {"preamble_bytes": 0, "header_bytes": 50, "stream_header_bytes": 0, "fcs_bytes": 0, "gap_bytes": 0}
+    for payload in (1, 34, 1499, 1500, 1501, 65536):
+        assert ethernet(**none).wire_bytes(payload) == ethernet().wire_bytes(payload)
 
 
 def test_ethernet_counts_packets_of_a_64K_transfer() -> None:
@@ -64,14 +113,14 @@ def test_last_chunk_of_256_bytes(link: LinkKind, payload: int, picoseconds: int)
     assert link.last_chunk_ps(payload, 256) == picoseconds
 
 
-@given(st.integers(1, 10**6), st.integers(1, 65536), st.sampled_from([ucie(), ethernet()]))
+@given(st.integers(1, 10**6), st.integers(1, 65536), st.sampled_from([ucie(), ethernet(), ethernet(**PADDED)]))
 def test_least_chunk_is_never_more_than_a_last_chunk(payload: int, chunk: int, link: LinkKind) -> None:
     """The lookahead relies on it."""
     assert link.least_chunk_ps(chunk) <= link.last_chunk_ps(payload, chunk)
     assert link.least_chunk_ps(chunk) == link.last_chunk_ps(1, chunk)
 
 
-@given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([ucie(), ethernet()]))
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([ucie(), ethernet(), ethernet(**PADDED)]))
 def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: LinkKind) -> None:
     assert one <= link.wire_bytes(one)
     assert link.wire_bytes(min(one, two)) <= link.wire_bytes(max(one, two))
