@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.links.port import Port
-from sipsim.noc.fabric import EdgeUse, Fabric
+from sipsim.noc.fabric import EdgeUse
 from sipsim.noc.graph import Edge
+from sipsim.noc.transport import Transport
 from sipsim.record.recorder import Recorder
 from sipsim.record.usage import TL_WORDS, LinkUse, Usage
 
@@ -31,7 +32,7 @@ class UsageMeter:
     def __init__(
         self,
         engine: Engine,
-        fabric: Fabric,
+        fabric: Transport,
         recorder: Recorder,
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
