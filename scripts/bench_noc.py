@@ -5,9 +5,9 @@ with a PE each, packets of 256 B, 4 ns on an edge, 1 ns a node, and the fabrics 
 
 ``throughput``: what a node gets through when every node always has packets for random others, as a part of its edge's
 bandwidth and of the ideal mesh's, whose bisection is always busy: 8 of 15 destinations lie beyond it, so 16/2 nodes
-with 8/15 of their traffic over 4 edges give 15/16. ``unlimited``: ``router.buffer_packets: null``, where nothing is held
-back by what is before it on another way; it may be a little above the ideal, as what does not cross the bisection is
-not held back by it. ``wait``: the mean time from a packet's making to its arrival, in packet times, at a part of the
+with 8/15 of their traffic over 4 edges give 15/16. ``unlimited`` is ``router.buffer_packets: null``, where nothing is
+held back by what is before it on another way; it may be a little above the ideal, as what does not cross the bisection
+is not held back by it. ``wait``: the mean time from a packet's making to its arrival, in packet times, at a part of the
 ideal throughput. ``blocked``: two flows that share the first of their edges alone.
 
 ``switch``: one router of n inputs and n outputs with deep FIFOs, all of them always full, for which theory gives the
@@ -170,10 +170,11 @@ def show(made: list[dict[str, Any]]) -> None:
         figure = row["figure"]
         text = f"{figure:.1%}" if isinstance(figure, float) else " to ".join(f"{each:.0%}" for each in figure)
         print(f"{text:<14}{row['of']} ({row['source']})")
-    print(f"\n{'packets of buffer':<20}" + "".join(f"{part:>9.0%}" for part in LOADS) + "   of ideal: packet times on the way")
+    loads = "".join(f"{part:>9.0%}" for part in LOADS)
+    print(f"\n{'packets of buffer':<20}{loads}   of ideal: packet times on the way")
     for row in (row for row in made if row["what"] == "wait"):
         print(f"{_depth(row):<20}" + "".join(f"{row['waits'][str(part)]:>9.2f}" for part in LOADS))
-    print(f"\n{'packets of buffer':<20}{'to slow end':>12}{'other':>9}   ns: 16 KiB to a slow end, then 256 B elsewhere")
+    print(f"\n{'packets of buffer':<20}{'to slow end':>12}{'other':>9}   ns: 16 KiB, then 256 B elsewhere")
     for row in (row for row in made if row["what"] == "blocked"):
         print(f"{_depth(row):<20}{row['slow_ns']:>12.1f}{row['other_ns']:>9.1f}")
 
