@@ -160,6 +160,22 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
     return refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
 
 
+def packets_hold_a_chunk(resolved: Resolved) -> Problem | None:
+    """A packet of the routers' finite buffers is no shorter than a chunk of the arbitration."""
+    router, chunk = resolved.components.router, knob_path(resolved, "vc_chunk_size")
+    chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
+    path = "router", "packet_bytes"
+    if router.packet_bytes is None:
+        return None
+    if router.buffer_packets is None:
+        what = "has no effect without buffers; set router.buffer_packets, or leave it null"
+        return refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
+    if router.packet_bytes >= chunk_bytes:
+        return None
+    what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
+    return refused(path, router.packet_bytes, what, chunk)
+
+
 RULES: tuple[Rule, ...] = (
     known_algorithm,
     known_neighbour_table,
@@ -169,4 +185,5 @@ RULES: tuple[Rule, ...] = (
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
+    packets_hold_a_chunk,
 )

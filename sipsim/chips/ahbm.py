@@ -17,6 +17,7 @@ from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
 from sipsim.noc import rules as noc_rules
+from sipsim.noc.fabrics import delayed_transfers
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
@@ -73,7 +74,7 @@ class AhbmChip(Chip):
     def results(self) -> ChipResults:
         dist = self.torch.distributed
         if self._history_dir is not None:
-            write_history(self._history_dir, self.sip.recorder, self.sip.fabric.history or [])
+            write_history(self._history_dir, self.sip.recorder, delayed_transfers(self.sip.fabric))
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),

@@ -164,6 +164,20 @@ class Node(Section, frozen=True):
     bandwidth_GBps: Positive
 
 
+class RouterCost(Section, frozen=True, omit_defaults=True):
+    """``router``: a node with input buffers.
+
+    ``buffer_packets``: of each virtual channel at each input of every node that routes pass, ``null`` for no limit.
+    ``packet_bytes``: the most that a packet carries, ``null`` for a chunk of the arbitration. Not given, they are in no
+    digest.
+    """
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    packet_bytes: Annotated[int, Meta(ge=1, le=65536)] | None = None
+
+
 class MemoryCost(Section, frozen=True, omit_defaults=True):
     """A memory behind a port: a node with access times.
 
@@ -222,7 +236,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told."""
 
     wire: Wire
-    router: Node
+    router: RouterCost
     ucie_port: Node
     io_port: Node
     hbm: MemoryCost

@@ -1,6 +1,6 @@
 """What a rank leaves for the explanation: its spans, the phases of its kernels, and the transfers that met others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.errors import OutputError
-from sipsim.noc.delays import Delayed, delayed
-from sipsim.noc.fabric import Started
+from sipsim.noc.delays import Delayed
 from sipsim.record.recorder import PhaseStart, Recorder, Span
 
 HISTORY_FILE = "history.msgpack"
@@ -28,13 +27,13 @@ class History(msgspec.Struct, frozen=True):
 _DECODER = msgspec.msgpack.Decoder(History)
 
 
-def write_history(folder: Path, recorder: Recorder, started: list[Started]) -> None:
+def write_history(folder: Path, recorder: Recorder, delayed: Iterable[Delayed]) -> None:
     """Write a rank's history, at the end of its run.
 
     Raises:
         OutputError: when the disk is full.
     """
-    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed(started)))
+    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed))
     path = folder / HISTORY_FILE
     try:
         path.write_bytes(msgspec.msgpack.encode(history, enc_hook=_as_text))

@@ -10,8 +10,8 @@ from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.ipcq.payloads import CreditPacket, PeCredit
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.links.frames import encode
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
+from sipsim.noc.transport import Transport
 
 Ps = int
 Emit = Callable[[int, Ps, bytes], None]
@@ -27,7 +27,7 @@ class CreditSender:
         self,
         sip: int,
         engine: Engine,
-        fabric: Fabric,
+        fabric: Transport,
         router: Router,
         ipcqs: Ipcqs,
         emit: Emit,

@@ -7,8 +7,8 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.noc.arbitration import COMM
 from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
+from sipsim.noc.transport import Transport
 from sipsim.topology.address import PhysAddr
 
 Ps = int
@@ -20,7 +20,7 @@ class Fetch:
     def __init__(
         self,
         engine: Engine,
-        fabric: Fabric,
+        fabric: Transport,
         graph: CubeMeshGraph,
         memory_ports: MemoryPorts,
         wire_format: WireFormat,
@@ -46,11 +46,11 @@ class Fetch:
         lead_ps = route.edges[-1].drain_ps(min(wire_bytes, self._chunk_bytes))
         memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
         if memory.is_constant:
-            self._fabric.start(route, wire_bytes, here, COMM, lead_ps, delay_ps + memory.least_read_ps)
+            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps, delay_ps + memory.least_read_ps)
             return
 
         def send() -> None:
-            self._fabric.start(route, wire_bytes, here, COMM, lead_ps)
+            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps)
 
         def at_memory() -> None:
             memory.time_read(address, nbytes, send)

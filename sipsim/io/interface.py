@@ -6,8 +6,8 @@ from sipsim.io.endpoint import Endpoint, TakeControl
 from sipsim.io.ports import Ports
 from sipsim.io.router import Deliveries, Router
 from sipsim.links.frames import Frame
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node
+from sipsim.noc.transport import Transport
 from sipsim.plan.base import RunPlan
 from sipsim.sync.session import Session
 
@@ -22,7 +22,7 @@ class Interface:
         self,
         plan: RunPlan,
         session: Session,
-        fabric: Fabric,
+        fabric: Transport,
         deliveries: Deliveries,
         controls: Mapping[type, TakeControl],
     ) -> None:

@@ -11,8 +11,8 @@ from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM
 from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route
+from sipsim.noc.transport import Transport
 
 Ps = int
 Ipcqs = dict[tuple[int, int], PeIpcq]
@@ -26,7 +26,7 @@ class MessageDelivery(Delivery):
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Transport,
         graph: CubeMeshGraph,
         ipcqs: Ipcqs,
         wire_format: WireFormat,
@@ -71,7 +71,7 @@ class MessageDelivery(Delivery):
 class CreditDelivery(Delivery):
     """A credit sent as a message ends at the PE itself."""
 
-    def __init__(self, fabric: Fabric, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int) -> None:
+    def __init__(self, fabric: Transport, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int) -> None:
         self.vc = vc
         self._fabric = fabric
         self._graph = graph

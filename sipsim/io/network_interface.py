@@ -17,7 +17,7 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
 from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM, CREDIT
-from sipsim.noc.fabric import Fabric
+from sipsim.noc.transport import Transport
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
@@ -34,7 +34,7 @@ class NetworkInterface:
         plan: Plan,
         session: Session,
         recorder: Recorder,
-        fabric: Fabric,
+        fabric: Transport,
         memory_ports: MemoryPorts,
         wire_format: WireFormat,
         ipcqs: Ipcqs,

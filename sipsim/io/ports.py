@@ -5,8 +5,8 @@ from collections.abc import Callable
 from sipsim.engine import Engine
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, port_node
+from sipsim.noc.transport import Transport
 from sipsim.system.joined import JoinedSips
 
 Ps = int
@@ -21,7 +21,7 @@ class Ports:
         system: JoinedSips,
         egress_ps: Ps,
         engine: Engine,
-        fabric: Fabric,
+        fabric: Transport,
         emit: Callable[[int, Ps, bytes], None],
         on_frame: Callable[[Node, Frame], None],
     ) -> None:

@@ -8,8 +8,8 @@ from broker.ids import MAX_PS
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.links.frames import Frame, encode
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Node, Route, link_edge
+from sipsim.noc.transport import Transport
 
 if TYPE_CHECKING:
     from sipsim.links.base import LinkKind
@@ -31,7 +31,7 @@ class PortContext(NamedTuple):
     channel: int
     far_sip: int
     engine: Engine
-    fabric: Fabric
+    fabric: Transport
     emit: Callable[[int, Ps, bytes], None]
     on_frame: Callable[[Node, Frame], None]
     chunk_bytes: int

@@ -124,6 +124,9 @@ class Fabric(Edges):
             self.history.append(Started(transfer, route, nbytes, now))
         return transfer
 
+    reply = start
+    """What answers a transfer has no buffers of its own here: it waits for nobody."""
+
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
         # Lanes are looked up by their ids: an edge takes ten times as long to hash.

@@ -15,8 +15,8 @@ from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.noc.arbitration import COMM, COMPUTE
-from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Graph, Node
+from sipsim.noc.transport import Transport
 from sipsim.topology.address import PhysAddr
 
 
@@ -25,9 +25,11 @@ class DmaContext(Protocol):
 
     sip: int
     engine: Engine
-    fabric: Fabric
     memory_ports: MemoryPorts
     wire_format: WireFormat
+
+    @property
+    def fabric(self) -> Transport: ...
 
     @property
     def graph(self) -> Graph: ...
@@ -52,7 +54,7 @@ class PeDma:
         back = context.graph.route(memory_node, self._node)
 
         def send_back(data: bytes) -> None:
-            context.fabric.start(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
+            context.fabric.reply(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
 
         forth = context.graph.route(self._node, memory_node)
         context.fabric.start(forth, self._command_bytes, lambda _h, _t: port.read(address, nbytes, send_back), vc)
@@ -71,7 +73,7 @@ class PeDma:
         back = context.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
-            context.fabric.start(back, self._ack_bytes, lambda _h, _t: done(), vc)
+            context.fabric.reply(back, self._ack_bytes, lambda _h, _t: done(), vc)
 
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
         context.fabric.start(forth, wire_bytes, lambda _h, _t: port.write(address, data, acknowledge), vc)

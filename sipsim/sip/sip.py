@@ -17,9 +17,9 @@ from sipsim.ipcq.invariants import InvariantChecker
 from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
 from sipsim.memory.port import MemoryPorts
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.fabric import Fabric
+from sipsim.noc.buffered.depth import buffers_of
+from sipsim.noc.fabrics import open_fabric
 from sipsim.noc.graph import Node
-from sipsim.noc.witness import FabricWitness
 from sipsim.pe.dma import PeDma
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
@@ -92,13 +92,11 @@ class Sip:
         self.engine = Engine()
         self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
         self.session.model = self
-        self.fabric = Fabric(self.engine, plan.arbitration)
-        if check_invariants:
-            self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
+        buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
+        self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
-        self.fabric.history = [] if keep_spans else None
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.links.port import Port
-from sipsim.noc.fabric import EdgeUse, Fabric
+from sipsim.noc.fabric import EdgeUse
 from sipsim.noc.graph import Edge
+from sipsim.noc.transport import Transport
 from sipsim.record.launches import KernelUse
 from sipsim.record.usage import LinkUse, Usage
 
@@ -34,7 +35,7 @@ class UsageMeter:
     def __init__(
         self,
         engine: Engine,
-        fabric: Fabric,
+        fabric: Transport,
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
     ) -> None:

@@ -3,37 +3,18 @@
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
 import pytest
+from explained import check_path, explained
 from random_flags import drawn
 
 from launcher.api import run
 from sipsim.explain.graph import Graph
 from sipsim.explain.sharing import Sharings
-from sipsim.record.explanation import Explanation, WhatIf
+from sipsim.record.explanation import WhatIf
 
 SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 500))]
 TOLERANCE = 0.1
 OF_WHOLE = 0.01
-
-
-def explained(reruns: int = 0, **flags: Any) -> tuple[dict[str, Any], Explanation]:
-    outcome = run(**{"engine": "inproc", "verify_data": False, **flags}, explain=True, explain_reruns=reruns)
-    assert outcome.error is None, outcome.error
-    return outcome.document, msgspec.convert(outcome.document["explain"][-1], Explanation)
-
-
-def check_path(document: dict[str, Any], told: Explanation) -> None:
-    time_ps = told.until_ps - told.since_ps
-    assert time_ps >= document["runs"][-1]["time_ns"] * 1000 - 1, "the longest iteration, not shorter than their mean"
-    ends_ps = [told.since_ps, *(step.end_ps for step in told.steps)]
-    assert [step.start_ps for step in told.steps] == ends_ps[:-1], "one step after the other"
-    assert ends_ps[-1] == told.until_ps
-    for step in told.steps:
-        assert sum(part.ps for part in step.parts) == step.end_ps - step.start_ps > 0, step
-        assert all(part.ps > 0 for part in step.parts), step
-    assert sum(part.ps for part in told.parts) == time_ps
-    assert sum(phase.path_ps for phase in told.phases) == time_ps
 
 
 @pytest.mark.parametrize("seed", SEEDS)

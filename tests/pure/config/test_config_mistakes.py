@@ -311,6 +311,15 @@ ONE_SET = [
         "defaults.credit_virtual_channel = true: has no effect with credit_return_mode fast_path, whose credits have a "
         "wire of their own; use fabric",
     ),
+    ("router.buffer_packets=0", "router.buffer_packets = 0: must be at least 1, or null"),
+    (
+        "router.packet_bytes=512",
+        "router.packet_bytes = 512: has no effect without buffers; set router.buffer_packets, or leave it null",
+    ),
+    (
+        "router={overhead_ns: 1, bandwidth_GBps: 64, buffer_packets: 2, packet_bytes: 128}",
+        "router.packet_bytes = 128: must be at least 256, a chunk (defaults.vc_chunk_size); or null, which is a chunk",
+    ),
 ]
 
 

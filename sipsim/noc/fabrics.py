@@ -1,0 +1,38 @@
+"""The two fabrics of a SIP, and which of them a config asks for."""
+
+from collections.abc import Iterator
+
+from sipsim.engine import Engine
+from sipsim.noc.arbitration import Arbitration
+from sipsim.noc.buffered.depth import Buffers
+from sipsim.noc.buffered.fabric import BufferedFabric
+from sipsim.noc.buffered.history import delayed_packets
+from sipsim.noc.buffered.witness import BufferWitness
+from sipsim.noc.delays import Delayed, delayed
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.witness import FabricWitness
+
+
+def open_fabric(
+    engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, keeps_history: bool
+) -> Fabric | BufferedFabric:
+    """The fabric of a SIP: one that buffers without limit, or with ``buffers`` one of finite input buffers.
+
+    ``is_watched``: it has a witness of its invariants. ``keeps_history``: :func:`delayed_transfers` can be asked.
+    """
+    if buffers is None:
+        fabric = Fabric(engine, arbitration)
+        fabric.witness = FabricWitness(arbitration.chunk_bytes) if is_watched else None
+        fabric.history = [] if keeps_history else None
+        return fabric
+    buffered = BufferedFabric(engine, arbitration, buffers)
+    buffered.witness = BufferWitness(buffers.depth) if is_watched else None
+    buffered.history = [] if keeps_history else None
+    return buffered
+
+
+def delayed_transfers(fabric: Fabric | BufferedFabric) -> Iterator[Delayed]:
+    """The transfers that came later than alone, in the order of their starts; of a fabric that keeps its history."""
+    if isinstance(fabric, Fabric):
+        return delayed(fabric.history or ())
+    return delayed_packets(fabric.history or ())

@@ -1,0 +1,41 @@
+"""What the parts of a SIP ask of its fabric, whichever it is (:mod:`sipsim.noc.fabrics`)."""
+
+from typing import Protocol
+
+from sipsim.noc.arbitration import COMPUTE
+from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.graph import Edge, Route
+from sipsim.noc.transfer import Done
+
+Ps = int
+
+
+class Transport(Protocol):
+    """Carries bytes over the edges of one SIP; see :class:`sipsim.noc.fabric.Fabric`."""
+
+    def start(
+        self,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        vc: int = COMPUTE,
+        lead_ps: Ps = 0,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+    ) -> object:
+        """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through."""
+
+    def reply(
+        self,
+        route: Route,
+        nbytes: int,
+        done: Done,
+        vc: int = COMPUTE,
+        lead_ps: Ps = 0,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+    ) -> object:
+        """As ``start``, for what answers a transfer: data that were read, an acknowledgement."""
+
+    def use(self) -> dict[Edge, EdgeUse]:
+        """How much every edge was used so far."""
