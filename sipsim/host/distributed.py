@@ -141,7 +141,7 @@ class KernelQueue:
 
     def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
         pe = self._sip.pe(place.cube, place.pe)
-        tl = TL(self._sip, pe, self._space.translate)
+        tl = TL(self._sip, pe, self._space.translation_for(pe.cube, pe.pe))
         launch = work.span
 
         def body() -> None:
@@ -269,6 +269,7 @@ class Distributed:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
         system, group = self._plan.system, self._world
         collective.check(call, system.n_sips, system.n_cubes)
+        group.check_holders(call, self._sip.sip)
         more = group.kernel_args(system, self._sip.sip, call.n_elem())
         group.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)

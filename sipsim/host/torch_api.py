@@ -42,8 +42,11 @@ class Torch:
         policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
-        if policy.num_cubes > self._sip.plan.system.n_cubes:
-            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {self._sip.plan.system.n_cubes} cubes")
+        system = self._sip.plan.system
+        if policy.num_cubes > system.n_cubes:
+            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.n_cubes} cubes")
+        if policy.num_pes > system.n_pes:
+            raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs")
         return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy)
 
     empty = zeros
