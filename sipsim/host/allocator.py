@@ -19,7 +19,9 @@ from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.bridge.base import Bridge
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
 from sipsim.host.dp_policy import DPPolicy, Place
+from sipsim.host.map_messages import map_messages
 from sipsim.host.storage import Allocation, Block, Segment, Storage, Watch
+from sipsim.memory.mmu.page_table import MmuUnmapMsg, PageTable
 from sipsim.memory.store import MemoryStore
 from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 
@@ -66,14 +68,22 @@ class FreeBlocks:
 class AddressSpace:
     """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of each PE, in ``memory``; a PE without any costs nothing.
 
-    ``bridge``: by which host code calls them.
+    ``bridge``: by which host code calls them. ``page_table``: that of the PEs' MMUs, which follows.
     """
 
-    def __init__(self, memory: MemoryStore, sip: int, room_bytes: int, bridge: Bridge | None = None) -> None:
+    def __init__(
+        self,
+        memory: MemoryStore,
+        sip: int,
+        room_bytes: int,
+        bridge: Bridge | None = None,
+        page_table: PageTable | None = None,
+    ) -> None:
         self.bridge = bridge or GreenletBridge()
         self._memory = memory
         self._sip = sip
         self._room = room_bytes
+        self._page_table = page_table
         self._next_va = VIRTUAL_BIT
         self._free: dict[Place, FreeBlocks] = {}
         self._segments: list[Segment] = []
@@ -106,6 +116,9 @@ class AddressSpace:
         self._live[len(self._hashes)] = Watch(storage, self._dead.append)
         self._hashes.append(b"")
         self._segments += segments
+        if self._page_table is not None:
+            for message in map_messages(storage.allocation):
+                self._page_table.map(message)
         return storage
 
     def _segment(self, nbytes: int, found: dict[Place, int]) -> Segment:
@@ -170,6 +183,9 @@ class AddressSpace:
         """Hash a tensor and return its memory."""
         self._hashes[allocation.number] = self._hash(allocation)
         del self._live[allocation.number]
+        if self._page_table is not None:
+            for cube, pe, entries, _ in map_messages(allocation):
+                self._page_table.unmap(MmuUnmapMsg(cube, pe, tuple(entry.va for entry in entries)))
         first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
         del self._segments[first : first + len(allocation.segments)]
         for pa, nbytes in (block for segment in allocation.segments for block in segment.blocks()):

@@ -22,6 +22,7 @@ from sipsim.errors import OutputError
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
+from sipsim.host.translation import translation_on
 from sipsim.plan.job import RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
@@ -141,7 +142,7 @@ class KernelQueue:
 
     def _start_on(self, place: PePlace, work: Work, kernel: Callable[..., None], args: tuple[Any, ...]) -> None:
         pe = self._sip.pe(place.cube, place.pe)
-        tl = TL(self._sip, pe, self._space.translation_for(pe.cube, pe.pe))
+        tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
         launch = work.span
 
         def body() -> None:

@@ -27,7 +27,7 @@ class Torch:
 
     def __init__(self, sip: Sip, recorded_io_dir: str = "", bridge: Bridge | None = None) -> None:
         self._sip = sip
-        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge)
+        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge, sip.page_table)
         self.bridge = self.space.bridge
         self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)

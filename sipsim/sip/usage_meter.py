@@ -1,6 +1,6 @@
 """Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sipsim.engine import Engine
@@ -8,13 +8,16 @@ from sipsim.links.port import Port
 from sipsim.noc.fabric import EdgeUse, Fabric
 from sipsim.noc.graph import Edge
 from sipsim.record.recorder import Recorder
-from sipsim.record.usage import TL_WORDS, LinkUse, Usage
+from sipsim.record.usage import TL_WORDS, LinkUse, TlbUse, Usage
 
 Ps = int
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``. ``sent_bytes``: of data and of credits, by port."""
+    """All counters at ``now_ps``. ``sent_bytes``: of data and of credits, by port.
+
+    ``lookups``: hits and misses of TLBs, by PE.
+    """
 
     now_ps: Ps
     kernels: int
@@ -23,10 +26,14 @@ class _Counters(NamedTuple):
     waited_ps: dict[str, Ps]
     edges: dict[Edge, EdgeUse]
     sent_bytes: dict[str, tuple[int, int]]
+    lookups: dict[str, tuple[int, int]]
 
 
 class UsageMeter:
-    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``."""
+    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``.
+
+    ``lookups``: reads the hits and misses of each TLB, by PE.
+    """
 
     def __init__(
         self,
@@ -35,12 +42,14 @@ class UsageMeter:
         recorder: Recorder,
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
+        lookups: Callable[[], dict[str, tuple[int, int]]] = dict,
     ) -> None:
         self._engine = engine
         self._fabric = fabric
         self._recorder = recorder
         self._link_names = link_names
         self._ports = ports
+        self._lookups = lookups
         self._kernels = 0
         self._kernel_ps: Ps = 0
         self._launch_ps: Ps = 0
@@ -70,15 +79,14 @@ class UsageMeter:
         rows = [(at, iterations) for at, (iterations, _) in enumerate(self._marks) if iterations]
         counters = [*(found for _, found in self._marks), self._read()]
         if not rows:
-            return (self._between(0, _Counters(0, 0, 0, 0, {}, {}, {}), counters[-1]),)
+            return (self._between(0, _Counters(0, 0, 0, 0, {}, {}, {}, {}), counters[-1]),)
         return tuple(self._between(iterations, counters[at], counters[at + 1]) for at, iterations in rows)
 
     def _read(self) -> _Counters:
         payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
         now_ps, waited_ps = self._engine.now_ps, dict(self._recorder.waited_ps)
-        return _Counters(
-            now_ps, self._kernels, self._kernel_ps, self._launch_ps, waited_ps, self._fabric.use(), payloads
-        )
+        counted = now_ps, self._kernels, self._kernel_ps, self._launch_ps, waited_ps
+        return _Counters(*counted, self._fabric.use(), payloads, self._lookups())
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
         none = EdgeUse(0, 0, 0)
@@ -103,7 +111,16 @@ class UsageMeter:
             ),
             busiest,
             busy_ps,
+            tuple(_tlb_uses(begin.lookups, end.lookups)),
         )
+
+
+def _tlb_uses(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[TlbUse]:
+    """Of the PEs that looked something up meanwhile."""
+    for pe, (hits, misses) in after.items():
+        hits_before, misses_before = before.get(pe, (0, 0))
+        if (hits, misses) != (hits_before, misses_before):
+            yield TlbUse(pe, hits - hits_before, misses - misses_before)
 
 
 def _link_use(name: str, use: EdgeUse, before: tuple[int, int], after: tuple[int, int]) -> LinkUse:

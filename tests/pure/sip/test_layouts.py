@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hardware import ONE_SIP, Bench, config
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.dtypes import DTYPES
@@ -141,6 +141,7 @@ STEP = st.tuples(
 )
 
 
+@settings(max_examples=50)
 @given(st.lists(STEP, max_size=25))
 def test_random_layouts_and_frees(steps: list[Any]) -> None:
     """Live tensors overlap on no PE, each PE reads its copy, and all memory is free again at the end."""
