@@ -91,6 +91,12 @@ class OutOfMemoryError(MemoryAccessError):
     kind = "OutOfMemoryError"
 
 
+class MmuFault(MemoryAccessError):
+    """A virtual address that the page table of the PE does not map, such as that of a freed tensor."""
+
+    kind = "MmuFault"
+
+
 class CollectiveMismatch(SimulationError):
     """Ranks that call a collective with another type, count or operation than each other."""
 
@@ -123,6 +129,7 @@ ERROR_KINDS: dict[str, int] = {
             KernelError,
             MemoryAccessError,
             OutOfMemoryError,
+            MmuFault,
             CollectiveMismatch,
             NondeterministicReplay,
             OutputError,

@@ -25,6 +25,7 @@ from launcher.run.probe.fields import (
     SizePoint,
     SweepDocument,
     TermRow,
+    TlbMisses,
     TransferSum,
 )
 from launcher.run.probe.heat_map import Grid
@@ -106,8 +107,8 @@ def probe(chosen: argparse.Namespace) -> ProbeDocument:
     costs = Probe(plan, chosen.bytes)
     raw, pair = costs.raw(), costs.pair()
     ran = ProbeRun(plan, [chosen.bytes])
-    return {
-        **_heading(plan, costs.credit_mode),
+    document: ProbeDocument = {
+        **_heading(plan, costs.credit_mode),  # type: ignore[typeddict-item]
         "from": list(chosen.src),
         "to": list(chosen.dst),
         "bytes": chosen.bytes,
@@ -116,6 +117,11 @@ def probe(chosen: argparse.Namespace) -> ProbeDocument:
         "pair": _sum(pair, ran.received_ps[0]),
         "overhead_ps": _total(pair) - _total(raw),
     }
+    walk_ps, walks = costs.walk_ps(), costs.first_walks()
+    if walk_ps is not None:
+        sums_ps = walks * walk_ps, ran.walked_ps
+        document["tlb_misses"] = TlbMisses(walk_ps=walk_ps, walks=walks, sum_ps=sums_ps[0], simulated_ps=sums_ps[1])
+    return document
 
 
 def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:

@@ -1,8 +1,10 @@
 """A communicator: a group of ranks, the algorithm that they run, and the queue pairs that join them."""
 
+from itertools import product
 from typing import Any, NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.base import Call
 from sipsim.ccl.install import InstallPlan
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
@@ -27,6 +29,21 @@ class Communicator(NamedTuple):
     def places_on(self, sip: int) -> list[PePlace]:
         """Its PEs on one SIP, by rank."""
         return [place for place in self.pe_of_rank if place.sip == sip]
+
+    def check_holders(self, call: Call, sip: int) -> None:
+        """Check that kernels run on all PEs besides the lead PEs that hold parts of a call's tensors.
+
+        Raises:
+            ValueError: for a part that no kernel would touch.
+        """
+        for dp in (tensor.dp for tensor in call.tensors() if tensor.dp.num_pes > 1):
+            running = set(self.places_on(sip))
+            for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
+                if place not in running:
+                    raise ValueError(
+                        f"algorithm {self.algorithm.name} runs no kernel on PE {place[2]} of cube {place[1]}, where a "
+                        f"part of the tensor lies; use DPPolicy(num_pes=1), or an algorithm with rank_per: pe"
+                    )
 
     def kernel_args(self, system: System, sip: int, n_elem: int) -> tuple[Any, ...]:
         """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""

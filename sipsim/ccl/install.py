@@ -16,7 +16,7 @@ from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.noc.graph import Node
 from sipsim.system.system import System
-from sipsim.topology.address import LEAD_PE, PePlace, PhysAddr
+from sipsim.topology.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr
 
 
 class Ring(NamedTuple):
@@ -31,6 +31,8 @@ InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
 MAX_DIRECTIONS = 8
 """Queue pairs that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only."""
+RING_ALIGN_BYTES = 256
+"""Of the virtual addresses of rings, which say nothing of the physical ones."""
 
 
 def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[PePlace]:
@@ -107,7 +109,9 @@ def install(
         for rank in directions
         for index, direction in enumerate(directions[rank])
     }
-    builder = _EntryBuilder(system, knobs, rank_to_pe, pairs, writer, bases)
+    mmu = system.resolved.components.pe_mmu
+    vas = _ring_vas(knobs, bases) if mmu is not None and mmu.virtual_rings else {}
+    builder = _EntryBuilder(system, knobs, rank_to_pe, pairs, writer, bases, vas)
     return {
         rank_to_pe[rank]: [builder.entry(Ring(rank, direction)) for direction in directions[rank]]
         for rank in directions
@@ -147,6 +151,12 @@ def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, 
     return PhysAddr(place.sip, place.cube, pe, kind, start + index * ring_bytes).encode()
 
 
+def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
+    """Virtual addresses of all rings, one after the other (ADR-0023 D2.5, MMU mode)."""
+    stride = -(-knobs.n_slots * knobs.slot_size // RING_ALIGN_BYTES) * RING_ALIGN_BYTES
+    return {ring: RING_VA_BASE + index * stride for index, ring in enumerate(bases)}
+
+
 class _EntryBuilder:
     def __init__(
         self,
@@ -156,6 +166,7 @@ class _EntryBuilder:
         pairs: RingMap,
         writer: RingMap,
         bases: dict[Ring, int],
+        vas: dict[Ring, int],
     ) -> None:
         self._system = system
         self._knobs = knobs
@@ -163,6 +174,7 @@ class _EntryBuilder:
         self._pairs = pairs
         self._writer = writer
         self._bases = bases
+        self._vas = vas
         self._credit_ps: dict[tuple[Node, Node, object], int] = {}
 
     def entry(self, ring: Ring) -> IpcqInitEntry:
@@ -171,7 +183,8 @@ class _EntryBuilder:
         peer_ring = self._pairs[ring] if can_send else self._writer[ring]
         knobs, place, peer_place = self._knobs, self._places[ring.rank], self._places[peer_ring.rank]
         base = self._bases.get(peer_ring, 0) if can_send else 0
-        peer = IpcqEndpoint(*peer_place, knobs.buffer_kind, base, 0, knobs.n_slots, knobs.slot_size)
+        va = self._vas.get(peer_ring, 0) if can_send else 0
+        peer = IpcqEndpoint(*peer_place, knobs.buffer_kind, base, va, knobs.n_slots, knobs.slot_size)
         port = system.port_towards(place.sip, peer_place.sip, ring.direction) if place.sip != peer_place.sip else None
         credit_ps = self._credit_latency_ps(place, peer_place, port)
         return IpcqInitEntry(

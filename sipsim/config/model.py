@@ -219,6 +219,18 @@ class PeDma(Section, frozen=True):
     ack_bytes: PositiveInt
 
 
+class PeMmu(Section, frozen=True):
+    """``pe_mmu``: pages, entries of the TLB, and the time of a page walk; see ``sipsim.memory.mmu.pe_mmu``.
+
+    ``virtual_rings``: queue pairs have the virtual address of the peer's ring, too, and sends go through the TLB.
+    """
+
+    page_KiB: Annotated[int, Meta(ge=4, le=2**20)]
+    tlb_entries: Annotated[int, Meta(ge=1, le=65536)]
+    walk_ns: NonNegative
+    virtual_rings: bool
+
+
 class PeIpcq(Section, frozen=True):
     """``pe_ipcq``: its overhead on a send and on a credit."""
 
@@ -233,7 +245,10 @@ class PeMath(Section, frozen=True):
 
 
 class ComponentsFile(Section, frozen=True, omit_defaults=True):
-    """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told."""
+    """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told.
+
+    ``pe_mmu``: ``null`` for none, and then it is in no digest.
+    """
 
     wire: Wire
     router: RouterCost
@@ -247,6 +262,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     pe_ipcq: PeIpcq
     pe_math: PeMath
     parts: dict[str, dict[str, Any]] = {}
+    pe_mmu: PeMmu | None = None
 
 
 # --- ccl.yaml: collectives --------------------------------------------------------------------------

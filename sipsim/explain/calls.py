@@ -1,10 +1,10 @@
 """What a span did, as a call of :class:`~sipsim.plan.terms.Machine`: the same call costs the same everywhere.
 
 Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
-was fetched, operation, type, shape, ...; ``send``: direction, number, bytes, address of the source, span of the
-command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the command; ``copy``:
-from, to, bytes; ``poll``: when polls began, span of the command, interval; a wait: the span before it; a kernel: its
-last span.
+was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
+source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
+command; ``copy``: from, to, bytes; ``poll``: when polls began, span of the command, interval; a wait: the span before
+it; a kernel: its last span.
 """
 
 import math
@@ -17,6 +17,7 @@ from sipsim.dtypes import DTYPES
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
 from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.pe.dma_engine import READ, WRITE
 from sipsim.pe.math import MATH
 from sipsim.plan.plan import Plan
@@ -29,7 +30,7 @@ QUEUES = ".ipcq"
 """The end of the name of a PE's part that makes the spans of queues."""
 KERNEL = ".kernel"
 """The end of the name of a PE's part that makes the spans of kernels."""
-_OF_PE = (READ, WRITE, MATH)
+_OF_PE = (READ, WRITE, MATH, TLB_MISS)
 MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
 
 
@@ -57,6 +58,7 @@ class Calls:
             READ: partial(self._access, "read"),
             WRITE: partial(self._access, "write"),
             MATH: self._math,
+            TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
             MESSAGE: self._message,
             CREDIT: self._credit,
             RECV: self._receive,
@@ -75,6 +77,8 @@ class Calls:
         work, facts = work_of(span), span.facts
         if work in (READ, WRITE):
             return work, span.component, facts[1] >> OFFSET_BITS, facts[2], str(facts[0])
+        if work == TLB_MISS:
+            return work, *facts
         if work == MATH:
             return work, facts[2], facts[3], str(facts[0]), span.component if facts[0] else ""
         if work == MESSAGE:
@@ -109,7 +113,7 @@ class Calls:
         assert src is not None
         direction, _, nbytes, read_pa, _ = sending.facts
         source = None if read_pa is None else memory_of(read_pa)
-        peer = self.queue(src, direction).peer._replace(rx_base_pa=0)
+        peer = self.queue(src, direction).peer._replace(rx_base_pa=0, rx_base_va=0)
         if src[0] == peer.sip:
             return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
         return [Call("message", (src, direction, peer, nbytes, source))]

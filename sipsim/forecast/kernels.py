@@ -138,6 +138,7 @@ class CountingPe:
         self.cube, self.pe, self.rank = place.cube, place.pe, rank
         self.ipcq = self
         self.phase = ""
+        self.mmu = None
         self.now_ps: Ps = 0
         self._run = run
         self._loop = loop

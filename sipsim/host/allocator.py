@@ -9,7 +9,8 @@ that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
 import gc
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -17,9 +18,12 @@ from sipsim.dtypes import DType
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.bridge.base import Bridge
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
-from sipsim.host.storage import Allocation, Segment, Storage, Watch
+from sipsim.host.dp_policy import DPPolicy, Place
+from sipsim.host.map_messages import map_messages
+from sipsim.host.storage import Allocation, Block, Segment, Storage, Watch
+from sipsim.memory.mmu.page_table import MmuUnmapMsg, PageTable
 from sipsim.memory.store import MemoryStore
-from sipsim.topology.address import LEAD_PE, VIRTUAL_BIT, PhysAddr
+from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
@@ -29,7 +33,7 @@ MOST_HOLDERS = 5
 
 
 class FreeBlocks:
-    """The free memory of one cube: (offset, bytes) in order, no two of them adjacent."""
+    """The free memory of one PE's HBM: (offset, bytes) in order, no two of them adjacent."""
 
     def __init__(self, nbytes: int) -> None:
         self._blocks = [(0, nbytes)] if nbytes else []
@@ -62,18 +66,26 @@ class FreeBlocks:
 
 
 class AddressSpace:
-    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of the lead PE of each cube, in ``memory``.
+    """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of each PE, in ``memory``; a PE without any costs nothing.
 
-    ``bridge``: by which host code calls them.
+    ``bridge``: by which host code calls them. ``page_table``: that of the PEs' MMUs, which follows.
     """
 
-    def __init__(self, memory: MemoryStore, sip: int, room_bytes: int, bridge: Bridge | None = None) -> None:
+    def __init__(
+        self,
+        memory: MemoryStore,
+        sip: int,
+        room_bytes: int,
+        bridge: Bridge | None = None,
+        page_table: PageTable | None = None,
+    ) -> None:
         self.bridge = bridge or GreenletBridge()
         self._memory = memory
         self._sip = sip
         self._room = room_bytes
+        self._page_table = page_table
         self._next_va = VIRTUAL_BIT
-        self._free: list[FreeBlocks] = []
+        self._free: dict[Place, FreeBlocks] = {}
         self._segments: list[Segment] = []
         self._live: dict[int, Watch] = {}
         self._hashes: list[bytes] = []
@@ -81,35 +93,46 @@ class AddressSpace:
         self._made_bytes = 0
         self._most_made_bytes = LEAST_MADE_BYTES
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, num_cubes: int) -> Storage:
-        """A tensor of zeros in equal shards: one contiguous virtual range, a block of HBM on each of the first cubes.
+    def allocate(self, shape: tuple[int, ...], dtype: DType, dp: DPPolicy) -> Storage:
+        """A tensor of zeros laid out by ``dp``, in equal blocks of one contiguous virtual range.
 
         Raises:
-            OutOfMemoryError: when a cube's HBM has no room.
+            OutOfMemoryError: when a PE's HBM has no room.
         """
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // num_cubes
-        self._free += [FreeBlocks(self._room) for _ in range(num_cubes - len(self._free))]
-        made_bytes = nbytes * num_cubes
-        found = self._find(nbytes, num_cubes)
+        holders = dp.holders()
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // len(holders)
+        places = [place for some in holders for place in some]
+        made_bytes = nbytes * len(places)
+        found = self._find(nbytes, places)
         if found is None or self._made_bytes + made_bytes > self._most_made_bytes:
             self.free_dead()
-            found = self._find(nbytes, num_cubes)
+            found = self._find(nbytes, places)
         if found is None:
-            raise self._out_of_memory(nbytes)
+            raise self._out_of_memory(nbytes, places)
         self._made_bytes += made_bytes
-        segments = []
-        for cube, index in enumerate(found):
-            offset, block_bytes = self._free[cube].take(index, nbytes)
-            pa = PhysAddr(self._sip, cube, LEAD_PE, "hbm", offset).encode()
-            self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
-            segments.append(Segment(self._next_va, nbytes, pa, block_bytes))
-            self._next_va += nbytes
+        segments = [self._segment(nbytes, {place: found[place] for place in some}) for some in holders]
         self._next_va += -self._next_va % ALIGN_BYTES
         storage = Storage(Allocation(len(self._hashes), shape, dtype, segments))
         self._live[len(self._hashes)] = Watch(storage, self._dead.append)
         self._hashes.append(b"")
         self._segments += segments
+        if self._page_table is not None:
+            for message in map_messages(storage.allocation):
+                self._page_table.map(message)
         return storage
+
+    def _segment(self, nbytes: int, found: dict[Place, int]) -> Segment:
+        """The next ``nbytes`` of virtual addresses, with a block of each PE that was found to have one."""
+        blocks: dict[Place, Block] = {}
+        for (cube, pe), index in found.items():
+            offset, block_bytes = self._free[cube, pe].take(index, nbytes)
+            pa = PhysAddr(self._sip, cube, pe, "hbm", offset).encode()
+            self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
+            blocks[cube, pe] = Block(pa, block_bytes)
+        first = next(iter(blocks.values()))
+        segment = Segment(self._next_va, nbytes, *first, blocks if len(blocks) > 1 else {})
+        self._next_va += nbytes
+        return segment
 
     def free_dead(self) -> None:
         """Return the memory of all tensors that the program cannot reach."""
@@ -117,7 +140,7 @@ class AddressSpace:
         while self._dead:
             self._free_one(self._dead.pop().allocation)
         self._made_bytes = 0
-        alive = sum(segment.nbytes for segment in self._segments)
+        alive = sum(segment.nbytes * len(segment.blocks()) for segment in self._segments)
         self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
 
     def live(self) -> list[Allocation]:
@@ -125,11 +148,17 @@ class AddressSpace:
         return [watch.allocation for watch in self._live.values()]
 
     def read(self, allocation: Allocation) -> Iterator[bytes]:
-        """The bytes of each shard in order."""
+        """The bytes of each shard in order, of copy 0."""
         return (self._memory.read(segment.pa, segment.nbytes) for segment in allocation.segments)
 
-    def translate(self, address: int, nbytes: int) -> int:
+    def translation_for(self, cube: int, pe: int) -> Callable[[int, int], int]:
+        """:meth:`translate` for the kernels of one PE."""
+        return partial(self.translate, cube=cube, pe=pe)
+
+    def translate(self, address: int, nbytes: int, cube: int = -1, pe: int = -1) -> int:
         """The physical address of a virtual range; a physical address is returned unchanged.
+
+        ``cube``, ``pe``: who asks, where the range has copies; without them it is copy 0.
 
         Raises:
             MemoryAccessError: when the range does not lie within one shard of a tensor.
@@ -140,7 +169,7 @@ class AddressSpace:
         if index >= 0:
             segment = self._segments[index]
             if address + nbytes <= segment.va + segment.nbytes:
-                return segment.pa + (address - segment.va)
+                return (segment.pa_for(cube, pe) if segment.copies else segment.pa) + (address - segment.va)
         raise MemoryAccessError(f"{nbytes} bytes at virtual address {address:#x} are not within one shard of a tensor")
 
     def sha256(self) -> str:
@@ -154,36 +183,56 @@ class AddressSpace:
         """Hash a tensor and return its memory."""
         self._hashes[allocation.number] = self._hash(allocation)
         del self._live[allocation.number]
+        if self._page_table is not None:
+            for cube, pe, entries, _ in map_messages(allocation):
+                self._page_table.unmap(MmuUnmapMsg(cube, pe, tuple(entry.va for entry in entries)))
         first = bisect_right(self._segments, allocation.segments[0].va, key=_va) - 1
         del self._segments[first : first + len(allocation.segments)]
-        for cube, segment in enumerate(allocation.segments):
-            self._memory.clear(segment.pa, segment.block_bytes)
-            self._free[cube].give(PhysAddr.decode(segment.pa).offset, segment.block_bytes)
+        for pa, nbytes in (block for segment in allocation.segments for block in segment.blocks()):
+            _, cube, pe, _, offset = PhysAddr.decode(pa)
+            self._memory.clear(pa, nbytes)
+            self._free[cube, pe].give(offset, nbytes)
 
     def _hash(self, allocation: Allocation) -> bytes:
-        """Hash of a tensor's type, shape and bytes."""
+        """Hash of a tensor's type, shape and bytes, those of all further copies last."""
         digest = hashlib.sha256(f"{allocation.dtype} {allocation.shape}\n".encode())
         for part in self.read(allocation):
             digest.update(part)
+        for segment in allocation.segments:
+            for block in segment.blocks()[1:]:
+                digest.update(self._memory.read(block.pa, segment.nbytes))
         return digest.digest()
 
-    def _find(self, nbytes: int, num_cubes: int) -> list[int] | None:
-        """The index of the first free block of ``nbytes`` on each of the first cubes; None if one has none."""
-        found = [free.find(nbytes) for free in self._free[:num_cubes]]
-        return [index for index in found if index is not None] if None not in found else None
+    def _find(self, nbytes: int, places: list[Place]) -> dict[Place, int] | None:
+        """The index of the first free block of ``nbytes`` on each PE; None if one has none."""
+        found: dict[Place, int] = {}
+        for place in places:
+            index = self._free_of(place).find(nbytes)
+            if index is None:
+                return None
+            found[place] = index
+        return found
 
-    def _out_of_memory(self, nbytes: int) -> OutOfMemoryError:
-        """Of the first cube without a free block of ``nbytes``."""
-        cube = next(cube for cube, free in enumerate(self._free) if free.find(nbytes) is None)
-        sizes = self._free[cube].sizes()
+    def _free_of(self, place: Place) -> FreeBlocks:
+        free = self._free.get(place)
+        if free is None:
+            free = self._free[place] = FreeBlocks(self._room)
+        return free
+
+    def _out_of_memory(self, nbytes: int, places: list[Place]) -> OutOfMemoryError:
+        """Of the first PE without a free block of ``nbytes``."""
+        cube, pe = next(place for place in places if self._free_of(place).find(nbytes) is None)
+        sizes = self._free[cube, pe].sizes()
         in_one_piece = f", at most {max(sizes)} of them in one piece" if sum(sizes) >= nbytes else ""
-        live = [allocation for allocation in self.live() if cube < len(allocation.segments)]
-        live.sort(key=lambda allocation: (-allocation.segments[0].nbytes, allocation.number))
-        held = "; ".join(map(str, live[:MOST_HOLDERS]))
+        live = [(_bytes_on(allocation, cube, pe), allocation) for allocation in self.live()]
+        live = sorted((each for each in live if each[0]), key=lambda each: (-each[0], each[1].number))
+        held = "; ".join(str(allocation) for _, allocation in live[:MOST_HOLDERS])
         return OutOfMemoryError(
-            f"a tensor of {nbytes} bytes a cube does not fit cube {cube}: {sum(sizes)} bytes of its HBM are left"
+            f"a tensor of {nbytes} bytes a PE does not fit cube {cube}, PE {pe}: {sum(sizes)} bytes of its HBM are left"
             f"{in_one_piece}; use a smaller size or raise cube.hbm_MiB_per_pe"
-            f"{f'; the largest tensors: {held}' if held else ''}"
+            f"{f'; the largest tensors: {held}' if held else ''}",
+            cube=cube,
+            pe=pe,
         )
 
 
@@ -194,3 +243,9 @@ def aligned(nbytes: int) -> int:
 
 def _va(segment: Segment) -> int:
     return segment.va
+
+
+def _bytes_on(allocation: Allocation, cube: int, pe: int) -> int:
+    """Bytes of a tensor in the HBM of one PE."""
+    places = (PhysAddr.decode(block.pa) for segment in allocation.segments for block in segment.blocks())
+    return allocation.segments[0].nbytes * sum((place.cube, place.pe) == (cube, pe) for place in places)

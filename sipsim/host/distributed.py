@@ -128,6 +128,7 @@ class Distributed:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
         system, group = self._plan.system, self._world
         collective.check(call, system.n_sips, system.n_cubes)
+        group.check_holders(call, self._sip.sip)
         more = group.kernel_args(system, self._sip.sip, call.n_elem())
         group.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)

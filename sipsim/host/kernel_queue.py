@@ -7,6 +7,7 @@ from typing import Any
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
+from sipsim.host.translation import translation_on
 from sipsim.record.launches import KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
@@ -141,7 +142,7 @@ class KernelQueue:
     def _start_on(self, place: PePlace, work: Work, args: tuple[Any, ...]) -> None:
         pe = self._sip.pe(place.cube, place.pe)
         pe.run = work.run
-        tl = TL(self._sip, pe, self._space.translate)
+        tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
         kernel, launch = work.kernel, work.span
         assert kernel is not None
 

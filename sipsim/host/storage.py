@@ -6,23 +6,48 @@ at moments that the program alone decides (``AddressSpace.allocate``), after a f
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sipsim.dtypes import DType
 
+Place = tuple[int, int]
+"""(cube, PE) of a SIP."""
+
+
+class Block(NamedTuple):
+    """Physical memory in the HBM of one PE."""
+
+    pa: int
+    nbytes: int
+
 
 class Segment(NamedTuple):
-    """A contiguous range of virtual addresses, and the physical address and bytes of the block behind it."""
+    """A contiguous range of virtual addresses, and the physical address and bytes of the block behind it.
+
+    ``copies``: the blocks with the same content by their PE, that one first; empty where there is one.
+    """
 
     va: int
     nbytes: int
     pa: int
     block_bytes: int
+    copies: Mapping[Place, Block] = {}
+
+    def blocks(self) -> list[Block]:
+        """All blocks, copy 0 first."""
+        return [*self.copies.values()] or [Block(self.pa, self.block_bytes)]
+
+    def pa_for(self, cube: int, pe: int) -> int:
+        """Where a kernel on a PE finds it: in its own copy, else in the first of its cube, else in copy 0."""
+        own = self.copies.get((cube, pe))
+        if own is None:
+            own = next((block for (on_cube, _), block in self.copies.items() if on_cube == cube), None)
+        return self.pa if own is None else own.pa
 
 
 class Allocation(NamedTuple):
-    """The memory of tensor ``number``: segment ``i`` lies on cube ``i``."""
+    """The memory of tensor ``number``: a segment for each block of its rows, in order."""
 
     number: int
     shape: tuple[int, ...]

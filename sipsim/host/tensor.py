@@ -1,7 +1,7 @@
 """Device tensors: the placement of their shards in simulated memory, and copies between host and device.
 
-Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each cube's
-shard is contiguous in it and lies in the HBM of that cube's lead PE.
+Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each PE's shard is
+contiguous in it and lies in that PE's HBM. Copies have the same addresses (:class:`~sipsim.host.dp_policy.DPPolicy`).
 """
 
 from typing import Any
@@ -42,17 +42,18 @@ class Tensor:
     def __init__(
         self, memory: MemoryStore, space: AddressSpace, shape: tuple[int, ...], dtype: DType, dp: DPPolicy
     ) -> None:
-        if shape[0] % dp.num_cubes:
+        blocks = len(dp.holders())
+        if shape[0] % blocks:
             raise ValueError(
-                f"a tensor of shape {shape} has {shape[0]} rows, which {dp.num_cubes} cubes cannot share equally; "
-                f"use a multiple of {dp.num_cubes} rows, or another DPPolicy(num_cubes=...)"
+                f"a tensor of shape {shape} has {shape[0]} rows, which {dp.sharers()} cannot share equally; "
+                f"use a multiple of {blocks} rows, or another DPPolicy(num_cubes=..., num_pes=...)"
             )
         self._memory = memory
         self.bridge = space.bridge
         self.shape = shape
         self.dtype = dtype
         self.dp = dp
-        self._storage = space.allocate(shape, dtype, dp.num_cubes)
+        self._storage = space.allocate(shape, dtype, dp)
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +62,7 @@ class Tensor:
 
     @property
     def shards(self) -> list[Segment]:
-        """The shard on each cube."""
+        """The blocks of its rows in order, each on one PE or in copies on several."""
         return self._storage.allocation.segments
 
     @property
@@ -74,8 +75,12 @@ class Tensor:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def elements_per_cube(self) -> int:
+        """Elements that each cube holds."""
+        return self.numel() // self.dp.cube_blocks()
+
+    def elements_per_pe(self) -> int:
         """Elements of one shard."""
-        return self.numel() // self.dp.num_cubes
+        return self.numel() // len(self.shards)
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
@@ -89,7 +94,8 @@ class Tensor:
             raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
         data = np.ascontiguousarray(array, dtype=self.dtype.numpy).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
-            self._memory.write(shard.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
+            for block in shard.blocks():
+                self._memory.write(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
         return self
 
     @host_call
@@ -99,13 +105,21 @@ class Tensor:
 
     @host_call
     def tobytes(self) -> bytes:
-        """All elements in order, little endian."""
+        """All elements in order, little endian; of copy 0."""
         return b"".join(self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
 
     @host_call
     def numpy(self) -> "np.ndarray[Any, Any]":
-        """A copy on the host."""
+        """A copy on the host, of copy 0 of a replicated tensor."""
         return np.frombuffer(self.tobytes(), self.dtype.numpy).reshape(self.shape).copy()
+
+    @host_call
+    def copies(self) -> "list[np.ndarray[Any, Any]]":
+        """Every copy of a replicated tensor, on the host; of others, the only one."""
+        rows = zip(*([block.pa for block in shard.blocks()] for shard in self.shards), strict=True)
+        nbytes = self.shards[0].nbytes
+        parts = (b"".join(self._memory.read(pa, nbytes) for pa in copy) for copy in rows)
+        return [np.frombuffer(part, self.dtype.numpy).reshape(self.shape).copy() for part in parts]
 
     def cpu(self) -> HostTensor:
         """A copy on the host, as a host tensor."""

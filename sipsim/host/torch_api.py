@@ -29,7 +29,7 @@ class Torch:
 
     def __init__(self, sip: Sip, recorded_io_dir: str = "", bridge: Bridge | None = None) -> None:
         self._sip = sip
-        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge)
+        self.space = AddressSpace(sip.memory, sip.sip, sip.plan.hbm_room_bytes, bridge, sip.page_table)
         self.bridge = self.space.bridge
         self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
@@ -44,8 +44,11 @@ class Torch:
         policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
-        if policy.num_cubes > self._sip.plan.system.n_cubes:
-            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {self._sip.plan.system.n_cubes} cubes")
+        system = self._sip.plan.system
+        if policy.num_cubes > system.n_cubes:
+            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.n_cubes} cubes")
+        if policy.num_pes > system.n_pes:
+            raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs")
         return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy)
 
     empty = zeros

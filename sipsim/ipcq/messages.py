@@ -9,7 +9,7 @@ from sipsim.record.dump import Place
 
 
 class IpcqEndpoint(NamedTuple):
-    """The location of a peer's receive ring (ADR-0023 D2.5)."""
+    """The location of a peer's receive ring (ADR-0023 D2.5). ``rx_base_va`` is 0 where rings have none."""
 
     sip: int
     cube: int

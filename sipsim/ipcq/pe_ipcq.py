@@ -45,7 +45,10 @@ class Copier(Protocol):
 
 
 class IpcqContext(NamedTuple):
-    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to."""
+    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to.
+
+    ``look_up``: the physical address of a slot by its virtual one, where the PE has an MMU.
+    """
 
     engine: Engine
     memory: MemoryStore
@@ -55,6 +58,7 @@ class IpcqContext(NamedTuple):
     credit_return: CreditReturn
     recorder: Recorder
     checker: InvariantChecker | None = None
+    look_up: Callable[[int, int], int] | None = None
 
 
 class PeIpcq:
@@ -76,6 +80,7 @@ class PeIpcq:
             self._credit_return,
             recorder,
             self._checker,
+            self._look_up,
         ) = context
         self._span = recorder.span
         self._polls = context.backpressure.polls
@@ -201,7 +206,10 @@ class PeIpcq:
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
 
     def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
-        (snapshot, read_pa, nbytes, dtype, shape), slot_pa, seq = send.source, queue.next_tx_slot_pa(), queue.my_head
+        (snapshot, read_pa, nbytes, dtype, shape), seq = send.source, queue.my_head
+        slot_pa = queue.next_tx_slot_pa()
+        if self._look_up is not None and queue.has_va:
+            slot_pa = self._look_up(queue.tx_slot_va(), nbytes)
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
         span = self._span(self.name, "send", now_ps, now_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
         token = IpcqDmaToken(

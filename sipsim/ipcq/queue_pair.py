@@ -74,6 +74,19 @@ class QueuePair:
         """The address, in the peer's ring, of the slot for the next send."""
         return self.peer.rx_base_pa + (self.my_head % self.peer.n_slots) * self.peer.slot_size
 
+    @property
+    def has_va(self) -> bool:
+        """Whether it was installed with the virtual address of the peer's ring."""
+        return self.peer.rx_base_va > 0
+
+    def tx_slot_va(self, ahead: int = 0) -> int:
+        """The virtual address, in the peer's ring, of the slot for the next send, or for one ``ahead`` of it."""
+        return self.peer.rx_base_va + ((self.my_head + ahead) % self.peer.n_slots) * self.peer.slot_size
+
+    def last_tx_slot_va(self) -> int:
+        """That of the slot for a send that is made now, behind all that wait."""
+        return self.tx_slot_va(len(self.sends))
+
     def next_rx_slot_pa(self) -> int:
         """The address of the slot with the next message to receive."""
         return self.my_rx_base_pa + (self.my_tail % self.n_slots) * self.slot_size

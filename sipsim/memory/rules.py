@@ -1,7 +1,7 @@
 """Rules for memories: their kinds, and what each kind is told."""
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, unregistered
+from sipsim.config.document import Problem, Rule, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.noc.parts.base import memory_parts
@@ -28,7 +28,17 @@ def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
     return None
 
 
+def pages_are_powers_of_two(resolved: Resolved) -> Problem | None:
+    """A page number is the upper bits of an address."""
+    mmu = resolved.components.pe_mmu
+    if mmu is None or not mmu.page_KiB & mmu.page_KiB - 1:
+        return None
+    what = f"must be a power of two, such as {1 << mmu.page_KiB.bit_length() - 1}"
+    return refused(("pe_mmu", "page_KiB"), mmu.page_KiB, what)
+
+
 RULES: tuple[Rule, ...] = (
     known_memory_kinds,
     memory_params_fit_kind,
+    pages_are_powers_of_two,
 )

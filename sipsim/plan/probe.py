@@ -20,6 +20,7 @@ from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route, bottleneck
 from sipsim.plan.plan import Plan
 from sipsim.topology.address import PePlace
+from sipsim.units import BYTES_PER_KIB, ns_to_ps
 
 Ps = int
 Pieces = list[tuple[int, Route]]
@@ -144,6 +145,20 @@ class Probe:
             self._write_latency(),
             *self._credit(),
         ]
+
+    def walk_ps(self) -> Ps | None:
+        """What a TLB miss adds to a command, and to no sum here; None where PEs have no MMU."""
+        cost = self._parts.pe_mmu
+        return None if cost is None else ns_to_ps(cost.walk_ns)
+
+    def first_walks(self) -> int:
+        """Pages of the first slot, for which the first send misses where rings have virtual addresses."""
+        cost, way = self._parts.pe_mmu, self.plan.way
+        va = next(e.peer.rx_base_va for e in self.plan.entries_of(way.src) if e.direction == way.direction)
+        if cost is None or not va:
+            return 0
+        page_bytes = cost.page_KiB * BYTES_PER_KIB
+        return (va + self.nbytes - 1) // page_bytes - va // page_bytes + 1
 
     def pair_ps(self) -> Ps:
         """The sum of :meth:`pair`."""

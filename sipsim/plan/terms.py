@@ -80,6 +80,7 @@ class Machine:
         self._ipcq_ps = ns_to_ps(components.pe_ipcq.overhead_ns)
         self._math = PeMath(components.pe_math)
         self._math_start_ps = ns_to_ps(components.pe_math.overhead_ns)
+        self._walk_ps = 0 if components.pe_mmu is None else ns_to_ps(components.pe_mmu.walk_ns)
         system = self.system
         store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
         self._memories = MemoryPorts(system.graph.memories, Engine(), store)
@@ -124,6 +125,10 @@ class Machine:
             Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math_start_ps),
             Term("PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
         ]
+
+    def page_walks(self, walks: int) -> list[Term]:
+        """The stall of a command that misses so many pages in its TLB."""
+        return [Term("PE_MMU, page walks", ("pe_mmu.walk_ns",), walks * self._walk_ps)]
 
     def message(self, src: Place, direction: str, peer: IpcqEndpoint, nbytes: int, read_pa: int | None) -> list[Term]:
         """From a send to the arrival in the peer's ring; with ``read_pa`` its bytes are fetched from there first."""

@@ -21,13 +21,21 @@ class LinkUse(msgspec.Struct, frozen=True):
     busy_ps: int
 
 
+class TlbUse(msgspec.Struct, frozen=True):
+    """The lookups of a PE's TLB, one for each page that a command touched."""
+
+    pe: str
+    hits: int
+    misses: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times; 0 for a
     whole run of which nothing is known.
 
     ``kernels``: how many ran, ``kernel_ps`` how long in all, and ``launch_ps`` how long with the wait for the last one
     of each launch. ``waited_ps``: by the commands that they waited for. ``edge``: the edge that was busy longest, links
-    aside, for ``edge_busy_ps``.
+    aside, for ``edge_busy_ps``. ``tlbs``: of the PEs that looked addresses up; none without PE_MMU.
     """
 
     since_ps: int
@@ -40,3 +48,4 @@ class Usage(msgspec.Struct, frozen=True):
     links: tuple[LinkUse, ...]
     edge: str
     edge_busy_ps: int
+    tlbs: tuple[TlbUse, ...] = ()

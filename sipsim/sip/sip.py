@@ -14,7 +14,10 @@ from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
+from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, PageTable
+from sipsim.memory.mmu.pe_mmu import PeMmu
 from sipsim.memory.port import MemoryPorts
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.buffered.depth import buffers_of
@@ -28,6 +31,7 @@ from sipsim.sip.usage_meter import UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
+from sipsim.units import BYTES_PER_KIB
 
 
 class Pe:
@@ -38,11 +42,12 @@ class Pe:
         self.pe = pe
         self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
         self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
+        self.task: Task | None = None
+        self.mmu = self._make_mmu(sip)
         self.ipcq = self._make_ipcq(sip)
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
         self.number_handle = scheduler.number_handle
-        self.task: Task | None = None
         self.phase = ""
         self.run: int | None = None
         self._recorder = sip.recorder
@@ -51,6 +56,12 @@ class Pe:
         """Its kernel is in a phase from now on; empty: in none."""
         self.phase = phase
         self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
+
+    def _make_mmu(self, sip: "Sip") -> PeMmu | None:
+        cost = sip.plan.resolved.components.pe_mmu
+        if cost is None or sip.page_table is None:
+            return None
+        return PeMmu(self, cost, sip.page_table, sip.engine, sip.recorder)
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan
@@ -66,6 +77,7 @@ class Pe:
             credit_return,
             sip.recorder,
             sip.checker,
+            None if self.mmu is None else self.mmu.look_up,
         )
         return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
 
@@ -95,6 +107,8 @@ class Sip:
         buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
+        mmu = plan.resolved.components.pe_mmu
+        self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
         self.oplog = self.recorder.oplog
@@ -105,7 +119,8 @@ class Sip:
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
         names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
-        self.usage = UsageMeter(self.engine, self.fabric, names, self.network.ports.by_letter)
+        ports = self.network.ports.by_letter
+        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
         self.tasks: list[Task] = []
@@ -146,8 +161,23 @@ class Sip:
         self.tasks = [task for task in self.tasks if not task.ended]
         return sum(not task.is_server for task in self.tasks)
 
+    def _lookups(self) -> dict[str, tuple[int, int]]:
+        """Hits and misses of each TLB, by PE."""
+        pes = self.pes_in_use() if self.page_table is not None else []
+        return {f"cube{pe.cube}.pe{pe.pe}": (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+
     def _wire_ipcqs(self) -> None:
         """Make the PEs with queue pairs: messages may arrive before they run a kernel."""
         for place, entries in self.plan.entries.items():
             if place.sip == self.sip and entries:
                 self.pe(place.cube, place.pe)
+                if self.page_table is not None:
+                    _map_rings(self.page_table, place, entries)
+
+
+def _map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry]) -> None:
+    """Map the rings that a PE sends to by a virtual address, for this PE."""
+    for direction, peer in ((entry.direction, entry.peer) for entry in entries if entry.peer.rx_base_va):
+        entry = MmuMapEntry(peer.rx_base_va, peer.rx_base_pa, peer.n_slots * peer.slot_size)
+        name = f"the ring that {direction} of {'.'.join(map(str, place))} sends to"
+        table.map(MmuMapMsg(place.cube, place.pe, (entry,), name))

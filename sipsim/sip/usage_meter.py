@@ -1,6 +1,6 @@
 """Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from sipsim.engine import Engine
@@ -9,27 +9,32 @@ from sipsim.noc.fabric import EdgeUse
 from sipsim.noc.graph import Edge
 from sipsim.noc.transport import Transport
 from sipsim.record.launches import KernelUse
-from sipsim.record.usage import LinkUse, Usage
+from sipsim.record.usage import LinkUse, TlbUse, Usage
 
 Ps = int
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``: of the kernels of rows, of edges, and of what was sent, data and credits, by port."""
+    """All counters at ``now_ps``: of the kernels of rows, of edges, and of what was sent, data and credits, by port.
+
+    ``lookups``: hits and misses of TLBs, by PE.
+    """
 
     now_ps: Ps
     of_rows: KernelUse
     edges: dict[Edge, EdgeUse]
     sent_bytes: dict[str, tuple[int, int]]
+    lookups: dict[str, tuple[int, int]]
 
 
-_NOTHING = _Counters(0, KernelUse(), {}, {})
+_NOTHING = _Counters(0, KernelUse(), {}, {}, {})
 
 
 class UsageMeter:
     """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``.
 
     What is sent is counted by time, whoever sends; kernels are counted by the launch that they belong to, at its end.
+    ``lookups``: reads the hits and misses of each TLB, by PE.
     """
 
     def __init__(
@@ -38,12 +43,14 @@ class UsageMeter:
         fabric: Transport,
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
+        lookups: Callable[[], dict[str, tuple[int, int]]] = dict,
     ) -> None:
         self._engine = engine
         self._fabric = fabric
         self._link_names = link_names
         self._ports = ports
         self._kernels = self._of_rows = KernelUse()
+        self._lookups = lookups
         self._marks: list[tuple[int, _Counters]] = []
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
@@ -72,7 +79,7 @@ class UsageMeter:
 
     def _read(self) -> _Counters:
         payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
-        return _Counters(self._engine.now_ps, self._of_rows, self._fabric.use(), payloads)
+        return _Counters(self._engine.now_ps, self._of_rows, self._fabric.use(), payloads, self._lookups())
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
         none = EdgeUse(0, 0, 0)
@@ -98,7 +105,16 @@ class UsageMeter:
             ),
             busiest,
             busy_ps,
+            tuple(_tlb_uses(begin.lookups, end.lookups)),
         )
+
+
+def _tlb_uses(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[TlbUse]:
+    """Of the PEs that looked something up meanwhile."""
+    for pe, (hits, misses) in after.items():
+        hits_before, misses_before = before.get(pe, (0, 0))
+        if (hits, misses) != (hits_before, misses_before):
+            yield TlbUse(pe, hits - hits_before, misses - misses_before)
 
 
 def _link_use(name: str, use: EdgeUse, before: tuple[int, int], after: tuple[int, int]) -> LinkUse:

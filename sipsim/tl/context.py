@@ -25,6 +25,12 @@ class KernelQueue(Protocol):
     @property
     def peer(self) -> KernelRing: ...
 
+    @property
+    def has_va(self) -> bool: ...
+
+    def last_tx_slot_va(self) -> int:
+        """The virtual address of the slot for a send that is made now."""
+
 
 class KernelQueues(Protocol):
     """The queue pairs of a PE, by direction; ``place`` is (SIP, cube, PE)."""
@@ -39,10 +45,17 @@ class KernelQueues(Protocol):
         """The queue pair of a direction; ``IpcqInvalidDirection`` when it is not installed for sending."""
 
 
+class KernelMmu(Protocol):
+    """The MMU of a PE."""
+
+    def translate(self, address: int, nbytes: int) -> int:
+        """The physical address; the kernel waits while the page table is walked."""
+
+
 class KernelPe(Protocol):
     """The PE that a kernel runs on. ``rank`` is its rank in the wiring, None for a PE that takes no part.
 
-    ``phase``: the phase that its kernel is in, empty for none.
+    ``phase``: the phase that its kernel is in, empty for none. ``mmu``: None where addresses are translated in no time.
     """
 
     cube: int
@@ -53,6 +66,8 @@ class KernelPe(Protocol):
 
     @property
     def ipcq(self) -> KernelQueues: ...
+    @property
+    def mmu(self) -> KernelMmu | None: ...
 
     def submit(self, command: Any) -> Completion:
         """Start a command."""

@@ -9,7 +9,7 @@ from sipsim.errors import KernelError
 from sipsim.ipcq.requests import CopyTo
 from sipsim.pe.commands import Direction, IpcqRecv, IpcqSend
 from sipsim.task import Task
-from sipsim.tl.context import KernelPe, KernelSip
+from sipsim.tl.context import KernelMmu, KernelPe, KernelSip
 from sipsim.tl.futures import Future, RecvFuture, StoreFuture
 from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, pointee
 from sipsim.topology.address import SPACES, PhysAddr
@@ -60,7 +60,10 @@ class IpcqOps(HandleOps):
             KernelError: an invalid source.
         """
         task = self._task()
-        sending = self._submit(self._send_command(dir, src, src_addr, nbytes, shape, dtype, space))
+        command = self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)
+        if self._pe.mmu is not None:
+            self._translate_slot(self._pe.mmu, dir, command.nbytes)
+        sending = self._submit(command)
         if not sending.ended:
             sending.wait(task)
 
@@ -210,6 +213,12 @@ class IpcqOps(HandleOps):
         address = self._translate(as_bytes(src_addr), size)
         self._check_place(address, size, space)
         return IpcqSend(dir, address, size, dims, kind)
+
+    def _translate_slot(self, mmu: KernelMmu, dir: str, nbytes: int) -> None:
+        """Have the peer's slot translated, of a send that will be found right."""
+        queue = self._pe.ipcq.queues.get(dir) if isinstance(dir, str) else None
+        if queue is not None and queue.can_send and queue.has_va and nbytes <= queue.peer.slot_size:
+            mmu.translate(queue.last_tx_slot_va(), nbytes)
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
         """Check that an address is in this SIP's memory and in the space that the kernel names."""

@@ -15,6 +15,8 @@ SPACES = ["tcm", "hbm", "sram"]
 """Memory spaces by their code; :func:`add_space` adds to them."""
 OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
 VIRTUAL_BIT = 1 << 63
+RING_VA_BASE = VIRTUAL_BIT | 1 << 62
+"""Virtual addresses of receive rings begin here; those of tensors lie below."""
 MIB = 2**20
 LEAD_PE = 0
 """The lead PE of a cube: tensors lie in its HBM, and it is the cube's rank where a rank is a cube or a SIP."""

@@ -48,7 +48,13 @@ SCRIPTS = {
     "hung": "torch.launch(lambda tl: exec('while True: pass'))",
 }
 """Bodies of workers."""
-SCRIPT_FLAGS: dict[str, Any] = {"unread": {"check_invariants": True}, "hung": {"progress_timeout": 1}}
+MMU = "pe_mmu={page_KiB: 64, tlb_entries: 4, walk_ns: 200, virtual_rings: true}"
+WITH_MMU: Any = {**SMALL, "set": [*SMALL["set"], MMU]}
+SCRIPT_FLAGS: dict[str, Any] = {
+    "script": WITH_MMU,
+    "unread": {**WITH_MMU, "check_invariants": True},
+    "hung": {"progress_timeout": 1},
+}
 TABLES = (RunRow, LinkCsvRow, TraceLine, SizePoint, MatrixRow)
 """Records of files of CSV, whose values are text."""
 
@@ -76,7 +82,7 @@ def from_scripts(folder: Path) -> Iterator[tuple[str, Told]]:
         (folder / name).mkdir()
         logs = folder / name / "logs"
         files = {"json": folder / name / "out.json", "log_dir": logs}
-        run(script(folder / name, body), **SCRIPT_FLAGS.get(name, {}), **SMALL, **files)
+        run(script(folder / name, body), **{**SMALL, **SCRIPT_FLAGS.get(name, {})}, **files)
         yield name, (ResultDocument, json.loads(files["json"].read_text()))
         if (logs / "error.json").exists():
             yield f"{name}, error.json", (ErrorFile, json.loads((logs / "error.json").read_text()))
@@ -161,8 +167,8 @@ def first_row(path: Path) -> dict[str, str]:
 
 
 def from_probe(folder: Path) -> Iterator[tuple[str, Told]]:
-    for name, to in (("inside", "0.1.0"), ("across", "1.0.0")):
-        assert probe.main(["--from", "0.0.0", "--to", to, "--json", str(folder / name)]) == 0
+    for name, to, *flags in (("inside", "0.1.0"), ("across", "1.0.0"), ("mmu", "1.0.0", "--set", MMU)):
+        assert probe.main(["--from", "0.0.0", "--to", to, "--json", str(folder / name), *flags]) == 0
         yield name, (ProbeDocument, json.loads((folder / name).read_text()))
     others = {
         "sweep": (SweepDocument, SizePoint, ["--from", "0.0.0", "--to", "1.0.0", "--sweep-bytes", "2K:8K"]),

@@ -1,6 +1,6 @@
 """The documents and tables of ``ahbm-probe``: every key and every column with its meaning."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from sipsim.record.fields import no_time, simulated_time
 
@@ -51,8 +51,21 @@ class TransferSum(TypedDict):
     ]
 
 
+class TlbMisses(TypedDict):
+    """What PE_MMU adds to the first send; the sums are those of TLBs that hold the pages."""
+
+    walk_ps: Annotated[int, simulated_time("What a TLB miss adds to a command, in ps: a page walk.")]
+    walks: Annotated[int, no_time("Misses of the first send; none where rings have no virtual addresses.")]
+    sum_ps: Annotated[int, simulated_time("Their time, in ps.")]
+    simulated_ps: Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
+
+
 class ProbeDocument(Heading, _Ends):
     """What ``ahbm-probe --json`` writes of one transfer, with ``--short`` too."""
+
+    tlb_misses: NotRequired[
+        Annotated[TlbMisses, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")]
+    ]
 
     bytes: Bytes
     way: Annotated[str, no_time("The SIPs and links of the route in words, or its cubes where it stays in one SIP.")]

@@ -15,7 +15,7 @@ def terms(document: Document) -> str:
     lines = heading(document, f"{document['bytes']} B {ends(document)}")
     for key, title in TITLES.items():
         lines += ["", f"{title:<74}{'ns':>12}", *_sum_lines(document[key])]
-    lines += _late_credit(document)
+    lines += [*_late_credit(document), *(f"  {line}" for line in _tlb_misses(document))]
     return "\n".join([*lines, "", _line("send/recv pair less raw DMA", document["overhead_ps"])])
 
 
@@ -31,7 +31,7 @@ def short(document: Document) -> str:
         lines.append(f"{name:<22}{_ns(raw[key], 12)}{'':8}{_ns(pair[key], 16)}".rstrip())
     if raw["simulated_ps"] is None:
         lines.append(f"# the raw DMA is {NOT_SIMULATED}")
-    lines += [f"# {line.strip()}" for line in _late_credit(document)]
+    lines += [f"# {line.strip()}" for line in (*_late_credit(document), *_tlb_misses(document))]
     return "\n".join([*lines, f"# send/recv pair less raw DMA: {document['overhead_ps'] / 1000:.3f} ns"])
 
 
@@ -70,6 +70,17 @@ def ends(document: Document) -> str:
 def _late_credit(document: Document) -> list[str]:
     mode = document["credit_return_mode"]
     return [] if mode == "fast_path" else [f"  with {mode} recv does not wait until the credit has arrived"]
+
+
+def _tlb_misses(document: Document) -> list[str]:
+    misses = document.get("tlb_misses")
+    if misses is None:
+        return []
+    told = f"PE_MMU: TLBs hold the pages; a miss adds {misses['walk_ps'] / 1000:.3f} ns to a command"
+    if not misses["walks"]:
+        return [told]
+    walks, simulated = misses["sum_ps"] / 1000, misses["simulated_ps"] / 1000
+    return [told, f"PE_MMU: before the first send {walks:.3f} ns for {misses['walks']}; simulated {simulated:.3f} ns"]
 
 
 def _sum_lines(result: Document) -> list[str]:

@@ -13,6 +13,7 @@ from launcher.supervise.signals import StopSignals
 from sipsim import host
 from sipsim.chips.ahbm import AhbmChip
 from sipsim.errors import SimulationError
+from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.plan.job import Job
 from sipsim.plan.probe import ProbePlan, Ps
 from sipsim.sip.sip import Sip
@@ -50,6 +51,12 @@ class ProbeRun:
         )
         began_ps = int(sends[0][1])
         return [int(record[2]) - began_ps for record in receives]
+
+    @cached_property
+    def walked_ps(self) -> Ps:
+        """For how long the sender waited for page walks, all before a send."""
+        src = self._plan.src
+        return self._sip(src.sip).recorder.waited_ps[f"cube{src.cube}.pe{src.pe}"][TLB_MISS]
 
     def raw_ps(self, nbytes: int) -> Ps | None:
         """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach."""

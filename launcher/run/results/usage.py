@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from launcher.run.results.usage_fields import LinkRow, UsageRow
-from sipsim.record.usage import LinkUse, Usage
+from launcher.run.results.usage_fields import LinkRow, TlbRow, UsageRow
+from sipsim.record.usage import LinkUse, TlbUse, Usage
 
 ENDED = "ended"
 NOT_COUNTED: UsageRow = {
@@ -31,7 +31,8 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     edge_ps, rank = max((each.edge_busy_ps, -rank) for rank, each in enumerate(of_ranks))
     kernels = sum(each.kernels for each in of_ranks)
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
-    return {
+    tlbs = [_tlb(rank, tlb, iterations) for rank, each in enumerate(of_ranks) for tlb in each.tlbs]
+    row: UsageRow = {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
         "busiest_link": used["name"] if used else None,
@@ -44,6 +45,14 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "links": links,
         "kernel_time": _kernel_time(of_ranks, kernels_ps),
     }
+    if tlbs:
+        row["tlbs"] = tlbs
+    return row
+
+
+def _tlb(rank: int, tlb: TlbUse, iterations: int) -> TlbRow:
+    hits, misses = _per(tlb.hits, iterations), _per(tlb.misses, iterations)
+    return {"pe": f"sip{rank}.{tlb.pe}", "hits": hits, "misses": misses}
 
 
 def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:

@@ -1,6 +1,6 @@
 """How much of the machine a row used, as it stands in result files: every key with its meaning."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from sipsim.record.fields import no_time, simulated_time
 
@@ -17,6 +17,14 @@ class LinkRow(TypedDict):
     wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, credits, and the framing of the link.")]
     busy_ps: Annotated[float, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
     utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
+
+
+class TlbRow(TypedDict):
+    """The TLB of a PE."""
+
+    pe: Annotated[str, no_time("The PE, such as sip0.cube0.pe0.")]
+    hits: Annotated[float, no_time("Pages that commands touched and whose translation was there, an iteration.")]
+    misses: Annotated[float, no_time("Pages for which the page table was walked, an iteration.")]
 
 
 class UsageColumns(TypedDict):
@@ -40,4 +48,7 @@ class UsageRow(UsageColumns):
     kernel_time: Annotated[
         dict[str, float] | None,
         no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
+    ]
+    tlbs: NotRequired[
+        Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; where PEs have an MMU (pe_mmu).")]
     ]

@@ -23,10 +23,14 @@ NO_OP = "none"
 
 
 class Layout(Protocol):
-    """Over how many cubes of its SIP a tensor is spread."""
+    """Over how many cubes and PEs of its SIP a tensor is spread, and how over the cubes."""
 
     @property
     def num_cubes(self) -> int: ...
+    @property
+    def num_pes(self) -> int: ...
+    @property
+    def cube(self) -> str: ...
 
 
 class DeviceTensor(Protocol):
@@ -118,6 +122,8 @@ class Collective(ABC):
             if tensor.dp.num_cubes != n_cubes:
                 lies = f"the tensor lies on {tensor.dp.num_cubes} of {n_cubes} cubes"
                 raise ValueError(f"{self.name} needs a row a cube: {lies}")
+            if tensor.dp.cube != "row_wise":
+                raise ValueError(f"{self.name} needs a row a cube: the tensor's cubes have copies of all rows")
         source, result = call.source, call.result
         if source.dtype != result.dtype:
             raise ValueError(f"{self.name} converts no types: source {source.dtype}, result {result.dtype}")

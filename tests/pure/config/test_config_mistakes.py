@@ -19,8 +19,8 @@ LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
 FUSED = "intercube_allreduce_fused"
 TOP_LEVEL = (
-    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
-    "tcm, tcm_layout, ucie_port, wire"
+    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, pe_mmu, router, sip, sram, "
+    "system, tcm, tcm_layout, ucie_port, wire"
 )
 
 
@@ -290,6 +290,17 @@ ONE_SET = [
         "defaults.n_slots = 65536: 1 ring of 65536 slots of 32769 B takes 2147549184 B, more than the 2147483648 B "
         "that a PE has of cube.hbm_MiB_per_pe; lower defaults.n_slots or defaults.slot_size",
     ),
+    (
+        "pe_mmu={page_KiB: 96, tlb_entries: 4, walk_ns: 1, virtual_rings: false}",
+        "pe_mmu.page_KiB = 96: must be a power of two, such as 64",
+    ),
+    ("pe_mmu={page_KiB: 64, tlb_entries: 4, walk_ns: 1}", "pe_mmu.virtual_rings: missing; it must be given"),
+    ("pe_mmu.walk_ns=3", "pe_mmu = null: must be a mapping to be set inside"),
+    (
+        "pe_mmu.walk=3",
+        "unknown key 'walk' in pe_mmu; did you mean 'walk_ns'? allowed: page_KiB, tlb_entries, virtual_rings, walk_ns",
+    ),
+    ("pe_mmu=3", "pe_mmu = 3: must be a mapping; allowed: page_KiB, tlb_entries, virtual_rings, walk_ns, or null"),
     (
         "defaults={hw_strict: true, n_slots: 6}",
         "defaults.n_slots = 6: must be a power of two under hw_strict, such as 4",

@@ -164,6 +164,7 @@ class TestKinds:
                 "IpcqUnreadMessages",
                 "KernelError",
                 "MemoryAccessError",
+                "MmuFault",
                 "OutOfMemoryError",
             ],
             4: [

@@ -36,7 +36,7 @@ def space(reserved: int = 0, store: MemoryStore | None = None) -> AddressSpace:
 
 def allocate(addresses: AddressSpace, cubes: int, nbytes: int) -> Storage:
     """``nbytes``, a multiple of 2, on each of the first ``cubes``."""
-    return addresses.allocate((cubes, nbytes // 2), DTYPES["f16"], cubes)
+    return addresses.allocate((cubes, nbytes // 2), DTYPES["f16"], DPPolicy(num_cubes=cubes))
 
 
 def tensor(shape: tuple[int, ...], dtype: str = "i32", cubes: int = CUBES) -> tuple[Tensor, MemoryStore, AddressSpace]:
@@ -104,7 +104,7 @@ def test_out_of_memory_below_the_reserved_bytes() -> None:
     with pytest.raises(OutOfMemoryError) as refused:
         allocate(addresses, 2, 2)
     assert str(refused.value) == (
-        "a tensor of 2 bytes a cube does not fit cube 0: 0 bytes of its HBM are left; use a smaller size or raise "
+        "a tensor of 2 bytes a PE does not fit cube 0, PE 0: 0 bytes of its HBM are left; use a smaller size or raise "
         "cube.hbm_MiB_per_pe; the largest tensors: tensor 1: (1, 31744) f16, 63488 bytes; "
         "tensor 0: (1, 256) f16, 512 bytes; tensor 2: (1, 256) f16, 512 bytes"
     )

@@ -1,0 +1,93 @@
+"""PE_MMU: translates the virtual addresses of a PE's commands when the kernel issues them.
+
+One lookup for each page that a command touches. A hit takes no time: it is part of the cycle in which PE_DMA takes the
+descriptor (``pe_dma.overhead_ns``). A miss takes a page walk,
+
+    stall = misses x walk_ns
+
+for which the kernel waits, so commands of a PE stay in order, and none overtakes a walk. ``walk_ns`` stands for the
+dependent reads of the levels of the table. Parameters: ``pe_mmu`` of ``components.yaml``.
+
+Limits: a walk is a latency, and its reads meet no other traffic; one TLB level; a kernel that stalls issues nothing,
+so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's own reads of its rings.
+"""
+
+from typing import Protocol
+
+from sipsim.config.model import PeMmu as PeMmuCost
+from sipsim.engine import Engine
+from sipsim.memory.mmu.page_table import PageTable
+from sipsim.memory.mmu.tlb import Tlb
+from sipsim.record.recorder import Recorder
+from sipsim.task import Task
+from sipsim.topology.address import VIRTUAL_BIT
+from sipsim.units import ns_to_ps
+
+TLB_MISS = "TLB miss"
+"""The name of the span of a stall; its fact is the number of walks."""
+
+
+class MmuPe(Protocol):
+    """The PE, and the task of its present kernel."""
+
+    cube: int
+    pe: int
+    task: Task | None
+
+
+class PeMmu:
+    """The MMU of one PE. ``hits`` and ``misses`` count lookups over the life of its SIP."""
+
+    def __init__(self, pe: MmuPe, cost: PeMmuCost, table: PageTable, engine: Engine, recorder: Recorder) -> None:
+        self._pe = pe
+        self._table = table
+        self._engine = engine
+        self._recorder = recorder
+        self._walk_ps = ns_to_ps(cost.walk_ns)
+        self.tlb = Tlb(cost.tlb_entries)
+        self.hits = self.misses = 0
+        table.on_unmap.append(self.tlb.drop)
+
+    def translate(self, address: int, nbytes: int) -> int:
+        """The physical address of a range that the running kernel uses; the kernel waits for the walks of misses.
+
+        Raises:
+            MmuFault: for an address that is not mapped, when the kernel uses it or at the end of the walk.
+            MemoryAccessError: for a range that does not end within its shard.
+        """
+        if not address & VIRTUAL_BIT:
+            return address
+        mapping = self._table.find(self._pe.cube, self._pe.pe, address, nbytes)
+        page_bytes, touch = self._table.page_bytes, self.tlb.touch
+        pages = range(address // page_bytes, (address + nbytes - 1) // page_bytes + 1)
+        misses = sum(not touch((mapping.serial, page)) for page in pages)
+        self.hits += len(pages) - misses
+        if misses:
+            self.misses += misses
+            self._walk(misses)
+            return self.look_up(address, nbytes)
+        return mapping.pa + address - mapping.va
+
+    def look_up(self, address: int, nbytes: int) -> int:
+        """The physical address by the page table; it takes no time, and the TLB does not see it.
+
+        Raises:
+            MmuFault: for an address that is not mapped.
+            MemoryAccessError: for a range that does not end within its shard.
+        """
+        mapping = self._table.find(self._pe.cube, self._pe.pe, address, nbytes)
+        return mapping.pa + address - mapping.va
+
+    def _walk(self, walks: int) -> None:
+        """The kernel waits for the walks, one after the other."""
+        task, now_ps = self._pe.task, self._engine.now_ps
+        assert task is not None
+        stall_ps = walks * self._walk_ps
+        if not stall_ps:
+            return
+        self._engine.at(now_ps + stall_ps, task.resume)
+        task.wait(TLB_MISS)
+        name = f"cube{self._pe.cube}.pe{self._pe.pe}"
+        task.span = self._recorder.span(name, TLB_MISS, now_ps, now_ps + stall_ps, task.span, walks)
+        task.since_ps = now_ps + stall_ps
+        self._recorder.waited_ps[name][TLB_MISS] += stall_ps

@@ -1,0 +1,216 @@
+"""Layouts over all PEs of a cube: where each row lies, which copy a kernel reads, what the host reads and writes."""
+
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hardware import ONE_SIP, Bench, config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sipsim.dtypes import DTYPES
+from sipsim.errors import MemoryAccessError, OutOfMemoryError
+from sipsim.host.allocator import AddressSpace
+from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.storage import Storage
+from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.torch_api import Torch
+from sipsim.memory.store import MemoryStore
+from sipsim.plan.plan import Plan
+from sipsim.topology.address import PhysAddr
+
+SIP, CUBES, PES = 2, 3, 4
+CAPACITY = 16 * 1024
+LAYOUTS = [*product(("row_wise", "replicate"), repeat=2)]
+ALL = [*product(range(CUBES), range(PES))]
+
+
+def made(
+    cube: str, pe: str, rows: int = 24, columns: int = 3, cubes: int = CUBES, pes: int = PES
+) -> tuple[Tensor, MemoryStore, AddressSpace]:
+    """Element (r, c) is ``columns * r + c``."""
+    store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
+    space = AddressSpace(store, SIP, CAPACITY)
+    tensor = Tensor(store, space, (rows, columns), DTYPES["i32"], DPPolicy(cube, pe, cubes, pes))
+    return tensor.copy_(HostTensor(np.arange(rows * columns).reshape(rows, columns))), store, space
+
+
+def read_by(space: AddressSpace, store: MemoryStore, tensor: Tensor, element: int, at: tuple[int, int]) -> Any:
+    """The element as a kernel on a PE reads it, and the PE that it comes from."""
+    pa = space.translation_for(*at)(tensor.va + 4 * element, 4)
+    place = PhysAddr.decode(pa)
+    assert (place.sip, place.space) == (SIP, "hbm")
+    return int.from_bytes(store.read(pa, 4), "little"), (place.cube, place.pe)
+
+
+def holder_of(row: int, cube: str, pe: str, at: tuple[int, int]) -> tuple[int, int]:
+    """The PE of which a kernel at ``at`` reads row ``row`` of 24: counted out, without the code's groups."""
+    in_cube = row % 8 if cube == "row_wise" else row
+    on_cube = row // 8 if cube == "row_wise" else at[0]
+    a_pe = (8 if cube == "row_wise" else 24) // PES
+    if pe == "row_wise":
+        return on_cube, in_cube // a_pe
+    return on_cube, at[1] if on_cube == at[0] else 0
+
+
+@pytest.mark.parametrize(("cube", "pe"), LAYOUTS)
+def test_every_element_from_every_pe(cube: str, pe: str) -> None:
+    tensor, store, space = made(cube, pe)
+    assert np.array_equal(tensor.numpy(), np.arange(72).reshape(24, 3))
+    for element, at in product(range(72), ALL):
+        assert read_by(space, store, tensor, element, at) == (element, holder_of(element // 3, cube, pe, at))
+
+
+def test_the_copies_of_pes_that_have_none() -> None:
+    """Two cubes of two PEs hold it: others read the first copy of their cube, or of cube 0."""
+    tensor, store, space = made("replicate", "replicate", cubes=2, pes=2)
+    seen = {at: read_by(space, store, tensor, 5, at)[1] for at in ALL}
+    assert seen == {(c, p): (c if c < 2 else 0, p if c < 2 and p < 2 else 0) for c, p in ALL}
+    assert space.translate(tensor.va, 4) == PhysAddr(SIP, 0, 0, "hbm", 0).encode(), "the host reads copy 0"
+
+
+@pytest.mark.parametrize(("cube", "pe"), LAYOUTS)
+def test_each_pe_holds_its_part_and_no_more(cube: str, pe: str) -> None:
+    tensor, store, _ = made(cube, pe)
+    of_cube, of_pe = (3 if cube == "row_wise" else 1), (4 if pe == "row_wise" else 1)
+    assert tensor.elements_per_cube() == 72 // of_cube
+    assert tensor.elements_per_pe() == 72 // of_cube // of_pe
+    nbytes = 4 * tensor.elements_per_pe()
+    for at in ALL:
+        first = PhysAddr(SIP, *at, "hbm", 0).encode()
+        assert store.read(first + nbytes, 512) == bytes(512)
+        mine = np.frombuffer(store.read(first, nbytes), "<i4")
+        assert np.array_equal(mine, mine[0] + np.arange(len(mine)))
+        assert holder_of(mine[0] // 3, cube, pe, at) == at
+
+
+@pytest.mark.parametrize(("cube", "pe"), LAYOUTS)
+def test_copies_can_be_compared_and_count_for_the_hash(cube: str, pe: str) -> None:
+    tensor, store, space = made(cube, pe)
+    count = (1 if cube == "row_wise" else CUBES) * (1 if pe == "row_wise" else PES)
+    assert [copy.tolist() for copy in tensor.copies()] == [tensor.numpy().tolist()] * count
+    before = space.sha256()
+    store.write(PhysAddr(SIP, CUBES - 1, PES - 1, "hbm", 0).encode(), b"\xff\xff\xff\x7f")
+    assert space.sha256() != before, "a copy that differs changes the digest"
+    last = tensor.copies()[-1]
+    assert (last == 2**31 - 1).sum() == 1
+    assert count == 1 or np.array_equal(tensor.copies()[0], np.arange(72).reshape(24, 3))
+    tensor.fill_(7)
+    assert all((copy == 7).all() for copy in tensor.copies())
+
+
+@pytest.mark.parametrize("nbytes", [4, 24])
+def test_an_access_does_not_cross_the_shards_of_two_pes(nbytes: int) -> None:
+    """Two rows of three a PE: 24 bytes."""
+    tensor, _, space = made("row_wise", "row_wise")
+    assert space.translate(tensor.va + 24 - nbytes, nbytes)
+    with pytest.raises(MemoryAccessError, match=r"not within one shard of a tensor$"):
+        space.translate(tensor.va + 24 - nbytes + 1, nbytes)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_names_the_pe() -> None:
+    """Of 16 KiB each, 12 KiB are taken on every PE, and all of them on PE 2 of cube 1 alone by its physical place."""
+    store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
+    space = AddressSpace(store, SIP, CAPACITY)
+    everywhere = DPPolicy("row_wise", "row_wise", 2, 3)
+    large = space.allocate((6, 6 * 1024), DTYPES["f16"], everywhere)
+    space._free[1, 2].take(0, 4 * 1024)
+    with pytest.raises(OutOfMemoryError) as refused:
+        space.allocate((3, 1024), DTYPES["f16"], DPPolicy("replicate", "row_wise", 2, 3))
+    assert str(refused.value) == (
+        "a tensor of 2048 bytes a PE does not fit cube 1, PE 2: 0 bytes of its HBM are left; use a smaller size or "
+        "raise cube.hbm_MiB_per_pe; the largest tensors: tensor 0: (6, 6144) f16, 73728 bytes"
+    )
+    assert (refused.value.cube, refused.value.pe) == (1, 2)
+    small = space.allocate((2, 2048), DTYPES["f16"], DPPolicy("row_wise", "replicate", 2, 2))
+    assert [PhysAddr.decode(block.pa)[1:3] for s in small.allocation.segments for block in s.blocks()] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ], "the refused tensor took nothing"
+    assert large.allocation.segments[0].nbytes == 12 * 1024
+
+
+STEP = st.tuples(
+    st.sampled_from(LAYOUTS), st.integers(1, CUBES), st.integers(1, PES), st.integers(1, 9), st.integers(0, 5)
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(STEP, max_size=25))
+def test_random_layouts_and_frees(steps: list[Any]) -> None:
+    """Live tensors overlap on no PE, each PE reads its copy, and all memory is free again at the end."""
+    store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
+    space = AddressSpace(store, SIP, CAPACITY)
+    kept: list[Storage] = []
+    for layout, cubes, pes, words, keep in steps:
+        del kept[keep:]
+        dp = DPPolicy(*layout, cubes, pes)
+        kept.append(space.allocate((len(dp.holders()), 32 * words), DTYPES["i32"], dp))
+        segments = [segment for storage in kept for segment in storage.allocation.segments]
+        blocks = sorted(block for segment in segments for block in segment.blocks())
+        assert all(pa + nbytes <= other for (pa, nbytes), (other, _) in pairwise(blocks))
+        for segment, at in product(kept[-1].allocation.segments, ALL):
+            own = PhysAddr.decode(space.translation_for(*at)(segment.va, segment.nbytes))
+            assert ((own.cube, own.pe) == at) == (at in [(p.cube, p.pe) for p in map(PhysAddr.decode, _pas(segment))])
+    kept.clear()
+    whole = space.allocate((CUBES * PES, CAPACITY // 4), DTYPES["i32"], DPPolicy("row_wise", "row_wise", CUBES, PES))
+    assert {PhysAddr.decode(segment.pa).offset for segment in whole.allocation.segments} == {0}
+
+
+def _pas(segment: Any) -> list[int]:
+    return [block.pa for block in segment.blocks()]
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"pe": "column_wise"},
+            "DPPolicy pe='column_wise' is not available; allowed: replicate, row_wise; transpose the tensor and split "
+            "its rows",
+        ),
+        (
+            {"cube": "column_wise"},
+            "DPPolicy cube='column_wise' is not available; allowed: row_wise, replicate; transpose the tensor and "
+            "split its rows",
+        ),
+        ({"pe": "rows"}, "DPPolicy pe='rows' is not available; allowed: replicate, row_wise"),
+        ({"num_pes": 0}, "DPPolicy num_pes=0: must be at least 1"),
+    ],
+)
+def test_layouts_that_do_not_exist(keys: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match="DPPolicy") as refused:
+        DPPolicy(**keys)
+    assert str(refused.value) == line
+
+
+@pytest.mark.parametrize(
+    ("cube", "pe", "who", "rows"),
+    [
+        ("row_wise", "row_wise", "3 cubes of 4 PEs", 12),
+        ("replicate", "row_wise", "4 PEs", 4),
+        ("row_wise", "replicate", "3 cubes", 3),
+    ],
+)
+def test_rows_that_cannot_be_shared(cube: str, pe: str, who: str, rows: int) -> None:
+    with pytest.raises(ValueError, match="a tensor of shape") as refused:
+        made(cube, pe, rows=11)
+    assert str(refused.value) == (
+        f"a tensor of shape (11, 3) has 11 rows, which {who} cannot share equally; use a multiple of {rows} rows, or "
+        f"another DPPolicy(num_cubes=..., num_pes=...)"
+    )
+
+
+def test_more_pes_than_a_cube_has() -> None:
+    torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 3}))).sip)
+    with pytest.raises(ValueError, match=r"^DPPolicy num_pes=4: a cube has 3 PEs$"):
+        torch.zeros((4, 4), dp=DPPolicy(num_cubes=1, num_pes=4))
