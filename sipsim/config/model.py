@@ -24,6 +24,7 @@ SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
 ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
+QueueDepth = Annotated[int, Meta(ge=1, le=65536)]
 RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
@@ -237,6 +238,20 @@ class PeIpcq(Section, frozen=True):
     overhead_ns: NonNegative
 
 
+class PeCpu(Section, frozen=True):
+    """``pe_cpu``: what the core that runs a kernel needs for a command, to wake up, and for a poll; 0 is nothing."""
+
+    issue_ns: NonNegative
+    wakeup_ns: NonNegative
+    poll_ns: NonNegative
+
+
+class PeScheduler(Section, frozen=True):
+    """``pe_scheduler``: places in the queue of each engine; ``null`` is no queue, every command starts when issued."""
+
+    queue_depth: QueueDepth | None
+
+
 class PeMath(Section, frozen=True):
     """``pe_math``: start-up of an element-wise operation, and bandwidth over its result."""
 
@@ -260,6 +275,8 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     tcm_layout: TcmLayout
     pe_dma: PeDma
     pe_ipcq: PeIpcq
+    pe_cpu: PeCpu
+    pe_scheduler: PeScheduler
     pe_math: PeMath
     parts: dict[str, dict[str, Any]] = {}
     pe_mmu: PeMmu | None = None
@@ -274,6 +291,7 @@ class IpcqKnobs(Section, frozen=True):
     buffer_kind: BufferKind
     backpressure: Backpressure
     poll_interval_ns: PollInterval
+    poll_interval_max_ns: PollInterval | None
     credit_return_mode: CreditReturnMode
     piggyback_wait_ns: NonNegative
     n_slots: SlotCount

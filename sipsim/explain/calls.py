@@ -3,7 +3,7 @@
 Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
 was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
 source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
-command; ``copy``: from, to, bytes; ``poll``: when polls began, span of the command, interval; a wait: the span before
+command; ``copy``: from, to, bytes; ``poll``: when polls began, span of the command; a wait: the span before
 it; a kernel: its last span.
 """
 
@@ -17,7 +17,9 @@ from sipsim.dtypes import DTYPES
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
 from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.memory.mmu.pe_mmu import TLB_MISS
+from sipsim.pe.cpu import ISSUE
 from sipsim.pe.dma_engine import READ, WRITE
 from sipsim.pe.math import MATH
 from sipsim.plan.plan import Plan
@@ -30,8 +32,10 @@ QUEUES = ".ipcq"
 """The end of the name of a PE's part that makes the spans of queues."""
 KERNEL = ".kernel"
 """The end of the name of a PE's part that makes the spans of kernels."""
-_OF_PE = (READ, WRITE, MATH, TLB_MISS)
-MESSAGE, CREDIT, SEND, RECV, COPY, POLL = "message", "credit", "send", "recv", "copy", "poll"
+_OF_PE = (READ, WRITE, MATH, TLB_MISS, ISSUE)
+MESSAGE, CREDIT, SEND, RECV, COPY = "message", "credit", "send", "recv", "copy"
+_ON_CPU = {ISSUE: "issue", POLL: "look", WAKEUP: "wakeup"}
+"""Spans of PE_CPU's own work, and their prices."""
 
 
 class Call(NamedTuple):
@@ -63,6 +67,7 @@ class Calls:
             CREDIT: self._credit,
             RECV: self._receive,
             COPY: self._copy,
+            **{work: partial(_on_cpu, method) for work, method in _ON_CPU.items()},
         }
 
     def of(self, rank: int, span: Span) -> list[Call]:
@@ -87,6 +92,8 @@ class Calls:
             return work, span.cause[0], rank, span.component, facts[0], nbytes, memory
         if work == COPY:
             return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
+        if work in _ON_CPU:
+            return (work,)
         return work, rank, span.component, facts[0] if work in (CREDIT, RECV) else ""
 
     def queue(self, place: Place, direction: str) -> IpcqInitEntry:
@@ -162,6 +169,10 @@ def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
     if src[0] == peer[0]:
         return Call(method, (on_any_sip(src), "", on_any_sip(peer)))
     return Call(method, (src, direction, peer))
+
+
+def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:
+    return [Call(method, ())]
 
 
 def _fetched(place: Place, fetched: Any) -> list[Call]:

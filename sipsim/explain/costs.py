@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-from sipsim.explain.calls import CREDIT, POLL, Call, Calls, work_of
+from sipsim.explain.calls import CREDIT, Call, Calls, work_of
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
+from sipsim.ipcq.pe_ipcq import POLL
 from sipsim.plan.terms import Machine, Ps, Term, sum_ps
 from sipsim.record.recorder import Span
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.explain.calls import CREDIT, KERNEL, MESSAGE, POLL, RECV, SEND, Calls, place_of, work_of
+from sipsim.explain.calls import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, place_of, work_of
 from sipsim.explain.history import History
+from sipsim.ipcq.backpressure import Backpressure
+from sipsim.ipcq.pe_ipcq import POLL
 from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
 
@@ -25,8 +27,9 @@ Times = np.ndarray[Any, np.dtype[np.int64]]
 class Graph:
     """The spans of all ranks and their dependencies."""
 
-    def __init__(self, histories: list[History], calls: Calls) -> None:
+    def __init__(self, histories: list[History], calls: Calls, backpressure: Backpressure) -> None:
         self._calls = calls
+        self._backpressure = backpressure
         self._spans = {history.rank: history.spans for history in histories}
         self._messages: dict[tuple[int, str, str, int], int] = {}
         self._credits: dict[tuple[int, str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -73,12 +76,12 @@ class Graph:
 
     def _end(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], durations: dict[Key, Times]) -> Times:
         if work_of(span) == POLL:
-            # Polls come at fixed intervals from when they began.
-            began_ps, command, interval_ps = span.facts
+            # Polls come at known times from when they began.
+            began_ps, command = span.facts
             moved = ends.get((rank, command))
             first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps
-            polled: Times = begin + (first - begin) % interval_ps
-            return polled
+            firsts = np.broadcast_to(first, begin.shape).tolist()
+            return np.array(list(map(self._backpressure.seen_ps, firsts, begin.tolist())), np.int64)
         duration = durations.get((rank, span.number))
         return begin if duration is None else begin + duration
 

@@ -186,6 +186,7 @@ class CountingPe:
         take = self._takes.get(type(command))
         if take is None:
             raise Uncountable(f"the time of {type(command).__name__} is not known")
+        self.now_ps += self._run.times.issue_ps
         return cast(Completion, take(command))
 
     def advance(self, now_ps: Ps) -> None:
@@ -196,6 +197,9 @@ class CountingPe:
     def ended(self, end_ps: Ps) -> None:
         """A command ends at ``end_ps``."""
         self._run.ends_ps.append(end_ps)
+
+    def settle(self) -> None:
+        """Its clock is that of PE_CPU."""
 
     def give_way(self) -> None:
         """Let other PEs run until this one is woken."""
@@ -246,7 +250,7 @@ class CountingPe:
         if queue.free_slots:
             queue.free_slots -= 1
         else:
-            self.now_ps = max(self.now_ps, queue.credits_ps.popleft())
+            self.now_ps = max(self.now_ps, self._run.seen_ps(self.now_ps, queue.credits_ps.popleft()))
         known = self._message_ps[command.direction]
         if command.nbytes not in known:
             known[command.nbytes] = self._run.times.message_ps(self._full_place, queue.entry, command.nbytes)
@@ -335,12 +339,18 @@ class CountedLaunch:
         sender = queue.sender
         while queue.pending and queue.arrivals_ps:
             receive, arrival_ps = queue.pending.popleft(), queue.arrivals_ps.popleft()
-            taken_ps = max(receive.start_ps, arrival_ps, queue.last_ps)
+            seen_ps = self.seen_ps(receive.start_ps, arrival_ps)
+            taken_ps = max(receive.start_ps, seen_ps, queue.last_ps)
             receive.end_ps = queue.last_ps = taken_ps + blocked_ps
             self._wake(queue)
             if sender is not None:
                 sender.credits_ps.append(taken_ps + return_ps)
                 self._wake(sender)
+
+    def seen_ps(self, since_ps: Ps, event_ps: Ps) -> Ps:
+        """When a kernel that waits since then sees an event: wake-ups and polls that cost time are counted."""
+        backpressure = self.plan.backpressure
+        return event_ps if backpressure.is_free else backpressure.seen_ps(since_ps, event_ps)
 
     def _wake(self, queue: Queue) -> None:
         if queue.waiter is not None:

@@ -21,6 +21,7 @@ class CommandTimes:
         self._read_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.read(place, memory, nbytes)))
         self._write_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.write(place, memory, nbytes)))
         self.message_ps = cache(self._message_ps)
+        self.issue_ps = sum_ps(self._machine.issue())
 
     def read_ps(self, place: Place, address: int, nbytes: int) -> Ps:
         """A load: command, read latency, data."""

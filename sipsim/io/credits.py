@@ -81,7 +81,7 @@ class CreditSender:
     def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
         """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
-        nbytes, delay_ps = self._nbytes, self._overhead_ps
+        nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = PeCredit(peer.cube, peer.pe, credit)
         way = self._router.way(src, peer.sip, message, queue.direction)
         number = way.announce(nbytes, delay_ps)

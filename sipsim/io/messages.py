@@ -42,11 +42,12 @@ class MessageSender:
         self._paths: dict[QueuePair, _Path] = {}
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        """Write a message into the peer's slot; it leaves now and nobody waits for it here.
+        """Write a message into the peer's slot; it leaves at ``token.sent_ps`` and nobody waits for it here.
 
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
         """
-        peer, nbytes, overhead_ps = queue.peer, self._message_bytes(len(token.data)), self._overhead_ps
+        peer, nbytes = queue.peer, self._message_bytes(len(token.data))
+        overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
         message = PeMessage(peer.cube, peer.pe, token)
         src, way, behind_pe, departures = self._paths.get(queue) or self._path_of(queue, message)
         source = None if read_pa is None else PhysAddr.decode(read_pa)

@@ -41,7 +41,9 @@ class CreditReturn:
         self._wait_ps = wait_ps
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        """Return the credit of a freed slot; ``recv`` returns when ``emitted`` is called."""
+        """Return the credit of a slot that is freed at ``credit.sent_ps``, now or later; ``recv`` returns when
+        ``emitted`` is called.
+        """
         raise NotImplementedError
 
     def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
@@ -53,7 +55,7 @@ class FastPath(CreditReturn):
     """The credit takes the whole path's latency on its own wire, and ``recv`` blocks for it."""
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        arrival_ps = self._engine.now_ps + self._overhead_ps + queue.credit_ps
+        arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
         self._carrier.carry_credit(queue, credit, arrival_ps, emitted)
 
 
@@ -79,9 +81,12 @@ class Piggyback(CreditReturn):
         waiting = self._waiting.get(peer)
         if waiting is None:
             waiting = self._waiting[peer] = {}
-            self._engine.at(self._engine.now_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
+            self._engine.at(credit.sent_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
         waiting[credit.dst_rx_base_pa] = (queue, credit)
-        emitted()
+        if credit.sent_ps > self._engine.now_ps:
+            self._engine.at(credit.sent_ps, emitted)
+        else:
+            emitted()
 
     def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
         waiting = self._waiting.pop(peer, None)

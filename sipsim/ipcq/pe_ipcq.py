@@ -29,12 +29,15 @@ from sipsim.memory.store import MemoryStore
 from sipsim.record.dump import Place, Unread, Waiting
 from sipsim.record.recorder import Recorder
 
+POLL, WAKEUP = "poll", "wakeup"
+"""The spans of a wait for the look, or of the wake-up, that sees an event."""
+
 
 class DataPlane(Protocol):
     """Moves the bytes of messages for PE_IPCQ."""
 
     def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, and then call ``arrive`` of the PE there."""
+        """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there."""
 
 
 class Copier(Protocol):
@@ -83,7 +86,7 @@ class PeIpcq:
             self._look_up,
         ) = context
         self._span = recorder.span
-        self._polls = context.backpressure.polls
+        self._delays = context.backpressure.delays
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
         self._rx_bases = [base for base, _ in by_base]
@@ -114,7 +117,7 @@ class PeIpcq:
             self._send_now(queue, send, send.cause)
             return
         if not queue.sends:
-            queue.sender_since_ps = self._engine.now_ps
+            queue.sender_since_ps = send.start_ps
         queue.sends.append(send)
         send.reason = queue.send_wait
 
@@ -126,10 +129,13 @@ class PeIpcq:
         """
         queue = self.queue(direction, sending=False)
         receive.reason = queue.recv_wait
-        if queue.is_empty or queue.posted or queue.blocked:
-            queue.posted.append(receive)
-        else:
+        is_next = not (queue.is_empty or queue.posted or queue.blocked)
+        if is_next and self._is_timed_ahead(receive):
             self._take(queue, receive, receive.cause)
+            return
+        queue.posted.append(receive)
+        if is_next:
+            self._deliver(queue, receive.cause)
 
     def post_any(self, receive: ReceiveRequest) -> None:
         """Post a receive for the next message of any direction, searched from ``last_polled_dir`` on (ADR-0023 D4).
@@ -141,7 +147,12 @@ class PeIpcq:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
         receive.reason = Waiting("recv", self._receive_ways)
         self._any_receivers.append(receive)
-        if len(self._any_receivers) == 1:
+        if len(self._any_receivers) > 1:
+            return
+        if receive.start_ps > self._engine.now_ps:
+            self._any_wakes = True
+            self._engine.at(receive.start_ps, partial(self._serve_any, receive.cause))
+        else:
             self._serve_any(receive.cause)
 
     def arrive(self, token: IpcqDmaToken) -> None:
@@ -178,7 +189,7 @@ class PeIpcq:
         freeing, now_ps = (credit.src_sip, credit.span), self._engine.now_ps
         cause = self._span(self.name, "credit", credit.sent_ps, now_ps, freeing, queue.direction, credit.consumer_seq)
         if queue.sends and not queue.sender_wakes:
-            if self._polls:
+            if self._delays:
                 queue.sender_wakes = True
                 begin = queue.sender_since_ps, queue.sends[0].cause
                 self._wake(partial(self._serve_sends, queue), begin, cause)
@@ -211,15 +222,19 @@ class PeIpcq:
         if self._look_up is not None and queue.has_va:
             slot_pa = self._look_up(queue.tx_slot_va(), nbytes)
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
-        span = self._span(self.name, "send", now_ps, now_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
+        if send.start_ps > now_ps:
+            sent_ps, cause = send.start_ps, send.cause
+        else:
+            sent_ps = now_ps
+        span = self._span(self.name, "send", sent_ps, sent_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
         token = IpcqDmaToken(
-            slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, now_ps, piggybacked, span
+            slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, sent_ps, piggybacked, span
         )
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
         self._data_plane.carry_token(queue, token, read_pa)
-        send.sent(slot_pa, seq, span)
+        send.sent(slot_pa, seq, span, sent_ps)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:
         queue.sender_wakes = False
@@ -257,12 +272,12 @@ class PeIpcq:
         return None
 
     def _deliver(self, queue: QueuePair, cause: int) -> None:
-        """Serve posted receives that have a message, after the poll delay; then one without a direction.
+        """Serve posted receives that have a message, after what it takes to see it; then one without a direction.
 
         ``cause``: the span that ends now and lets them go on.
         """
         while queue.posted and not queue.is_empty and not queue.blocked:
-            if self._polls and self._blocks_until_poll(queue, cause):
+            if self._blocks_until_seen(queue, cause):
                 return
             self._take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
@@ -270,19 +285,30 @@ class PeIpcq:
             begin = self._any_since_ps, self._any_receivers[0].cause
             self._wake(self._serve_any, begin, cause)
 
-    def _blocks_until_poll(self, queue: QueuePair, cause: int) -> bool:
-        """Whether the first posted receive sees its message only at a later poll; the queue is blocked until then."""
+    def _blocks_until_seen(self, queue: QueuePair, cause: int) -> bool:
+        """Whether the first posted receive sees its message only later; the queue is blocked until then."""
         now_ps, first = self._engine.now_ps, queue.posted[0]
-        wakeup_ps = self._backpressure.wakeup_ps(first.start_ps, now_ps)
-        if wakeup_ps <= now_ps:
+        if not self._delays and first.start_ps <= now_ps:
+            return False
+        since_ps = first.start_ps if self._backpressure.is_free else first.waits_since_ps
+        if since_ps is None:
+            # Its kernel does something else: PE_IPCQ serves it by itself.
+            since_ps = max(first.start_ps, now_ps)
+        begin = since_ps, first.cause
+        seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
+        if seen_ps <= now_ps or (seen_ps == first.start_ps and self._is_timed_ahead(first)):
             return False
         queue.blocked = True
-        poll = partial(self._deliver_after_poll, queue)
-        self._engine.at(wakeup_ps, partial(self._polled, poll, (first.start_ps, first.cause), now_ps, cause))
+        self._wake(partial(self._deliver_first, queue), begin, cause)
         return True
 
-    def _deliver_after_poll(self, queue: QueuePair, cause: int) -> None:
+    def _is_timed_ahead(self, receive: ReceiveRequest) -> bool:
+        """Whether a receive can be done in this step though it is still being issued: only its credit takes time."""
+        return receive.copy_to is None or receive.start_ps <= self._engine.now_ps
+
+    def _deliver_first(self, queue: QueuePair, cause: int) -> None:
         queue.blocked = False
+        self._take(queue, queue.posted.popleft(), cause)
         self._deliver(queue, cause)
 
     def _take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
@@ -311,25 +337,36 @@ class PeIpcq:
         queue.my_tail += 1
         if self._checker is not None:
             self._checker.freed(self.place, queue)
-        receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
+        if receive.start_ps > self._engine.now_ps:
+            receive.freed_by, receive.freed_ps = receive.cause, receive.start_ps
+        else:
+            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
         credit = IpcqCreditMetadata(
-            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, receive.freed_ps, cause
+            queue.my_tail,
+            queue.my_rx_base_pa,
+            *self.place,
+            queue.direction,
+            receive.freed_ps,
+            receive.freed_by,
         )
         self._credit_return.return_credit(queue, credit, receive.returned)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
-        """Serve what has waited since ``begin``: now, or at the next poll."""
-        now_ps = self._engine.now_ps
-        wakeup_ps = self._backpressure.wakeup_ps(begin[0], now_ps)
-        if wakeup_ps > now_ps:
-            self._engine.at(wakeup_ps, partial(self._polled, serve, begin, now_ps, cause))
-        else:
+        """Serve what has waited since ``begin`` (or will, as it is being issued): when it sees the event of now."""
+        now_ps, (since_ps, command) = self._engine.now_ps, begin
+        seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
+        if seen_ps <= now_ps:
             serve(cause)
+        elif since_ps >= now_ps:
+            self._engine.at(seen_ps, partial(serve, command))
+        else:
+            self._engine.at(seen_ps, partial(self._seen, serve, begin, now_ps, cause))
 
-    def _polled(self, serve: Callable[[int], None], begin: tuple[int, int], event_ps: int, cause: int) -> None:
-        """The first poll after an event. ``begin``: when the polls began, and the span that released their command."""
-        interval_ps = self._backpressure.interval_ps
-        serve(self._span(self.name, "poll", event_ps, self._engine.now_ps, cause, *begin, interval_ps))
+    def _seen(self, serve: Callable[[int], None], begin: tuple[int, int], event_ps: int, cause: int) -> None:
+        """The first look after an event, or a wake-up. ``begin``: of the wait, and what released its command."""
+        polls = self._backpressure.polls
+        name, facts = (POLL, begin) if polls else (WAKEUP, ())
+        serve(self._span(self.name, name, event_ps, self._engine.now_ps, cause, *facts))
 
     def _queue_at(self, address: int, nbytes: int) -> QueuePair:
         index = bisect_right(self._rx_bases, address) - 1

@@ -27,29 +27,34 @@ class CopyTo(NamedTuple):
 
 
 class SendRequest(Protocol):
-    """A send, which waits while the peer's ring is full. ``cause``: the span that released its command;
-    ``reason``: what it waits for.
+    """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
+    that released its command; ``reason``: what it waits for.
     """
 
     source: Source
+    start_ps: Ps
     cause: int
     reason: object
 
-    def sent(self, slot_pa: int, seq: int, span: int) -> None:
-        """The message has left for the slot at ``slot_pa``, numbered ``seq``; ``span`` is the number of the sending."""
+    def sent(self, slot_pa: int, seq: int, span: int, sent_ps: Ps) -> None:
+        """The message leaves for the slot at ``slot_pa`` at ``sent_ps``, now or later, numbered ``seq``; ``span`` is
+        the number of the sending.
+        """
 
     def fail(self, error: Exception) -> None:
         """It could not be sent after it had waited."""
 
 
 class ReceiveRequest(Protocol):
-    """A receive posted at ``start_ps``. ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
+    """A receive posted at ``start_ps``. ``waits_since_ps``: since when its kernel waits for it, None while it does not.
+    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
 
     A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
     freed its slot, at ``freed_ps``.
     """
 
     start_ps: Ps
+    waits_since_ps: Ps | None
     freed_ps: Ps
     freed_by: int
     cause: int

@@ -4,6 +4,7 @@ A word of ``tl`` makes one and submits it to :mod:`sipsim.pe.scheduler`; the eng
 on bytes and records it. Addresses are physical. ``dims`` and ``dtype`` are of the elements that are moved.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ class Completion(msgspec.Struct, eq=False):
 
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
     that was received, which may be before its end. ``reason`` says what it waits for, None for its own work, and
-    ``waiter`` is the task that waits for its end.
+    ``waiter`` is the task that waits for its end. ``then`` starts the command behind it in its engine's queue.
     """
 
     command: Any
@@ -93,6 +94,7 @@ class Completion(msgspec.Struct, eq=False):
     reason: object = None
     value: Any = None
     waiter: Task | None = None
+    then: Callable[[], None] | None = None
 
     def has_ended(self) -> bool:
         """What a kernel is told that asks: the answer depends on time."""
@@ -107,6 +109,8 @@ class Completion(msgspec.Struct, eq=False):
         if self.ended:
             raise InvariantViolation(f"a {type(self.command).__name__} ended a second time")
         self.ended = True
+        if self.then is not None:
+            self.then()
         if self.waiter is not None:
             self.waiter.resume()
 

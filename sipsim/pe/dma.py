@@ -7,6 +7,7 @@ and the fabric arbitrates on shared edges.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from sipsim.config.model import PeDma as PeDmaCost
@@ -36,7 +37,7 @@ class DmaContext(Protocol):
 
 
 class PeDma:
-    """The DMA engine of one PE. Addresses are physical and of this SIP."""
+    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else."""
 
     def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
         self._context = context
@@ -44,11 +45,13 @@ class PeDma:
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
 
-    def read(self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE) -> None:
+    def read(
+        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: int = 0
+    ) -> None:
         """Fetch ``nbytes``; ``done(data)`` when the last byte has arrived. The memory is read at its read's end."""
         memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-            port.read(address, nbytes, done)
+            self._after(delay_ps, lambda: port.read(address, nbytes, done))
             return
         context = self._context
         back = context.graph.route(memory_node, self._node)
@@ -57,17 +60,18 @@ class PeDma:
             context.fabric.reply(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
 
         forth = context.graph.route(self._node, memory_node)
-        context.fabric.start(forth, self._command_bytes, lambda _h, _t: port.read(address, nbytes, send_back), vc)
+        read = partial(port.read, address, nbytes, send_back)
+        context.fabric.start(forth, self._command_bytes, lambda _h, _t: read(), vc, 0, delay_ps)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         self.read(src, len(data), lambda _data: self.write(dst, data, done, COMM), COMM)
 
-    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE) -> None:
+    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: int = 0) -> None:
         """Write ``data``; ``done()`` when the acknowledgement has arrived."""
         memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-            port.write(address, data, done)
+            self._after(delay_ps, lambda: port.write(address, data, done))
             return
         context = self._context
         back = context.graph.route(memory_node, self._node)
@@ -76,7 +80,15 @@ class PeDma:
             context.fabric.reply(back, self._ack_bytes, lambda _h, _t: done(), vc)
 
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
-        context.fabric.start(forth, wire_bytes, lambda _h, _t: port.write(address, data, acknowledge), vc)
+        written = partial(port.write, address, data, acknowledge)
+        context.fabric.start(forth, wire_bytes, lambda _h, _t: written(), vc, 0, delay_ps)
+
+    def _after(self, delay_ps: int, action: Callable[[], None]) -> None:
+        if delay_ps:
+            engine = self._context.engine
+            engine.at(engine.now_ps + delay_ps, action)
+        else:
+            action()
 
     def _memory_at(self, address: int) -> tuple[Node, MemoryPort]:
         place = self._local(address)

@@ -9,6 +9,8 @@ from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import as_text, record_kind
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
+LOADS_AND_STORES = "PE_DMA"
+"""The queue of loads and stores: one descriptor is executed after the other."""
 WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
 
 
@@ -16,10 +18,18 @@ WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
 class ReadEngine(CommandEngine):
     """A read ends when its last byte has arrived."""
 
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
     def take(self, command: DmaRead) -> Completion:
         completion = self._begin(command)
-        self._pe.dma.read(command.address, command.nbytes, partial(self._arrived, completion))
+        self._enter(completion, self._read)
         return completion
+
+    def _read(self, completion: Completion) -> None:
+        command = completion.command
+        arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
+        self._pe.dma.read(command.address, command.nbytes, arrived, delay_ps=delay_ps)
 
     def _arrived(self, completion: Completion, data: bytes) -> None:
         address, nbytes, dims, dtype, result = completion.command
@@ -31,14 +41,21 @@ class ReadEngine(CommandEngine):
 class WriteEngine(CommandEngine):
     """A write ends when it has been acknowledged."""
 
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
     def take(self, command: DmaWrite) -> Completion:
         completion = self._begin(command)
-        self._fetch(completion, (command.operand,), self._write)
+        self._enter(completion, self._start)
         return completion
+
+    def _start(self, completion: Completion) -> None:
+        self._fetch(completion, (completion.command.operand,), self._write)
 
     def _write(self, completion: Completion) -> None:
         address, operand = completion.command
-        self._pe.dma.write(address, operand.array.tobytes(), partial(self._written, completion))
+        written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
+        self._pe.dma.write(address, operand.array.tobytes(), written, delay_ps=delay_ps)
 
     def _written(self, completion: Completion) -> None:
         address, operand = completion.command

@@ -7,16 +7,19 @@ performs it, and the fields of its op log record (:func:`sipsim.record.oplog.rec
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.engine import Engine
 from sipsim.errors import AhbmError
+from sipsim.ipcq.invariants import InvariantChecker
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.pe.commands import Completion
+from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.handles import Handle
+from sipsim.pe.queues import EngineQueue, Start
 from sipsim.record.recorder import Recorder
 from sipsim.registry import TypeRegistry
 from sipsim.task import Task
@@ -30,12 +33,13 @@ class PlanParts(Protocol):
 
 
 class SipParts(Protocol):
-    """What engines use of their SIP, number ``sip``."""
+    """What engines use of their SIP, number ``sip``. ``checker``: None without ``--check-invariants``."""
 
     sip: int
     engine: Engine
     memory: MemoryStore
     recorder: Recorder
+    checker: InvariantChecker | None
 
     @property
     def plan(self) -> PlanParts: ...
@@ -52,11 +56,21 @@ class PeParts(Protocol):
     run: int | None
     dma: PeDma
     ipcq: PeIpcq
+    cpu: PeCpu
     task: Task | None
 
 
 class CommandEngine(ABC):
-    """An engine of one PE; it is made at the first command of one of its types."""
+    """An engine of one PE; it is made at the first command of one of its types.
+
+    ``starts_later``: ``take`` may be called before a command starts, which is at its completion's ``start_ps``.
+    ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``queue``: None
+    without queues (``sipsim.pe.queues``).
+    """
+
+    starts_later: ClassVar[bool] = False
+    queue_name: ClassVar[str] = ""
+    queue: EngineQueue | None = None
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         self._sip = sip
@@ -71,9 +85,34 @@ class CommandEngine(ABC):
     def take(self, command: Any) -> Completion:
         """Start a command; its completion ends when it has been performed, which may be at once."""
 
+    def issue(self, task: Task) -> None:
+        """PE_CPU issues the next command of its kernel, which runs, and the kernel waits for a place in the queue."""
+        cpu = self._pe.cpu
+        cpu.issue(task)
+        if not self.starts_later:
+            cpu.catch_up(task)
+        if self.queue is not None:
+            self.queue.admit(task)
+
+    def _delay_ps(self, completion: Completion) -> int:
+        """How long it takes until PE_CPU has issued a command."""
+        return max(completion.start_ps - self._engine.now_ps, 0)
+
+    def _enter(self, completion: Completion, start: Start) -> None:
+        """Start a command in its turn: now, or when those before it in the queue have ended."""
+        if self.queue is None:
+            start(completion)
+        else:
+            self.queue.enter(completion, start)
+
     def _begin(self, command: Any) -> Completion:
-        """The completion of a command that starts now."""
-        return Completion(command, self._engine.now_ps, self._cause())
+        """The completion of a command that starts now, or when PE_CPU has issued it."""
+        return Completion(command, self.now_on_cpu_ps(), self._cause())
+
+    def now_on_cpu_ps(self) -> int:
+        """When PE_CPU has issued what its kernel gave it: the kernel's own time."""
+        now_ps, free_ps = self._engine.now_ps, self._pe.cpu.free_ps
+        return free_ps if free_ps > now_ps else now_ps
 
     def _cause(self) -> int:
         """The span that released a command that starts now: what released the kernel that gives it."""
@@ -83,6 +122,8 @@ class CommandEngine(ABC):
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
+        if self.queue is not None and self._sip.checker is not None:
+            self.queue.check_end(completion)
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         task = completion.waiter
@@ -97,7 +138,7 @@ class CommandEngine(ABC):
     def _release(self, completion: Completion, span: int, name: str, now_ps: int) -> None:
         """End a command by a span, which also ends the wait of its kernel."""
         task = completion.waiter
-        if task is not None:
+        if task is not None and task.since_ps <= now_ps:
             task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span, task.span)
             task.since_ps = now_ps
         completion.end()
@@ -110,7 +151,7 @@ class CommandEngine(ABC):
         for handle in handles:
             if handle.slot_pa is not None:
                 fetched = partial(self._fetched, completion, handle, handles, then)
-                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched)
+                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, delay_ps=self._delay_ps(completion))
                 return
         then(completion)
 

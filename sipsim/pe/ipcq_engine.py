@@ -11,12 +11,17 @@ from functools import partial
 import numpy as np
 
 from sipsim.errors import IpcqTypeMismatch
+from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import Received
 from sipsim.ipcq.requests import CopyTo, Source
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
+from sipsim.pe.cpu import ROOM
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.pe.queues import SendPlaces
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.record.trace import TraceLine
+from sipsim.task import Task
+from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 SEND = record_kind(
     "ipcq.send", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq", "source"
@@ -46,14 +51,31 @@ class Sending(Completion, kw_only=True):
     source: Source
     phase: str
 
-    def sent(self, slot_pa: int, seq: int, span: int) -> None:
-        """The message has left."""
-        self.engine.end(self, slot_pa, seq, span)
+    def sent(self, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
+        """The message leaves at ``sent_ps``."""
+        self.engine.end(self, slot_pa, seq, span, sent_ps)
 
 
 @engine_for(IpcqSend)
 class SendEngine(IpcqEngine):
     """The op log has a send at the step in which its message leaves."""
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
+        parts, self._wire_format = sip.plan.resolved.components, WireFormat(sip.plan.ipcq.hw_strict)
+        self._bandwidth_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
+        self._overhead_ps = ns_to_ps(parts.pe_ipcq.overhead_ns) + ns_to_ps(parts.pe_dma.overhead_ns)
+        depth = parts.pe_scheduler.queue_depth
+        self._places = None if depth is None else SendPlaces(depth)
+
+    def issue(self, task: Task) -> None:
+        """The kernel waits for a place in PE_DMA's queue, too. A send is decided when its issue begins."""
+        cpu = self._pe.cpu
+        cpu.catch_up(task)
+        cpu.issue(task)
+        now_ps = self.now_on_cpu_ps()
+        if self._places is not None and (free_ps := self._places.free_ps(now_ps)) > now_ps:
+            cpu.pause_until(task, free_ps, ROOM)
 
     def take(self, command: IpcqSend) -> Completion:
         direction, source, nbytes, dims, dtype = command
@@ -61,15 +83,18 @@ class SendEngine(IpcqEngine):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
-        now_ps, phase = self._engine.now_ps, self._pe.phase
-        sending = Sending(command, now_ps, self._cause(), engine=self, source=taken, phase=phase)
+        start_ps, phase = self.now_on_cpu_ps(), self._pe.phase
+        sending = Sending(command, start_ps, self._cause(), engine=self, source=taken, phase=phase)
         self._ipcq.send(direction, sending)
         return sending
 
-    def end(self, sending: Sending, slot_pa: int, seq: int, span: int) -> None:
-        """The message has left by ``span``."""
+    def end(self, sending: Sending, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
+        """The message leaves by ``span``."""
         direction, source, nbytes, dims, dtype = sending.command
-        queue, now_ps = self._ipcq.queues[direction], self._engine.now_ps
+        queue, now_ps = self._ipcq.queues[direction], sent_ps
+        if self._places is not None:
+            wire_bytes = self._wire_format.message_bytes(nbytes)
+            self._places.add(now_ps + self._overhead_ps, drain_ps(wire_bytes, self._bandwidth_bps))
         if self._recorder.tracer is not None:
             done = *self._place, now_ps, "send", direction, nbytes
             run, peer = self._pe.run, queue.peer_name
@@ -94,7 +119,7 @@ class SendEngine(IpcqEngine):
         if sending.waiter is None:
             sending.ended = True
         else:
-            self._release(sending, span, "send", now_ps)
+            self._release(sending, span, "send", self._engine.now_ps)
 
 
 class Receiving(Completion, kw_only=True):
@@ -103,8 +128,15 @@ class Receiving(Completion, kw_only=True):
     engine: "ReceiveEngine"
     copy_to: CopyTo | None
     phase: str
+    waits_since_ps: int | None = None
     freed_ps: int = 0
     freed_by: int = 0
+
+    def wait(self, task: Task) -> None:
+        """Its kernel waits from now on."""
+        if not self.ended:
+            self.waits_since_ps = self.engine.now_on_cpu_ps()
+        super().wait(task)
 
     def take(self, received: Received) -> None:
         """Its message was taken from the slot; it may be of another size or type."""
@@ -123,9 +155,11 @@ class Receiving(Completion, kw_only=True):
 class ReceiveEngine(IpcqEngine):
     """The op log has a receive at its end, in the order in which receives end."""
 
+    starts_later = True
+
     def take(self, command: IpcqRecv) -> Completion:
-        now_ps, copy_to, phase = self._engine.now_ps, command.copy_to, self._pe.phase
-        receiving = Receiving(command, now_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase)
+        start_ps, copy_to, phase = self.now_on_cpu_ps(), command.copy_to, self._pe.phase
+        receiving = Receiving(command, start_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase)
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)

@@ -33,18 +33,25 @@ class PeMath:
 class MathEngine(CommandEngine):
     """Operands that are still in a slot are fetched first."""
 
+    starts_later = True
+    queue_name = "PE_MATH"
+
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         super().__init__(sip, pe)
         self._math = PeMath(sip.plan.resolved.components.pe_math)
 
     def take(self, command: MathOp) -> Completion:
         completion = self._begin(command)
-        self._fetch(completion, command.operands, self._start)
+        self._enter(completion, self._start)
         return completion
 
     def _start(self, completion: Completion) -> None:
+        self._fetch(completion, completion.command.operands, self._add_up)
+
+    def _add_up(self, completion: Completion) -> None:
         latency_ps = self._math.latency_ps(completion.command.operands[0].nbytes)
-        self._engine.at(self._engine.now_ps + latency_ps, partial(self._compute, completion))
+        start_ps = max(completion.start_ps, self._engine.now_ps)
+        self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
 
     def _compute(self, completion: Completion) -> None:
         op, operands, result = completion.command

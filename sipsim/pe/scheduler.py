@@ -1,4 +1,8 @@
-"""PE_SCHEDULER: takes the commands of a PE and hands each to the engine of its type."""
+"""PE_SCHEDULER: takes the commands of a PE and hands each to the engine of its type.
+
+PE_CPU issues each command first (:mod:`sipsim.pe.cpu`), and its engine's queue must have a place for it
+(:mod:`sipsim.pe.queues`). Where neither costs anything, a command starts in the step in which its kernel gives it.
+"""
 
 from collections.abc import Callable
 from itertools import count
@@ -6,36 +10,66 @@ from typing import Any
 
 from sipsim.pe.commands import Completion
 from sipsim.pe.engines import ENGINES, CommandEngine, PeParts, SipParts
+from sipsim.pe.queues import EngineQueue
 
 
-class _Takes(dict[type, Callable[[Any], Completion]]):
-    """``take`` of the engines of one PE, by the type of the command; each engine is made at its first command."""
+class _Engines(dict[type, CommandEngine]):
+    """The engines of one PE, by the type of the command; each is made at its first command."""
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         super().__init__()
         self._parts = sip, pe
-        self._engines: dict[type[CommandEngine], CommandEngine] = {}
+        self._depth = sip.plan.resolved.components.pe_scheduler.queue_depth
+        self._of_kind: dict[type[CommandEngine], CommandEngine] = {}
+        self._queues: dict[str, EngineQueue] = {}
+
+    def __missing__(self, command: type) -> CommandEngine:
+        kind = ENGINES.get(command)
+        if kind not in self._of_kind:
+            engine = self._of_kind[kind] = kind(*self._parts)
+            engine.queue = self._queue(kind.queue_name)
+        found = self[command] = self._of_kind[kind]
+        return found
+
+    def _queue(self, name: str) -> EngineQueue | None:
+        if not name or self._depth is None:
+            return None
+        return self._queues.setdefault(name, EngineQueue(name, self._depth))
+
+
+class _Takes(dict[type, Callable[[Any], Completion]]):
+    """``take`` of the engines, by the type of the command."""
+
+    def __init__(self, engines: _Engines) -> None:
+        super().__init__()
+        self._engines = engines
 
     def __missing__(self, command: type) -> Callable[[Any], Completion]:
-        kind = ENGINES.get(command)
-        if kind not in self._engines:
-            self._engines[kind] = kind(*self._parts)
-        take = self[command] = self._engines[kind].take
+        take = self[command] = self._engines[command].take
         return take
 
 
 class Scheduler:
-    """The commands of one PE over the life of its SIP. ``number_handle()``: the number of the next handle."""
+    """The commands of one PE over the life of its SIP. ``number_handle()``: the number of the next handle.
+
+    ``submit(command)`` hands a command to its engine; its completion has ended already if it takes no time. It blocks
+    the kernel that gives it while the engine's queue is full. It raises ``UnknownName`` for a command that no engine
+    takes, and ``AhbmError`` for what its engine finds wrong with it.
+    """
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
-        self._takes = _Takes(sip, pe)
+        self._pe = pe
+        self._engines = _Engines(sip, pe)
+        self._takes = _Takes(self._engines)
         self.number_handle = count().__next__
+        is_free = pe.cpu.is_free_of_cost and sip.plan.resolved.components.pe_scheduler.queue_depth is None
+        self.submit: Callable[[Any], Completion] = self._take if is_free else self._issue
 
-    def submit(self, command: Any) -> Completion:
-        """Start a command now. Its completion has ended already if it takes no time.
-
-        Raises:
-            UnknownName: for a command that no engine takes.
-            AhbmError: what its engine finds wrong with it.
-        """
+    def _take(self, command: Any) -> Completion:
         return self._takes[type(command)](command)
+
+    def _issue(self, command: Any) -> Completion:
+        task, engine = self._pe.task, self._engines[type(command)]
+        if task is not None and task.is_current:
+            engine.issue(task)
+        return engine.take(command)

@@ -27,6 +27,7 @@ from sipsim.ccl.settings import (
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.dtypes import DType
+from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.ipcq.credit_return import FAST_PATH, credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
@@ -59,7 +60,8 @@ class Plan(RunPlan):
         self.algorithm.topology_kind(self.system.topology)
         self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
-        self.poll_ps = ns_to_ps(self.ipcq.poll_interval_ns) if self.ipcq.backpressure == "poll" else 0
+        self.issue_ps = ns_to_ps(resolved.components.pe_cpu.issue_ns)
+        self.backpressure = backpressure_of(self.ipcq, resolved.components.pe_cpu)
         self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
         self.pe_of_rank: list[PePlace] = self._places()
         self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}

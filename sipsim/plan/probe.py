@@ -26,7 +26,7 @@ Ps = int
 Pieces = list[tuple[int, Route]]
 """A route SIP by SIP, as ``JoinedSips.pieces`` has it."""
 
-WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ = "wires", "links", "drain", "memory", "PE_IPCQ"
+WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ, PE_CPU = "wires", "links", "drain", "memory", "PE_IPCQ", "PE_CPU"
 """Kinds of terms that are no nodes."""
 KIND_OF_NODE = {"router": "routers", "ucie": "ports", "io": "ports", "pe": "PE_DMA"}
 """Kinds of the terms of nodes; those of memories are ``MEMORY``, and those of other parts are called as the part."""
@@ -132,6 +132,7 @@ class Probe:
     def raw(self) -> list[Term]:
         """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
         return [
+            *self._issue("data"),
             *self._transfer("data", self.forward, self._wire_format.data_bytes(self.nbytes)),
             self._write_latency(),
             *self._transfer("acknowledgement", self._reverse(self._memory), self._parts.pe_dma.ack_bytes),
@@ -140,9 +141,11 @@ class Probe:
     def pair(self) -> list[Term]:
         """The send, the message, and the credit that ``recv`` blocks for under ``credit_return_mode``."""
         return [
+            *self._issue("send"),
             Term("send", PE_IPCQ, PE_IPCQ, self.plan.ipcq_overhead_ps),
             *self._transfer("data", self.forward, self._wire_format.message_bytes(self.nbytes)),
             self._write_latency(),
+            *self._seeing(),
             *self._credit(),
         ]
 
@@ -167,19 +170,18 @@ class Probe:
     def arrival_ps(self) -> Ps:
         """From the send until the message is in its slot."""
         message_bytes = self._wire_format.message_bytes(self.nbytes)
-        return (
-            self.plan.ipcq_overhead_ps + _latency_ps(self.forward, message_bytes) + self.plan.memory_port.least_write_ps
-        )
+        start_ps = self.plan.issue_ps + self.plan.ipcq_overhead_ps
+        return start_ps + _latency_ps(self.forward, message_bytes) + self.plan.memory_port.least_write_ps
 
     def receive_ps(self) -> Ps:
         """From then until ``recv`` returns: what it waits for the credit."""
-        knobs, overhead_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps
+        knobs, overhead_ps, seen_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps, self._seeing_ps()
         if self.credit_mode == PIGGYBACK:
-            return 0
+            return seen_ps
         if self.credit_mode == FAST_PATH:
-            return self.credit_ps()
+            return seen_ps + self.credit_ps()
         (_, first), *_ = self._reverse(self._dst_node)
-        return overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
+        return seen_ps + overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
 
     def credit_ps(self) -> Ps:
         """From then until the credit is back at the sender, if it leaves at once."""
@@ -208,6 +210,21 @@ class Probe:
         system = self.plan.system
         port = None if src_sip == dst_sip else system.port_towards(src_sip, dst_sip, direction)
         return system.pieces(src_sip, start, dst_sip, end, port)
+
+    def _issue(self, part: str) -> Iterator[Term]:
+        """The command on PE_CPU, where that takes time."""
+        if self.plan.issue_ps:
+            yield Term(part, PE_CPU, "issue", self.plan.issue_ps)
+
+    def _seeing_ps(self) -> Ps:
+        """From the arrival until the receiver's PE_CPU, which has waited since the send was given, sees it."""
+        arrival_ps = self.arrival_ps()
+        return self.plan.backpressure.seen_ps(0, arrival_ps) - arrival_ps
+
+    def _seeing(self) -> Iterator[Term]:
+        seeing_ps = self._seeing_ps()
+        if seeing_ps:
+            yield Term("receive", PE_CPU, "next poll" if self.plan.backpressure.polls else "wake-up", seeing_ps)
 
     def _credit(self) -> Iterator[Term]:
         mode, nbytes = self.credit_mode, self.plan.ipcq.ipcq_credit_size_bytes

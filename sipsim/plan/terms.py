@@ -170,6 +170,18 @@ class Machine:
         """The port by which messages of a direction leave."""
         return self.system.port_towards(src_sip, dst_sip, direction)
 
+    def issue(self) -> list[Term]:
+        """A command on PE_CPU, before it reaches its engine."""
+        return [Term("PE_CPU, issue of a command", ("pe_cpu.issue_ns",), ns_to_ps(self._components.pe_cpu.issue_ns))]
+
+    def look(self) -> list[Term]:
+        """The poll on PE_CPU that sees an event."""
+        return [Term("PE_CPU, poll", ("pe_cpu.poll_ns",), ns_to_ps(self._components.pe_cpu.poll_ns))]
+
+    def wakeup(self) -> list[Term]:
+        """PE_CPU wakes up by an event."""
+        return [Term("PE_CPU, wake-up", ("pe_cpu.wakeup_ns",), ns_to_ps(self._components.pe_cpu.wakeup_ns))]
+
     # --- transfers --------------------------------------------------------------------------------------------------
 
     def transfer(self, route: Route, nbytes: int, presets: Presets = ()) -> Iterator[Term]:

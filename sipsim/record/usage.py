@@ -2,7 +2,12 @@
 
 import msgspec
 
-TL_WORDS = {"dma_read": "load", "dma_write": "store"}
+TL_WORDS = {
+    "dma_read": "load",
+    "dma_write": "store",
+    "pe_cpu.issue": "issue",
+    "pe_scheduler.queue": "full queue",
+}
 """What commands are called in ``tl``, where their spans and records have another name."""
 
 

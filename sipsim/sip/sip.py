@@ -10,7 +10,6 @@ import greenlet
 from broker.wire import PacketBatch
 from sipsim.engine import Engine
 from sipsim.io.network_interface import NetworkInterface
-from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
@@ -23,6 +22,7 @@ from sipsim.memory.store import MemoryStore
 from sipsim.noc.buffered.depth import buffers_of
 from sipsim.noc.fabrics import open_fabric
 from sipsim.noc.graph import Node
+from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
@@ -44,6 +44,7 @@ class Pe:
         self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
+        self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
         self.ipcq = self._make_ipcq(sip)
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
@@ -51,6 +52,11 @@ class Pe:
         self.phase = ""
         self.run: int | None = None
         self._recorder = sip.recorder
+
+    def settle(self) -> None:
+        """Block its kernel, which runs, until PE_CPU has issued all its commands."""
+        if self.task is not None:
+            self.cpu.catch_up(self.task)
 
     def enter_phase(self, phase: str) -> None:
         """Its kernel is in a phase from now on; empty: in none."""
@@ -73,7 +79,7 @@ class Pe:
             sip.memory,
             sip.network.messages,
             self.dma,
-            Backpressure(plan.poll_ps),
+            plan.backpressure,
             credit_return,
             sip.recorder,
             sip.checker,

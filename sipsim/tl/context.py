@@ -72,6 +72,9 @@ class KernelPe(Protocol):
     def submit(self, command: Any) -> Completion:
         """Start a command."""
 
+    def settle(self) -> None:
+        """Block its kernel until PE_CPU has done all that the kernel gave it."""
+
     def enter_phase(self, phase: str) -> None:
         """Its kernel is in a phase from now on."""
 

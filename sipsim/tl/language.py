@@ -153,3 +153,4 @@ def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) 
     """
     kernel(*args, tl)
     tl._end()
+    tl._pe.settle()

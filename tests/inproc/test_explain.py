@@ -22,6 +22,21 @@ def test_the_parts_of_the_path_add_up_to_the_time(seed: int) -> None:
     check_path(*explained(**drawn(seed)))
 
 
+COSTS = ["pe_cpu.issue_ns=15", "pe_scheduler.queue_depth=2", "pe_cpu.wakeup_ns=30", "pe_cpu.poll_ns=5"]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
+    """With issue, queues, wake-ups and polls that back off; what PE_CPU takes is a part with its own key."""
+    flags = drawn(seed)
+    document, told = explained(
+        **{**flags, "set": [*flags["set"], *COSTS, "defaults.poll_interval_max_ns=80"], "check_invariants": True}
+    )
+    check_path(document, told)
+    keys = {key: part.part for part in told.parts for key in part.keys}
+    assert keys["pe_cpu.issue_ns"] == "PE_CPU, issue of a command"
+
+
 def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:
     """The changes that are not as predicted: within 10 % of the change, or 1 % of the whole time."""
     return [

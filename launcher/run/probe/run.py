@@ -49,7 +49,7 @@ class ProbeRun:
             [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
             for place, kind in ((self._plan.src, "ipcq.send"), (self._plan.dst, "ipcq.recv"))
         )
-        began_ps = int(sends[0][1])
+        began_ps = int(sends[0][1]) - self._plan.issue_ps
         return [int(record[2]) - began_ps for record in receives]
 
     @cached_property
@@ -59,7 +59,10 @@ class ProbeRun:
         return self._sip(src.sip).recorder.waited_ps[f"cube{src.cube}.pe{src.pe}"][TLB_MISS]
 
     def raw_ps(self, nbytes: int) -> Ps | None:
-        """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach."""
+        """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach.
+
+        No kernel asks for it, so PE_CPU's issue is added.
+        """
         src, dst = self._plan.src, self._plan.dst
         if src.sip != dst.sip:
             return None
@@ -69,7 +72,7 @@ class ProbeRun:
         dma = sip.pe(src.cube, src.pe).dma
         dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
         sip.engine.run_before(None, 10**6)
-        return ended[0] - began_ps
+        return self._plan.issue_ps + ended[0] - began_ps
 
     def _sip(self, number: int) -> Sip:
         chip = self._ran.members[number].chip

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from sipsim.chips.load import load
 from sipsim.config import strict_yaml
+from sipsim.config.document import SECTION_FILES
 from sipsim.config.override import Override, parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
-TOP_LEVEL = (
-    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, pe_mmu, router, sip, sram, "
-    "system, tcm, tcm_layout, ucie_port, wire"
-)
+TOP_LEVEL = ", ".join(sorted(key for file in SECTION_FILES.values() for key in file.__struct_fields__))
+NOT_CCL = ", ".join(key for key in TOP_LEVEL.split(", ") if key not in SECTION_FILES["ccl"].__struct_fields__)
 
 
 def sets(*texts: str) -> list[Override]:
@@ -51,13 +50,9 @@ BAD_FILES = [
     (b"- " * 100_000, "bad.yaml:1: nested deeper than 24 levels"),
     (b"a: " + b"9" * 41, "bad.yaml:1: a number of more than 40 digits"),
     (b"a" * (2**20 + 1), "bad.yaml: larger than 1048576 bytes; a config file is a few KiB"),
-    (b"wires: {ns_per_mm: 1}\n",
-     "bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: cube, hbm, io_port, links, parts, pe_dma, pe_ipcq, "
-     "pe_math, pe_mmu, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+    (b"wires: {ns_per_mm: 1}\n", f"bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: {NOT_CCL}"),
     (b"defaults: {n_slots: 1}\n", "bad.yaml: key 'defaults' belongs to ccl.yaml; give it with --ccl"),
-    (b"<<: {wire: 1}\n",
-     "bad.yaml: unknown key '<<'; allowed: cube, hbm, io_port, links, parts, pe_dma, pe_ipcq, "
-     "pe_math, pe_mmu, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+    (b"<<: {wire: 1}\n", f"bad.yaml: unknown key '<<'; allowed: {NOT_CCL}"),
 ]  # fmt: skip
 
 

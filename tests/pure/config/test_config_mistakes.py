@@ -10,6 +10,7 @@ from sipsim.chips.base import CHIPS
 from sipsim.chips.load import RULES, load
 from sipsim.chips.rules import chip_rules_hold
 from sipsim.config.check import convert
+from sipsim.config.document import SECTION_FILES
 from sipsim.config.load import _defaults
 from sipsim.config.override import Override, apply, parse_set
 from sipsim.errors import ConfigError
@@ -18,10 +19,7 @@ from sipsim.links.rules import link_kinds_frame_payloads
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
 FUSED = "intercube_allreduce_fused"
-TOP_LEVEL = (
-    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, pe_mmu, router, sip, sram, "
-    "system, tcm, tcm_layout, ucie_port, wire"
-)
+TOP_LEVEL = ", ".join(sorted(key for file in SECTION_FILES.values() for key in file.__struct_fields__))
 
 
 def sets(*texts: str) -> list[Override]:
@@ -92,8 +90,8 @@ ONE_SET = [
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
         "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, module, n_elem, n_slots, "
-        "opposites, piggyback_wait_ns, poll_interval_ns, rank_per, root_cube, slot_size, strict_validation, topology, "
-        "vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
+        "opposites, piggyback_wait_ns, poll_interval_max_ns, poll_interval_ns, rank_per, root_cube, slot_size, "
+        "strict_validation, topology, vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
     ),
     ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
     ("wire={ns_per_cm: 1}", "unknown key 'ns_per_cm' in wire; did you mean 'ns_per_mm'? allowed: ns_per_mm"),

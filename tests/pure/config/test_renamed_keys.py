@@ -20,16 +20,16 @@ def _earlier_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmEntry, "renamed", {"slots": Renamed("n_slots")})
 
 
-IN_NS = "key 'delay_ps' in router is now overhead_ns; in ns: the old value divided by 1000"
+IN_NS = "key 'delay_ps' in io_port is now overhead_ns; in ns: the old value divided by 1000"
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("router: {delay_ps: 1000}", IN_NS),
-        ("router: {overhead_ns: 1, delay_ps: 1000}", IN_NS),
+        ("io_port: {delay_ps: 1000}", IN_NS),
+        ("io_port: {overhead_ns: 1, delay_ps: 1000}", IN_NS),
         ("switch: {overhead_ns: 1}", "key 'switch' is now router"),
-        ("router: {delay: 1}", "unknown key 'delay' in router; allowed: bandwidth_GBps, overhead_ns"),
+        ("io_port: {delay: 1}", "unknown key 'delay' in io_port; allowed: bandwidth_GBps, overhead_ns"),
     ],
 )
 def test_in_a_file(tmp_path: Path, text: str, what: str) -> None:
@@ -43,8 +43,8 @@ def test_in_a_file(tmp_path: Path, text: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("router.delay_ps=1000", IN_NS),
-        ("router={delay_ps: 1000}", IN_NS),
+        ("io_port.delay_ps=1000", IN_NS),
+        ("io_port={delay_ps: 1000}", IN_NS),
         ("switch.overhead_ns=1", "key 'switch' is now router"),
         (
             "algorithms.intercube_allreduce.slots=4",

@@ -37,6 +37,7 @@ def tails(journeys: list[Journey], depth: int, arbitration: Arbitration = CHUNK)
 # --- alone ----------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 10**9), st.integers(1, 5000), st.integers(0, 10**9))
 def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, total: int, size: int, more: int) -> None:
     """And the last packet takes at least as long as its bytes of the whole, so that an end is told in time."""

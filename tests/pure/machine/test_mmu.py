@@ -231,7 +231,7 @@ def test_the_first_load_of_a_page_walks() -> None:
     cold, warm = LOAD_64_PS + WALK_PS, LOAD_64_PS
     assert times == [cold, warm, warm, cold, warm]
     assert counts(bench) == (3, 2)
-    assert bench.sip.recorder.waited_ps["TLB miss"] == 2 * WALK_PS
+    assert bench.sip.recorder.waited_ps["cube0.pe0"]["TLB miss"] == 2 * WALK_PS
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_each_word_that_has_an_address() -> None:
     bench.run()
     assert counts(bench) == (0, 4)
     assert counts(bench, 1) == (0, 0)
-    assert bench.sip.recorder.waited_ps["TLB miss"] == 4 * WALK_PS
+    assert bench.sip.recorder.waited_ps["cube0.pe0"]["TLB miss"] == 4 * WALK_PS
 
 
 def test_an_unmapped_page_leaves_the_tlb() -> None:

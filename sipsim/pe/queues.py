@@ -1,0 +1,84 @@
+"""The queue of an engine: the commands that it has taken and not ended, in order, and what may start next.
+
+With ``pe_scheduler.queue_depth`` every engine has one of that many places. A command takes a place when PE_CPU hands it
+over and gives it back at its end; while all are taken, the kernel is blocked. The engine executes one command at a
+time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads and stores.
+
+A send ends for its kernel when its message leaves, so its place is counted by arithmetic: PE_DMA passes messages on one
+after the other at its bandwidth, and the place is free when the last byte has passed. What the fabric holds back beyond
+that is not counted: it is bounded by the slots of the peers' rings.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from sipsim.errors import InvariantViolation
+from sipsim.pe.commands import Completion
+from sipsim.task import Task
+
+Ps = int
+Start = Callable[[Completion], None]
+
+
+class EngineQueue:
+    """The commands of one engine, called ``name``; ``depth`` of them at most."""
+
+    def __init__(self, name: str, depth: int) -> None:
+        self.name = name
+        self._depth = depth
+        self._commands: deque[Completion] = deque()
+
+    def admit(self, task: Task) -> None:
+        """Block the kernel until there is a place."""
+        self._forget_ended()
+        while len(self._commands) >= self._depth:
+            self._commands[0].wait(task)
+            self._forget_ended()
+
+    def enter(self, completion: Completion, start: Start) -> None:
+        """Start a command now, or when the one before it has ended."""
+        self._forget_ended()
+        before = self._commands[-1] if self._commands else None
+        self._commands.append(completion)
+        if before is None:
+            start(completion)
+        else:
+            before.then = partial(start, completion)
+
+    def check_end(self, completion: Completion) -> None:
+        """Check that a command, which ends now, overtakes none.
+
+        Raises:
+            InvariantViolation: when one before it has not ended.
+        """
+        self._forget_ended()
+        first = self._commands[0] if self._commands else None
+        if first is not completion:
+            raise InvariantViolation(
+                f"engine {self.name}: a {type(completion.command).__name__} overtakes the command before it"
+            )
+
+    def _forget_ended(self) -> None:
+        while self._commands and self._commands[0].ended:
+            self._commands.popleft()
+
+
+class SendPlaces:
+    """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._passed_ps: deque[Ps] = deque()
+
+    def free_ps(self, now_ps: Ps) -> Ps:
+        """When there is a place, now or later."""
+        passed = self._passed_ps
+        while passed and passed[0] <= now_ps:
+            passed.popleft()
+        return now_ps if len(passed) < self._depth else passed[len(passed) - self._depth]
+
+    def add(self, start_ps: Ps, drain_ps: Ps) -> None:
+        """A message is sent, and its bytes pass PE_DMA for ``drain_ps`` from ``start_ps`` on, after those before it."""
+        passed = self._passed_ps
+        passed.append(max(start_ps, passed[-1] if passed else 0) + drain_ps)

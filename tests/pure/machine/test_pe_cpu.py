@@ -1,0 +1,211 @@
+"""What a command costs before its engine starts it: its issue on PE_CPU, and a place in the engine's queue.
+
+The pair and its times are those of ``pair_times``; an issue takes 15 ns.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hardware import Bench, hbm, pair_bench, tcm
+from pair_times import IPCQ_PS, NEAR_PS, PE_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_ps, put
+
+from sipsim.dtypes import DTYPES
+from sipsim.errors import InvariantViolation
+from sipsim.pe.commands import DmaRead, MathOp
+from sipsim.pe.queues import EngineQueue
+from sipsim.tl.language import TL
+from sipsim.tl.values import TensorHandle
+
+ISSUE_PS = 15_000
+F32 = DTYPES["f32"]
+MATH_PS = 1_000
+"""The start of an operation; its bytes take their drain."""
+
+
+def bench_with(issue_ns: float = 15, depth: int | None = None, **more: Any) -> Bench:
+    settings = {"pe_cpu.issue_ns": issue_ns, "pe_scheduler.queue_depth": depth}
+    return pair_bench({**settings, **{key.replace("__", "."): value for key, value in more.items()}})
+
+
+def sent_ps(bench: Bench, count: int, nbytes: int = 64) -> list[int]:
+    """When a kernel's sends leave, one right after the other."""
+
+    def sender(tl: TL) -> None:
+        for _ in range(count):
+            tl.send("E", src_addr=tcm(0, 0), shape=nbytes // 4, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.run()
+    return [record.end_ps for record in bench.records("ipcq.send")]
+
+
+def test_a_thousand_sends_take_a_thousand_issues() -> None:
+    ring = {"defaults__n_slots": 1024, "defaults__slot_size": 64}
+    assert sent_ps(bench_with(0, **ring), 1000) == [0] * 1000
+    assert sent_ps(bench_with(**ring), 1000) == [ISSUE_PS * (number + 1) for number in range(1000)]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_send_waits_for_a_place(depth: int) -> None:
+    """PE_DMA passes 4 KiB in 64 ns, after 2 ns of PE_IPCQ and PE_DMA; a place is free when its message has passed."""
+    passed: list[int] = []
+    expected: list[int] = []
+    clock = 0
+    for number in range(12):
+        clock += ISSUE_PS
+        if number >= depth:
+            clock = max(clock, passed[number - depth])
+        expected.append(clock)
+        passed.append(max(clock + IPCQ_PS + PE_PS, passed[-1] if passed else 0) + drain_ps(4096))
+    assert sent_ps(bench_with(15, depth, defaults__n_slots=16), 12, 4096) == expected
+
+
+NEAR_LOAD_PS = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64)
+COMMANDS = {
+    "load from the own TCM": (lambda tl: tl.load(tcm(0, 0), 16, "f32"), "dma_read", READ_PS["tcm"]),
+    "load from HBM": (lambda tl: tl.load(hbm(0, 0), 16, "f32"), "dma_read", NEAR_LOAD_PS),
+    "recv": (lambda tl: tl.recv("W", 16, "f32"), "ipcq.recv", RETURN_PS),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_command_reaches_its_engine_after_its_issue(name: str, times: int) -> None:
+    """Each of several: its issue, and then its own time."""
+    word, kind, time_ps = COMMANDS[name]
+    bench = bench_with()
+    cube = 1 if kind == "ipcq.recv" else 0
+
+    def receiver(tl: TL) -> None:
+        if cube:
+            bench.pause(1, 0, 10**6)
+        for _ in range(times):
+            word(tl)
+
+    if cube:
+        bench.kernel(0, 0, lambda tl: [tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="f32") for _ in range(times)])
+    bench.kernel(cube, 0, receiver)
+    bench.run()
+    first_ps = 10**6 if cube else 0
+    ends = [first_ps + (number + 1) * (ISSUE_PS + time_ps) for number in range(times)]
+    assert [record.end_ps for record in bench.records(kind)] == ends
+    assert [record.start_ps for record in bench.records(kind)] == [end - time_ps for end in ends]
+
+
+def test_a_kernel_of_all_commands() -> None:
+    """Send, load, add, store, one after the other. The load is issued while the send leaves; nothing else overlaps."""
+    bench = bench_with()
+    put(bench, hbm(0, 0), range(16))
+
+    def kernel(tl: TL) -> None:
+        tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="f32")
+        values = tl.load(hbm(0, 0), 16, "f32")
+        tl.store(tcm(0, 64), values + values)
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    loaded_ps = 2 * ISSUE_PS + NEAR_LOAD_PS
+    added_ps = loaded_ps + ISSUE_PS + MATH_PS + drain_ps(64)
+    stored_ps = added_ps + ISSUE_PS + WRITE_PS["tcm"]
+    assert [each.end_ps for each in bench.records("ipcq.send")] == [ISSUE_PS]
+    assert [each.end_ps for each in bench.records("dma_read")] == [loaded_ps]
+    assert [each.end_ps for each in bench.records("math")] == [added_ps]
+    assert [each.end_ps for each in bench.records("dma_write")] == [stored_ps]
+    assert np.frombuffer(bench.sip.memory.read(tcm(0, 64), 64), "<f4").tolist() == [2.0 * n for n in range(16)]
+
+
+def test_a_message_that_comes_during_the_issue_is_taken_at_its_end() -> None:
+    """It arrives at 17,550 + 15,000; the receive is issued from 25,000 to 40,000, and its credit comes after that."""
+    bench = bench_with()
+    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
+
+    def receiver(tl: TL) -> None:
+        bench.pause(1, 0, 25_000)
+        tl.recv("W", 16, "i32")
+
+    bench.kernel(1, 0, receiver)
+    bench.run()
+    assert 25_000 < ISSUE_PS + arrival_ps(64) < 40_000
+    assert [(each.start_ps, each.end_ps) for each in bench.records("ipcq.recv")] == [(40_000, 40_000 + RETURN_PS)]
+
+
+def test_a_kernel_ends_when_its_last_command_is_issued() -> None:
+    bench = bench_with()
+    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
+    ended: list[int] = []
+    while bench.sip.waiting() or not ended:
+        assert bench.step()
+        if not bench.sip.waiting():
+            ended.append(bench.engine.now_ps)
+    assert ended == [ISSUE_PS]
+
+
+def several(bench: Bench, sizes: list[int], admitted: list[int]) -> list[tuple[int, int]]:
+    """Additions of several sizes that a kernel gives without waiting in between: their starts and ends."""
+    handles = [np.ones(size // 4, "<f4") for size in sizes]
+
+    def kernel(tl: TL) -> None:
+        operands = [TensorHandle(tl, each, F32) for each in handles]
+        given = []
+        for each in operands:
+            given.append(tl._submit(MathOp("add", (each, each), TensorHandle(tl, None, F32))))
+            admitted.append(bench.engine.now_ps)
+        for each in given:
+            each.wait(tl._task())
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    return [(each.start_ps, each.end_ps) for each in bench.records("math")]
+
+
+def test_an_engine_executes_its_queue_in_order() -> None:
+    """PE_MATH has one unit: 64 KiB take 1,024 + 1 ns, and two of 64 B after it 2 ns each. Without a queue each starts
+    when it is given. With two places, the third waits for the first to end."""
+    sizes, first_ps, small_ps = [65536, 64, 64], MATH_PS + drain_ps(65536), MATH_PS + drain_ps(64)
+    free: list[int] = []
+    assert several(bench_with(0), sizes, free) == [(0, small_ps), (0, small_ps), (0, first_ps)]
+    assert free == [0, 0, 0]
+    queued: list[int] = []
+    ends = [first_ps, first_ps + small_ps, first_ps + 2 * small_ps]
+    assert several(bench_with(0, 2), sizes, queued) == [(0, ends[0]), (0, ends[1]), (first_ps, ends[2])]
+    assert queued == [0, 0, first_ps]
+
+
+def test_loads_and_stores_share_a_queue() -> None:
+    bench = bench_with(0, 4)
+
+    def kernel(tl: TL) -> None:
+        given = [
+            tl._submit(DmaRead(address, 64, (16,), F32, TensorHandle(tl, None, F32)))
+            for address in (hbm(0, 0), tcm(0, 0))
+        ]
+        given[1].wait(tl._task())
+        assert given[0].ended
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert [each.end_ps for each in bench.records("dma_read")] == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
+
+
+def test_an_engine_that_lets_commands_overtake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: a command is queued and starts at once all the same."""
+
+    def enter(queue: EngineQueue, completion: Any, start: Any) -> None:
+        queue._commands.append(completion)
+        start(completion)
+
+    monkeypatch.setattr(EngineQueue, "enter", enter)
+    with pytest.raises(InvariantViolation, match=r"^engine PE_MATH: a MathOp overtakes the command before it$"):
+        several(bench_with(0, 4), [65536, 64], [])
+
+
+def test_costs_that_are_off_cost_no_event() -> None:
+    """The events of a send are its start, the message's end and its write; its issue adds the kernel's end."""
+    events = []
+    for issue_ns in (0, 15):
+        bench = bench_with(issue_ns)
+        bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
+        bench.run()
+        events.append(bench.engine.events)
+    assert events == [3, 4]
