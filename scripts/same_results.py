@@ -441,7 +441,7 @@ SSH = '#!/bin/sh\nwhile case $1 in -o) shift;; -*) true;; *) false;; esac; do sh
 FILES = {
     "small.yaml": "sip: {cube_mesh: {w: 2, h: 1}}\n",
     "slow.yaml": "router: {overhead_ns: 2.5}\nhbm: {read_latency_ns: 40}\nsip: {cube_mesh: {w: 3, h: 2}}\n"
-    "links: {ucie: {params: {latency_ns: 33}}}\n",
+    "links: {ucie: {params: {retimer_ns: 15.5}}}\n",
     "custom.yaml": CUSTOM,
     "ring.yaml": "defaults: {algorithm: ring}\nalgorithms:\n"
     "  ring: {module: ring.py, topology: ring_1d, rank_per: cube}\n",
@@ -502,7 +502,7 @@ mesh of 9           inproc --sips 9 --topology mesh_2d_no_wrap --config small.ya
 custom              inproc --config custom.yaml --ccl ring.yaml --bytes 4K
 ports and mesh      inproc --sips 3 --set 'sip.cube_mesh={w: 3, h: 3}' \
  --set 'sip.ports={E: 2, W: 6}' --bytes 9K -v
-link and routers    inproc --sips 2 --config small.yaml --set links.ucie.params.latency_ns=20 --set router.overhead_ns=2
+link and routers    inproc --sips 2 --config small.yaml --set links.ucie.params.retimer_ns=9 --set router.overhead_ns=2
 
 [work]
 f32                 inproc --sips 4 --config small.yaml --dtype f32 --bytes 20K

@@ -25,6 +25,8 @@ ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 QueueDepth = Annotated[int, Meta(ge=1, le=65536)]
+FlitBytes = Annotated[int, Meta(ge=2, le=4096)]
+FlitOverhead = Annotated[int, Meta(ge=0, le=4095)]
 RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
@@ -179,6 +181,22 @@ class RouterCost(Section, frozen=True, omit_defaults=True):
     packet_bytes: Annotated[int, Meta(ge=1, le=65536)] | None = None
 
 
+class UciePort(Section, frozen=True):
+    """``ucie_port``: the crossing between two cubes, of which each of its ports takes half (``sipsim.noc.ucie``).
+
+    ``flit_bytes``: null for payloads without flits.
+    """
+
+    fdi_to_fdi_ns: NonNegative
+    bandwidth_GBps: Positive
+    flit_bytes: FlitBytes | None
+    flit_overhead_bytes: FlitOverhead
+
+    renamed: ClassVar[dict[str, Renamed]] = {
+        "overhead_ns": Renamed("fdi_to_fdi_ns", "of the whole crossing: twice the old value, which was of one port")
+    }
+
+
 class MemoryCost(Section, frozen=True, omit_defaults=True):
     """A memory behind a port: a node with access times.
 
@@ -267,7 +285,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
 
     wire: Wire
     router: RouterCost
-    ucie_port: Node
+    ucie_port: UciePort
     io_port: Node
     hbm: MemoryCost
     sram: MemoryCost

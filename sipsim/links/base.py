@@ -6,7 +6,7 @@ any port exists is the kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``.
 package.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -19,15 +19,29 @@ from sipsim.topology.build import link_presets
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 
-class LinkKind(Section, frozen=True):
-    """Parameters every link has. Subclasses add their framing.
+class LatencyPart(NamedTuple):
+    """A part of a link's latency: its name in sums over all links and within one link (empty: all of it), the parameter
+    that it comes from, and its time.
+    """
 
-    ``latency_ns`` must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
+    part: str
+    what: str
+    key: str
+    ps: int
+
+
+class AnyLinkKind(Section, frozen=True):
+    """Parameters every link has. Subclasses add their framing and the parts of their latency.
+
+    The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
     the least chunk (:meth:`lookahead_ps`; DESIGN section 5).
     """
 
     bandwidth_GBps: Annotated[float, Meta(gt=0, le=1e6)]
-    latency_ns: Annotated[float, Meta(ge=0.001, le=1e9)]
+
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        """What the latency is the sum of: for ``--explain`` and ``ahbm-probe``."""
+        raise NotImplementedError
 
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on the wire for a payload of ``payload_bytes`` (at least 1): a whole number, not less than these, and
@@ -61,7 +75,7 @@ class LinkKind(Section, frozen=True):
 
     @property
     def latency_ps(self) -> int:
-        return ns_to_ps(self.latency_ns)
+        return sum(part.ps for part in self.latency_parts())
 
     @property
     def bandwidth_bps(self) -> int:
@@ -97,16 +111,25 @@ class LinkKind(Section, frozen=True):
         return max(path_ps - self.least_chunk_ps(chunk_bytes), 0)
 
 
-LINK_KINDS: Registry[type[LinkKind]] = Registry("link kind", "sipsim.links")
+class LinkKind(AnyLinkKind, frozen=True):
+    """A link with one latency. Subclasses add their framing."""
+
+    latency_ns: Annotated[float, Meta(ge=0.001, le=1e9)]
+
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        return (LatencyPart("latency of links", "", "latency_ns", ns_to_ps(self.latency_ns)),)
 
 
-def link_of_preset(resolved: Resolved, name: str) -> LinkKind:
+LINK_KINDS: Registry[type[AnyLinkKind]] = Registry("link kind", "sipsim.links")
+
+
+def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:
     """The link kind of a preset of ``links.yaml``, with its parameters."""
     preset = resolved.links.links[name]
     return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))
 
 
-def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[LinkKind]:
+def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[AnyLinkKind]:
     """The link kind of each directed link."""
     presets = link_presets(resolved.topology.system.sips, links)
     kinds = {name: link_of_preset(resolved, name) for name in presets}

@@ -12,7 +12,7 @@ from sipsim.noc.graph import Node, Route, link_edge
 from sipsim.noc.transport import Transport
 
 if TYPE_CHECKING:
-    from sipsim.links.base import LinkKind
+    from sipsim.links.base import AnyLinkKind
 
 Ps = int
 MOST_KEPT = 4096
@@ -58,7 +58,7 @@ class Port:
 
     own_payloads: ClassVar[tuple[type, ...]] = ()
 
-    def __init__(self, link: "LinkKind", context: PortContext) -> None:
+    def __init__(self, link: "AnyLinkKind", context: PortContext) -> None:
         self.link = link
         self.node = context.node
         self.bytes_sent = 0

@@ -4,7 +4,7 @@ from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS, LinkKind, link_of_preset
+from sipsim.links.base import LINK_KINDS, AnyLinkKind, link_of_preset
 from sipsim.registry import unknown_name
 from sipsim.topology.build import build_links, link_presets
 
@@ -33,7 +33,7 @@ def known_link_kinds(resolved: Resolved) -> Problem | None:
         if problem:
             return problem
         kind: object = LINK_KINDS.get(preset.kind)
-        if not (isinstance(kind, type) and issubclass(kind, LinkKind)):
+        if not (isinstance(kind, type) and issubclass(kind, AnyLinkKind)):
             return refused(path, preset.kind, f"{kind!r} is registered; must be a subclass of LinkKind")
     return None
 

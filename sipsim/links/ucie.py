@@ -1,26 +1,67 @@
-"""UCIe: die-to-die link that carries fixed-size flits (UCIe 1.1, section 3.3)."""
+"""UCIe between SIPs: the crossing of :mod:`sipsim.noc.ucie`, with its reach and its retimers as parameters."""
 
-from typing import Annotated
+from functools import cached_property
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.config.model import FlitBytes, FlitOverhead, NonNegative, Renamed
+from sipsim.links.base import LINK_KINDS, AnyLinkKind, LatencyPart
+from sipsim.noc.ucie import UcieCrossing
+from sipsim.units import ns_to_ps
 
 
 @LINK_KINDS.register("ucie")
-class Ucie(LinkKind, frozen=True):
-    """A payload fills flits of ``flit_bytes``, each with ``flit_overhead_bytes`` of header, CRC and reserved bytes."""
+class Ucie(AnyLinkKind, frozen=True, dict=True):
+    """A crossing from port to port of two SIPs.
 
-    flit_bytes: Annotated[int, Meta(ge=2, le=4096)]
-    flit_overhead_bytes: Annotated[int, Meta(ge=0, le=4095)]
+    Side by side in one package, ``retimers`` is 0; a link that leaves the package has one at either end. ``retimer_ns``
+    is all that one adds: itself, and its half of the second crossing that it makes.
+    """
+
+    fdi_to_fdi_ns: NonNegative
+    reach_mm: NonNegative
+    ns_per_mm: NonNegative
+    retimers: Annotated[int, Meta(ge=0, le=64)]
+    retimer_ns: NonNegative
+    flit_bytes: FlitBytes | None
+    flit_overhead_bytes: FlitOverhead
+
+    renamed: ClassVar[dict[str, Renamed]] = {
+        "latency_ns": Renamed(
+            "fdi_to_fdi_ns + reach_mm x ns_per_mm + retimers x retimer_ns", "their sum is the old value"
+        )
+    }
 
     def __post_init__(self) -> None:
-        if self.flit_overhead_bytes >= self.flit_bytes:
+        if self.flit_bytes is not None and self.flit_overhead_bytes >= self.flit_bytes:
             raise ValueError(f"flit_overhead_bytes must be less than flit_bytes ({self.flit_bytes})")
+        if self.latency_ps <= 0:
+            what = "a link between SIPs without delay cannot be simulated in parallel; must be more than 0"
+            raise ValueError(f"fdi_to_fdi_ns + reach_mm x ns_per_mm + retimers x retimer_ns = 0: {what}")
+
+    @cached_property
+    def crossing(self) -> UcieCrossing:
+        """The crossing that this link is."""
+        return UcieCrossing(
+            ns_to_ps(self.fdi_to_fdi_ns),
+            ns_to_ps(round(self.reach_mm * self.ns_per_mm, 9)),
+            ns_to_ps(self.retimers * self.retimer_ns),
+            self.flit_bytes,
+            self.flit_overhead_bytes,
+        )
 
     @property
     def is_die_to_die(self) -> bool:
         return True
 
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        crossing = self.crossing
+        return (
+            LatencyPart("adapters and PHYs of links", "FDI to FDI", "fdi_to_fdi_ns", crossing.fdi_to_fdi_ps),
+            LatencyPart("wires of links", "wire", "ns_per_mm", crossing.channel_ps),
+            LatencyPart("retimers of links", f"{self.retimers} retimers", "retimer_ns", crossing.retimers_ps),
+        )
+
     def wire_bytes(self, payload_bytes: int) -> int:
-        return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
+        return self.crossing.wire_bytes(payload_bytes)

@@ -64,10 +64,11 @@ class CubeMeshGraph:
         key = (src, dst)
         if key not in self._edges:
             one, other = (dst, src) if src.kind == "router" else (src, dst)
-            wire_mm = self._parts[one.kind].wire_mm(other.kind)
+            part = self._parts[one.kind]
+            wire_mm, framing = part.wire_mm(other.kind), part.framing(other.kind)
             wire_ps = ns_to_ps(round(wire_mm * self._ns_per_mm, 9))
             bandwidth_bps = min(self._parts[node.kind].bandwidth_bps for node in key)
-            self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps)
+            self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps, framing)
         return self._edges[key]
 
     def overhead_ps(self, node: Node) -> int:

@@ -10,6 +10,9 @@ from typing import NamedTuple, Protocol
 from sipsim.topology.address import PhysAddr
 from sipsim.units import drain_ps
 
+FAR = "far"
+"""The kind of the node at the far end of a link between SIPs."""
+
 
 class Node(NamedTuple):
     """``place`` is the PE or router number, or the port letter; ``cube`` is -1 for the SIP's own IO ports."""
@@ -25,7 +28,7 @@ class Node(NamedTuple):
 
 
 class Framing(Protocol):
-    """What a link between SIPs adds to the bytes that it carries."""
+    """What an edge adds to the bytes that it carries: a link between SIPs, or flits between dies of one SIP."""
 
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
@@ -35,7 +38,9 @@ class Framing(Protocol):
 
 
 class Edge(NamedTuple):
-    """A directed wire. ``overhead_ps``: what its end node adds to a head. ``framing``: set on a link between SIPs."""
+    """A directed wire. ``overhead_ps``: what its end node adds to a head. ``framing``: what it adds to bytes, if it
+    does, as every link between SIPs does (:attr:`is_link`).
+    """
 
     src: Node
     dst: Node
@@ -47,6 +52,11 @@ class Edge(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.src}>{self.dst}"
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it leads to another SIP."""
+        return self.dst.kind == FAR
 
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on this wire for a payload, framing included."""
@@ -128,7 +138,7 @@ def port_node(port: str) -> Node:
 
 def link_edge(port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
     """The link out of an IO port; the far port's overhead is the far SIP's to add."""
-    return Edge(port_node(port), Node("far", -1, port), latency_ps, 0, bandwidth_bps, framing)
+    return Edge(port_node(port), Node(FAR, -1, port), latency_ps, 0, bandwidth_bps, framing)
 
 
 class RouteGraph(Protocol):

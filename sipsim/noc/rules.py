@@ -48,7 +48,18 @@ def part_params_fit(resolved: Resolved) -> Problem | None:
     return None
 
 
+def flits_have_room(resolved: Resolved) -> Problem | None:
+    """A flit between cubes carries more than its own header."""
+    port = resolved.components.ucie_port
+    if port.flit_bytes is None or port.flit_overhead_bytes < port.flit_bytes:
+        return None
+    what = f"must be less than ucie_port.flit_bytes ({port.flit_bytes})"
+    path = ("ucie_port", "flit_overhead_bytes")
+    return refused(path, port.flit_overhead_bytes, what, ("ucie_port", "flit_bytes"))
+
+
 RULES: tuple[Rule, ...] = (
+    flits_have_room,
     known_parts,
     part_params_fit,
     ports_sit_on_cubes,

@@ -248,16 +248,22 @@ class Probe:
         for sip, route in pieces:
             yield self._node(part, sip, route.start, route.start_ps)
             for edge in route.edges:
-                if edge.framing is None:
+                if edge.is_link:
+                    yield from self._latency(part, sip, edge)
+                else:
                     yield Term(part, WIRES, f"wire from sip{sip}.{edge.src}", edge.wire_ps)
                     yield self._node(part, sip, edge.dst, edge.overhead_ps)
-                else:
-                    yield Term(part, LINKS, self.edge_name(sip, edge), edge.wire_ps)
         edges = _edges(pieces)
         limit = bottleneck([edge for _, edge in edges], nbytes)
         for hop, ps in limit.stored:
             yield Term(part, DRAIN, f"a frame stored behind {self.edge_name(*edges[hop])}", ps)
         yield self._drain(part, edges[limit.hops[0]], nbytes)
+
+    def _latency(self, part: str, sip: int, edge: Edge) -> Iterator[Term]:
+        name = self.edge_name(sip, edge)
+        for each in self.plan.system.link_of(sip, str(edge.src.place)).latency_parts():
+            if each.ps:
+                yield Term(part, LINKS, f"{name}, {each.what}" if each.what else name, each.ps)
 
     def _node(self, part: str, sip: int, node: Node, ps: Ps) -> Term:
         return Term(part, self.plan.kind_of_node.get(node.kind, node.kind), f"sip{sip}.{node}", ps)
@@ -265,12 +271,12 @@ class Probe:
     def _drain(self, part: str, drain: Drain, nbytes: int) -> Term:
         sip, edge = drain
         what = f"drain of {edge.wire_bytes(nbytes)} B at {gbytes_per_s(edge):g} GB/s"
-        place = f"from sip{sip}.{edge.src}" if edge.framing is None else self.edge_name(sip, edge)
+        place = self.edge_name(sip, edge) if edge.is_link else f"from sip{sip}.{edge.src}"
         return Term(part, DRAIN, f"{what}, {place}", edge.drain_ps(nbytes))
 
     def edge_name(self, sip: int, edge: Edge) -> str:
         """An edge of a SIP, or the link out of it, in words."""
-        if edge.framing is None:
+        if not edge.is_link:
             return f"sip{sip}.{edge.src}>sip{sip}.{edge.dst}"
         channel = self.plan.system.far_ends[sip, str(edge.src.place)].channel
         return f"link {self.plan.system.links[channel].name}"

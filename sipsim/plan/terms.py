@@ -12,6 +12,7 @@ from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.engine import Engine
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqEndpoint
+from sipsim.links.base import link_of_preset
 from sipsim.memory.port import MemoryPort, MemoryPorts
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node, Route, bottleneck
@@ -30,6 +31,8 @@ BYTES, LINK_BYTES = "bytes through the slowest edge inside SIPs", "bytes through
 STORED = "frames stored behind links"
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
 """The config sections of node kinds that are called otherwise."""
+_OVERHEADS = {"ucie": "fdi_to_fdi_ns"}
+"""The keys of what nodes add to a head where it is called otherwise."""
 _PARTS = {
     "router": "routers",
     "ucie": "ports between cubes",
@@ -85,6 +88,7 @@ class Machine:
         store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
         self._memories = MemoryPorts(system.graph.memories, Engine(), store)
         self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
+        self._kinds = {name: link_of_preset(resolved, name) for name in resolved.links.links}
         self._presets = dict(
             zip(
                 ((link.src, link.src_port) for link in system.links),
@@ -217,12 +221,14 @@ class Machine:
         links = iter(presets)
         yield self._node(route.start, route.start_ps)
         for edge in route.edges:
-            if edge.framing is None:
+            if not edge.is_link:
                 yield Term("wires", ("wire.ns_per_mm",), edge.wire_ps)
                 yield self._node(edge.dst, edge.overhead_ps)
             else:
                 # The far port's overhead belongs to the edge, see `Route.then`.
-                yield Term("latency of links", (_link_key(next(links), "latency_ns"),), edge.wire_ps)
+                preset = next(links)
+                for part in self._kinds[preset].latency_parts():
+                    yield Term(part.part, (_link_key(preset, part.key),), part.ps)
                 yield Term(_PARTS["io"], ("io_port.overhead_ns",), edge.overhead_ps)
 
     def ipcq(self) -> Term:
@@ -242,13 +248,14 @@ class Machine:
 
     def _node(self, node: Node, overhead_ps: Ps) -> Term:
         section = _SECTIONS.get(node.kind, node.kind)
-        key = f"{section}.overhead_ns" if hasattr(self._components, section) else f"parts.{section}"
+        name = _OVERHEADS.get(node.kind, "overhead_ns")
+        key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
         return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
 
     def _drain(self, route: Route, nbytes: int, presets: Presets = ()) -> list[Term]:
         """What the tail comes after the head for: frames that are stored on the way, and the slowest edge's drain."""
         edges, limit = route.edges, bottleneck(route.edges, nbytes)
-        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.framing is not None), presets, strict=False))
+        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
         stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
         slowest = [hop for hop in limit.hops if hop < len(edges)]
         kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}

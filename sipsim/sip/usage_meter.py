@@ -87,8 +87,8 @@ class UsageMeter:
             edge: EdgeUse(*(after - before for after, before in zip(use, begin.edges.get(edge, none), strict=True)))
             for edge, use in end.edges.items()
         }
-        links = {str(edge.src.place): use for edge, use in edges.items() if edge.framing is not None}
-        inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if edge.framing is None]
+        links = {str(edge.src.place): use for edge, use in edges.items() if edge.is_link}
+        inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if not edge.is_link]
         busy_ps, busiest = max(inside, default=(0, ""))
         kernels = end.of_rows.since(begin.of_rows)
         return Usage(

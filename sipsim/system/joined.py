@@ -13,7 +13,7 @@ import msgspec
 from broker.ids import Channel
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.links.base import LinkKind, link_of_preset, links_in_use
+from sipsim.links.base import AnyLinkKind, link_of_preset, links_in_use
 from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
 from sipsim.noc.grid import PORTS
 from sipsim.topology.base import TOPOLOGIES, SipLink, grid_text
@@ -30,7 +30,7 @@ class FarEnd(NamedTuple):
     port: str
 
 
-def _check_bound(link: SipLink, kind: LinkKind, name: str, bound_ps: object) -> None:
+def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) -> None:
     """Refuse what a user's link kind returns as a time and is none."""
     if type(bound_ps) is not int or bound_ps < 0:
         what = f"its {name} is {bound_ps!r}; must be a whole number of ps, 0 or more"
@@ -51,7 +51,7 @@ class JoinedSips:
         self.topology = sips.topology
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
-        self.link_kinds: list[LinkKind] = links_in_use(resolved, self.links)
+        self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
         self.chunk_bytes = chunk_bytes
         self.graph = graph
         self.far_ends = {
@@ -98,10 +98,10 @@ class JoinedSips:
                 bounds.append(answer_ps)
         return bounds
 
-    def _leaving_by(self, sip: int) -> list[tuple[SipLink, LinkKind]]:
+    def _leaving_by(self, sip: int) -> list[tuple[SipLink, AnyLinkKind]]:
         return [(link, kind) for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
 
-    def link_of(self, sip: int, port: str) -> LinkKind:
+    def link_of(self, sip: int, port: str) -> AnyLinkKind:
         """The kind of the link behind a port."""
         return self.link_kinds[self.far_ends[sip, port].channel]
 
@@ -211,7 +211,7 @@ class JoinedSips:
         return 0
 
     @cached_property
-    def _leaving(self) -> dict[tuple[Node, str, LinkKind], Route]:
+    def _leaving(self) -> dict[tuple[Node, str, AnyLinkKind], Route]:
         return {}
 
     @cached_property

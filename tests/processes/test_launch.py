@@ -306,7 +306,7 @@ BAD = {
     "no script": (("nowhere.py",), "nowhere.py: no such file"),
     "no module": (("-m", "no.such.module"), "no.such.module"),
     "no folder": (("--csv", "no/such/folder/a.csv"), "no/such/folder/a.csv: cannot be written"),
-    "no delay": (("--set", "links.ucie.params.latency_ns=0"), "must be more than 0"),
+    "no delay": (("--set", "links.ethernet_100g.params.latency_ns=0"), "must be more than 0"),
     "rings": (("--set", "defaults.n_slots=4096"), "defaults.n_slots"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import msgspec
 
 from sipsim.config.model import MemoryCost, NoParams, Resolved, Section, TcmCost
-from sipsim.noc.graph import Node
+from sipsim.noc.graph import Framing, Node
 from sipsim.registry import Registry
 from sipsim.topology.address import add_space
 from sipsim.units import gbytes_per_s_to_bps, ns_to_ps
@@ -55,6 +55,10 @@ class Part(ABC):
     @abstractmethod
     def wire_mm(self, to: str) -> float:
         """Millimetres of wire to an adjacent node of kind ``to``: a router, or for routers and ports their like."""
+
+    def framing(self, to: str) -> Framing | None:
+        """What the edge to an adjacent node of kind ``to`` adds to the bytes that it carries."""
+        return None
 
     def site(self, node: Node) -> Site:
         """The router that a node is attached to: node ``n`` at router ``n`` of its cube, if not said otherwise."""

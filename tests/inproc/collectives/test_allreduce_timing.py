@@ -20,6 +20,7 @@ from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
+from sipsim.config.model import Node as NodeCost
 from sipsim.config.model import Resolved
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.noc.graph import Node
@@ -78,7 +79,7 @@ class Costs:
         self.nodes = {
             "p": parts.pe_dma,
             "r": parts.router,
-            "u": parts.ucie_port,
+            "u": NodeCost(overhead_ns=parts.ucie_port.fdi_to_fdi_ns / 2, bandwidth_GBps=parts.ucie_port.bandwidth_GBps),
             "i": parts.io_port,
             "h": parts.hbm,
         }
@@ -93,7 +94,7 @@ class Costs:
             "hr": noc.hbm_distance_mm,
         }
         self.wires = {pair: ps(mm * parts.wire.ns_per_mm) for pair, mm in lengths_mm.items()}
-        self.wires["ii"] = ps(self.link["latency_ns"])
+        self.wires["ii"] = ps(self._link_ns())
         self.ipcq = ps(parts.pe_ipcq.overhead_ns)
         self.issue = ps(parts.pe_dma.overhead_ns)
         self.tcm_write = ps(parts.tcm.write_latency_ns)
@@ -111,6 +112,12 @@ class Costs:
         if "ii" in steps:
             drains.append(drain(self._on_the_link(nbytes), self.link["bandwidth_GBps"]))
         return head + max(drains)
+
+    def _link_ns(self) -> float:
+        """UCIe: a crossing from FDI to FDI, and retimers; its wire is not counted."""
+        if "max_payload_bytes" in self.link:
+            return float(self.link["latency_ns"])
+        return float(self.link["fdi_to_fdi_ns"] + self.link["retimers"] * self.link["retimer_ns"])
 
     def _on_the_link(self, nbytes: int) -> int:
         """Ethernet: 50 B more a packet of up to 1500. UCIe: flits of 256 B that hold 240."""
@@ -217,7 +224,7 @@ OTHER_COSTS = {
     "sip.cube_gap_mm": 1.1,
     "sip.port_distance_mm": 1.9,
     "router.overhead_ns": 1.2,
-    "ucie_port.overhead_ns": 2.3,
+    "ucie_port.fdi_to_fdi_ns": 4.6,
     "io_port.overhead_ns": 3.1,
     "hbm.overhead_ns": 0.9,
     "pe_dma.overhead_ns": 1.4,
@@ -281,7 +288,8 @@ def line(sips: int) -> dict[str, Any]:
 
 
 ON_CHIP = {"router.bandwidth_GBps": 5, "ucie_port.bandwidth_GBps": 3}
-FREE = {f"{part}.overhead_ns": 0 for part in ("router", "ucie_port", "io_port", "pe_dma", "pe_ipcq", "hbm", "sram")} | {
+FREE = {f"{part}.overhead_ns": 0 for part in ("router", "io_port", "pe_dma", "pe_ipcq", "hbm", "sram")} | {
+    "ucie_port.fdi_to_fdi_ns": 0,
     "wire.ns_per_mm": 0
 }
 BOTTLENECKS = {

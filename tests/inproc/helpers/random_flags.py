@@ -36,6 +36,8 @@ def drawn(seed: int) -> dict[str, Any]:
     for preset in ("ethernet_100g", "ethernet_400g"):
         settings[f"links.{preset}.params.forwarding"] = frames.choice(("cut_through", "store_and_forward"))
         settings[f"links.{preset}.params.min_frame_bytes"] = frames.choice((0, 64))
+    settings["ucie_port.flit_bytes"] = frames.choice(("null", "null", 256))
+    settings["ucie_port.fdi_to_fdi_ns"] = frames.choice((4, 2))
     return {
         "sips": sips,
         "topology": topology,

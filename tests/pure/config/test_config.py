@@ -177,14 +177,14 @@ def copy_defaults(here: Path) -> None:
 
 def test_user_file_writes_only_what_differs(write: Write) -> None:
     config = write(
-        "my.yaml", "system: {sips: {count: 4}}\nrouter: {overhead_ns: 2.5}\nlinks: {ucie: {params: {latency_ns: 7}}}\n"
+        "my.yaml", "system: {sips: {count: 4}}\nrouter: {overhead_ns: 2.5}\nlinks: {ucie: {params: {retimer_ns: 7}}}\n"
     )
     ccl = write("my_ccl.yaml", f"defaults: {{n_slots: 4}}\nalgorithms: {{{ALLREDUCE}: {{slot_size: 512}}}}\n")
     resolved = load(config, ccl)
     assert resolved.topology.system.sips.count == 4
     assert resolved.topology.system.sips.topology == "ring_1d"
     assert (resolved.components.router.overhead_ns, resolved.components.router.bandwidth_GBps) == (2.5, 64)
-    assert resolved.links.links["ucie"].params == {**load().links.links["ucie"].params, "latency_ns": 7}
+    assert resolved.links.links["ucie"].params == {**load().links.links["ucie"].params, "retimer_ns": 7}
     assert resolved.ccl.defaults.n_slots == 4
     assert resolved.ccl.algorithms[ALLREDUCE].slot_size == 512
 
@@ -222,8 +222,8 @@ def test_new_preset_and_new_algorithm(write: Write) -> None:
     """Names are free where a file maps names to entries."""
     config = write(
         "my.yaml",
-        "links: {slow: {kind: ucie, source: mine, params: "
-        "{bandwidth_GBps: 1, latency_ns: 1, flit_bytes: 64, flit_overhead_bytes: 4}}}\n"
+        "links: {slow: {kind: ucie, source: mine, params: {bandwidth_GBps: 1, fdi_to_fdi_ns: 1, reach_mm: 0, "
+        "ns_per_mm: 0, retimers: 0, retimer_ns: 0, flit_bytes: 64, flit_overhead_bytes: 4}}}\n"
         "system: {sips: {link: slow}}\n",
     )
     ccl = write("c.yaml", "defaults: {algorithm: other}\nalgorithms: {other: {module: my.module, topology: none}}\n")

@@ -143,7 +143,7 @@ json_like = st.recursive(
 )
 real_paths = st.sampled_from(
     ["system.sips", "system.sips.shape", "system.sips.custom_links", "sip.ports.E", "wire.ns_per_mm", "links",
-     "links.ucie", "links.ucie.params", "links.ucie.params.latency_ns", "defaults.n_slots", "algorithms",
+     "links.ucie", "links.ucie.params", "links.ucie.params.retimer_ns", "defaults.n_slots", "algorithms",
      "algorithms.x", "defaults"]
 )  # fmt: skip
 some_paths = real_paths | st.text(max_size=20)

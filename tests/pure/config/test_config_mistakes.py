@@ -111,7 +111,7 @@ ONE_SET = [
         "unknown key 'uice' in links; did you mean 'ucie'? allowed: ethernet_100g, ethernet_400g, ucie",
     ),
     ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALLREDUCE}, {FUSED}"),
-    ("links.ucie.params.latency_ns.x=1", "links.ucie.params.latency_ns = 10: must be a mapping to be set inside"),
+    ("links.ucie.params.retimer_ns.x=1", "links.ucie.params.retimer_ns = 4: must be a mapping to be set inside"),
     ("wire.ns_per_mm=[1", "not valid YAML: did not find expected ',' or ']'"),
     ("wire.ns_per_mm=!!int 3", "tag 'tag:yaml.org,2002:int' is not allowed; write the value without it"),
     ("wire.ns_per_mm=&a 3", "anchor &a is not allowed; write the value out"),
@@ -159,7 +159,7 @@ ONE_SET = [
     ),
     (
         "links.ucie.kind=ethernet",
-        "unknown key 'flit_bytes' in links.ucie.params; did you mean 'fcs_bytes'? "
+        "unknown key 'fdi_to_fdi_ns' in links.ucie.params; "
         "allowed: bandwidth_GBps, fcs_bytes, forwarding, gap_bytes, header_bytes, latency_ns, max_payload_bytes, "
         "min_frame_bytes, preamble_bytes, stream_header_bytes",
     ),
@@ -174,8 +174,8 @@ ONE_SET = [
         "links.ethernet_100g.params.forwarding = 'cut': must be one of: cut_through, store_and_forward",
     ),
     (
-        "links.ucie.params.latency_ns=0",
-        "links.ucie.params.latency_ns = 0: a link between SIPs without delay cannot be simulated in parallel; "
+        "links.ethernet_100g.params.latency_ns=0",
+        "links.ethernet_100g.params.latency_ns = 0: a link between SIPs without delay cannot be simulated in parallel; "
         "must be more than 0",
     ),
     (
@@ -183,18 +183,41 @@ ONE_SET = [
         "links.ethernet_100g.params.latency_ns = 0.0: a link between SIPs without delay cannot be simulated in "
         "parallel; must be more than 0",
     ),
-    ("links.ucie.params.latency_ns=0.0001", "links.ucie.params.latency_ns = 0.0001: must be at least 0.001"),
-    ("links.ucie.params.latency_ns=false", "links.ucie.params.latency_ns = false: must be a number"),
-    ("links.ucie.params.latency_ns=.nan", "links.ucie.params.latency_ns = nan: must be a finite number"),
-    ("links.ucie.params.flit_bytes=1", "links.ucie.params.flit_bytes = 1: must be at least 2"),
+    (
+        "links.ethernet_100g.params.latency_ns=0.0001",
+        "links.ethernet_100g.params.latency_ns = 0.0001: must be at least 0.001",
+    ),
+    ("links.ucie.params.retimer_ns=false", "links.ucie.params.retimer_ns = false: must be a number"),
+    ("links.ucie.params.retimer_ns=.nan", "links.ucie.params.retimer_ns = nan: must be a finite number"),
+    (
+        "links.ucie.params.latency_ns=20",
+        "key 'latency_ns' in links.ucie.params is now fdi_to_fdi_ns + reach_mm x ns_per_mm + retimers x retimer_ns; "
+        "their sum is the old value",
+    ),
+    (
+        "links.ucie.params={fdi_to_fdi_ns: 0, retimer_ns: 0}",
+        "links.ucie.params: fdi_to_fdi_ns + reach_mm x ns_per_mm + retimers x retimer_ns = 0: a link between SIPs "
+        "without delay cannot be simulated in parallel; must be more than 0",
+    ),
+    (
+        "ucie_port.overhead_ns=1",
+        "key 'overhead_ns' in ucie_port is now fdi_to_fdi_ns; of the whole crossing: twice the old value, which was of "
+        "one port",
+    ),
+    (
+        "ucie_port={flit_bytes: 16}",
+        "ucie_port.flit_overhead_bytes = 16: must be less than ucie_port.flit_bytes (16)",
+    ),
+    ("links.ucie.params.flit_bytes=1", "links.ucie.params.flit_bytes = 1: must be at least 2, or null"),
     (
         "links.ucie.params.flit_overhead_bytes=256",
         "links.ucie.params: flit_overhead_bytes must be less than flit_bytes (256)",
     ),
     (
-        "links.ucie.params.latncy_ns=1",
-        "unknown key 'latncy_ns' in links.ucie.params; did you mean 'latency_ns'? "
-        "allowed: bandwidth_GBps, flit_bytes, flit_overhead_bytes, latency_ns",
+        "links.ucie.params.retimr_ns=1",
+        "unknown key 'retimr_ns' in links.ucie.params; did you mean 'retimer_ns'? "
+        "allowed: bandwidth_GBps, fdi_to_fdi_ns, flit_bytes, flit_overhead_bytes, ns_per_mm, reach_mm, retimer_ns, "
+        "retimers",
     ),
     ("system.sips.shape=2x2", "system.sips.shape = [2, 2]: ring_1d has no shape; leave it null"),
     (
@@ -377,7 +400,7 @@ FITS = [
     "wire.ns_per_mm=1000000",
     "cube.pes=1",
     "sip.ports.E=15",
-    "links.ucie.params.latency_ns=0.001",
+    "links.ethernet_100g.params.latency_ns=0.001",
     "defaults={hw_strict: true, n_slots: 1, slot_size: 1}",
     "defaults={credit_virtual_channel: true, credit_return_mode: piggyback}",
     "defaults.n_slots=256",

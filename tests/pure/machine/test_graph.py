@@ -28,7 +28,7 @@ ODD_COSTS = {
     "sip.port_distance_mm": 1.9,
     "pe_dma.overhead_ns": 3,
     "router.overhead_ns": 5,
-    "ucie_port.overhead_ns": 7,
+    "ucie_port.fdi_to_fdi_ns": 14,
     "io_port.overhead_ns": 11,
     "hbm.overhead_ns": 13,
     "sram.overhead_ns": 17,
@@ -300,5 +300,5 @@ def test_what_is_stored_adds_to_what_drains_after_it(
 ) -> None:
     """600 B over a link of 6 GB/s, then an edge of 10."""
     link = link_edge("E", 500_000, 6 * 10**9, Storing(held_ps))
-    edges = [link, Edge(Node("router", 0, 0), Node("router", 0, 1), 0, 0, 10 * 10**9)]
-    assert bottleneck(edges, 600) == (hops, drain_ps, stored)
+    behind = Edge(Node("router", 0, 0), Node("router", 0, 1), 0, 0, 10 * 10**9)
+    assert bottleneck([link, behind], 600) == (hops, drain_ps, stored)

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.links.base import LINK_KINDS, AnyLinkKind
 from sipsim.registry import UnknownName
 
+CROSSING = {"fdi_to_fdi_ns": 2, "reach_mm": 0, "ns_per_mm": 0.0067, "retimers": 2, "retimer_ns": 4}
 
-def ucie(**changes: float) -> LinkKind:
+
+def ucie(**changes: float | None) -> AnyLinkKind:
     return LINK_KINDS.get("ucie")(
-        **{"bandwidth_GBps": 64, "latency_ns": 10, "flit_bytes": 256, "flit_overhead_bytes": 16, **changes}
+        **{"bandwidth_GBps": 64, **CROSSING, "flit_bytes": 256, "flit_overhead_bytes": 16, **changes}
     )
 
 
@@ -26,7 +28,7 @@ FRAME = {
 PADDED = {"min_frame_bytes": 64, "forwarding": "store_and_forward"}
 
 
-def ethernet(**changes: float | str) -> LinkKind:
+def ethernet(**changes: float | str) -> AnyLinkKind:
     return LINK_KINDS.get("ethernet")(
         **{"bandwidth_GBps": 12.5, "latency_ns": 500, "max_payload_bytes": 1500, **FRAME, **changes}
     )
@@ -100,7 +102,7 @@ def test_ethernet_counts_packets_of_a_64K_transfer() -> None:
         (ethernet(bandwidth_GBps=3), 1, 17_000),
     ],
 )
-def test_drain_counts_framing(link: LinkKind, payload: int, picoseconds: int) -> None:
+def test_drain_counts_framing(link: AnyLinkKind, payload: int, picoseconds: int) -> None:
     assert link.drain_ps(payload) == picoseconds
 
 
@@ -108,20 +110,20 @@ def test_drain_counts_framing(link: LinkKind, payload: int, picoseconds: int) ->
     ("link", "payload", "picoseconds"),
     [(ucie(), 1, 4000), (ucie(), 4096, 4000), (ethernet(), 1, 4080), (ethernet(), 4096, 20_480)],
 )
-def test_last_chunk_of_256_bytes(link: LinkKind, payload: int, picoseconds: int) -> None:
+def test_last_chunk_of_256_bytes(link: AnyLinkKind, payload: int, picoseconds: int) -> None:
     """A single short chunk keeps its size; every other last chunk is full."""
     assert link.last_chunk_ps(payload, 256) == picoseconds
 
 
 @given(st.integers(1, 10**6), st.integers(1, 65536), st.sampled_from([ucie(), ethernet(), ethernet(**PADDED)]))
-def test_least_chunk_is_never_more_than_a_last_chunk(payload: int, chunk: int, link: LinkKind) -> None:
+def test_least_chunk_is_never_more_than_a_last_chunk(payload: int, chunk: int, link: AnyLinkKind) -> None:
     """The lookahead relies on it."""
     assert link.least_chunk_ps(chunk) <= link.last_chunk_ps(payload, chunk)
     assert link.least_chunk_ps(chunk) == link.last_chunk_ps(1, chunk)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.sampled_from([ucie(), ethernet(), ethernet(**PADDED)]))
-def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: LinkKind) -> None:
+def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: AnyLinkKind) -> None:
     assert one <= link.wire_bytes(one)
     assert link.wire_bytes(min(one, two)) <= link.wire_bytes(max(one, two))
 
@@ -129,6 +131,27 @@ def test_more_payload_never_takes_fewer_wire_bytes(one: int, two: int, link: Lin
 def test_units_of_the_parameters() -> None:
     assert (ucie().latency_ps, ucie().bandwidth_bps) == (10_000, 64 * 10**9)
     assert (ethernet().latency_ps, ethernet().bandwidth_bps) == (500_000, 12_500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "latency_ps"),
+    [
+        # Two retimers of 4 ns, and 2 ns from FDI to FDI.
+        ({}, 10_000),
+        # In one package, 20 mm at 6.7 ps a mm.
+        ({"retimers": 0, "reach_mm": 20}, 2_134),
+        ({"fdi_to_fdi_ns": 0, "retimers": 3, "reach_mm": 1000}, 18_700),
+    ],
+)
+def test_ucie_latency_is_a_crossing_its_channel_and_its_retimers(changes: dict[str, float], latency_ps: int) -> None:
+    link = ucie(**changes)
+    assert link.latency_ps == latency_ps == sum(part.ps for part in link.latency_parts())
+    assert [part.key for part in link.latency_parts()] == ["fdi_to_fdi_ns", "ns_per_mm", "retimer_ns"]
+
+
+@pytest.mark.parametrize("payload", [1, 240, 241, 4096])
+def test_ucie_without_flits_is_as_long_as_its_payload(payload: int) -> None:
+    assert ucie(flit_bytes=None).wire_bytes(payload) == payload
 
 
 def test_ucie_flit_must_have_room() -> None:

@@ -25,7 +25,7 @@ COSTS = {
     "sip.cube_gap_mm": 1.7,
     "pe_dma.overhead_ns": 3,
     "router.overhead_ns": 5,
-    "ucie_port.overhead_ns": 7,
+    "ucie_port.fdi_to_fdi_ns": 14,
 }
 
 
