@@ -156,6 +156,17 @@ class RouterCost(Section, frozen=True, omit_defaults=True):
     packet_bytes: Annotated[int, Meta(ge=1, le=65536)] | None = None
 
 
+class IoPortCost(Section, frozen=True, omit_defaults=True):
+    """``io_port``: a node with a receive buffer for its link.
+
+    ``buffer_packets``: of each virtual channel, in packets of the routers' buffers, ``null`` for no limit.
+    """
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
+
+
 class MemoryCost(Section, frozen=True, omit_defaults=True):
     """A memory behind a port: a node with access times.
 
@@ -216,7 +227,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     wire: Wire
     router: RouterCost
     ucie_port: Node
-    io_port: Node
+    io_port: IoPortCost
     hbm: MemoryCost
     sram: MemoryCost
     tcm: TcmCost

@@ -23,10 +23,14 @@ NETWORKS, CLASSES = 3, 2
 
 
 class Buffers(NamedTuple):
-    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries."""
+    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries.
+
+    ``link_depth``: packets of each virtual channel in the buffer at a link's far end; None for no limit.
+    """
 
     depth: int
     packet_bytes: int
+    link_depth: int | None = None
 
     def check(self, chunk_bytes: int) -> None:
         """Check that packets can be sent.
@@ -35,8 +39,9 @@ class Buffers(NamedTuple):
             ValueError: no room for a packet, or packets shorter than a chunk of the arbitration: the end of a transfer
                 is told when the last chunk starts.
         """
-        if self.depth < 1:
-            raise ValueError(f"a buffer holds at least a packet, not {self.depth}")
+        for depth in (self.depth, 1 if self.link_depth is None else self.link_depth):
+            if depth < 1:
+                raise ValueError(f"a buffer holds at least a packet, not {depth}")
         if self.packet_bytes < chunk_bytes:
             raise ValueError(f"a packet has at least a chunk of {chunk_bytes} bytes, not {self.packet_bytes}")
 
@@ -46,7 +51,8 @@ def buffers_of(resolved: Resolved, chunk_bytes: int) -> Buffers | None:
     router = resolved.components.router
     if router.buffer_packets is None:
         return None
-    return Buffers(router.buffer_packets, router.packet_bytes or chunk_bytes)
+    link_depth = resolved.components.io_port.buffer_packets
+    return Buffers(router.buffer_packets, router.packet_bytes or chunk_bytes, link_depth)
 
 
 def network_of(route: Route, is_reply: bool) -> int:

@@ -106,4 +106,6 @@ _KNOWN: dict[Shape, SipRoutes] = {}
 
 
 def _routes(shape: Shape) -> SipRoutes:
-    return _KNOWN.setdefault(shape, SipRoutes(shape))
+    if shape not in _KNOWN:
+        _KNOWN[shape] = SipRoutes(shape)
+    return _KNOWN[shape]
