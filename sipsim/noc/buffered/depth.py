@@ -3,8 +3,9 @@
 An input port has one FIFO for each *lane*: a virtual channel of the arbitration, a virtual network, a class.
 
 * **Networks** keep what could wait for each other in a circle apart: requests (commands, data that are written,
-  messages, all that leaves by a link), replies (data that were read, acknowledgements), and what arrives over a link.
-  Endpoints take what comes without waiting, so no network needs room in another for ever.
+  messages), replies (data that were read, acknowledgements), what leaves by a link, and what has come over one.
+  Endpoints take what comes without waiting, so only what leaves waits for another network: for the far SIP's arrivals,
+  which wait for nobody.
 * **Classes** make the routes of a mesh of cubes free of cycles. Routes are dimension-ordered twice, among cubes and in
   each cube, so a packet that came from a cube to the north or south may go along a row of routers again, and four such
   turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
@@ -18,8 +19,8 @@ from typing import NamedTuple
 from sipsim.config.model import Resolved
 from sipsim.noc.graph import Route
 
-REQUEST, REPLY, ARRIVING = 0, 1, 2
-NETWORKS, CLASSES = 3, 2
+REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
+NETWORKS, CLASSES = 4, 2
 
 
 class Buffers(NamedTuple):
@@ -59,8 +60,9 @@ def network_of(route: Route, is_reply: bool) -> int:
     """The virtual network of what takes a route."""
     if is_reply:
         return REPLY
-    is_from_link = route.start.kind == "io" and bool(route.edges) and route.edges[-1].framing is None
-    return ARRIVING if is_from_link else REQUEST
+    if route.edges and route.edges[-1].framing is not None:
+        return LEAVING
+    return ARRIVING if route.start.kind == "io" else REQUEST
 
 
 def classes_on(route: Route) -> Iterator[int]:

@@ -318,6 +318,8 @@ class BufferedFabric:
         tail_ps = max(start_ps + part_ps, packet.tail_ps)
         if self.witness is not None:
             self.witness.sent(output, fifo, packet, start_ps, tail_ps)
+        if flow.way.is_together:
+            output.hold(packet)
         output.free_ps = fifo.free_ps = tail_ps
         output.charge(vc_of(fifo.lane), part_ps)
         if fifo.upstream is not None:

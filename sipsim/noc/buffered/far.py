@@ -5,6 +5,11 @@ packets at once. Its places in the far buffer are therefore taken together, when
 many as it has packets, or the whole buffer if it has more. They are given back together, by a message over the link's
 other direction, when the last packet has left the buffer.
 
+Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a link's own
+arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet has its places could
+wait for its own last packets behind another that waits for those places. Nothing but frames to links is in their
+buffers (network ``LEAVING``), so one that has its places always gets through.
+
 What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic, which has
 no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs cannot block itself.
 """

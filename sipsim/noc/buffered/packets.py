@@ -59,10 +59,12 @@ class Way:
     """A route for a number of bytes on a lane. ``packets``: their number. ``entry``: where they wait before the first
     edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``transfers``: that have started.
     ``port``: where it has come over a link, if it gives places back; ``is_transit``: it leaves by another link.
+    ``is_together``: no packet of another transfer comes between its packets.
     """
 
     __slots__ = (
-        "entry", "is_transit", "legs", "most_lead_ps", "nbytes", "packets", "port", "route", "transfers", "vc",
+        "entry", "is_together", "is_transit", "legs", "most_lead_ps", "nbytes", "packets", "port", "route", "transfers",
+        "vc",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +79,7 @@ class Way:
         self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
         self.transfers = 0
         self.port: FarPort | None = None
+        self.is_together = bool(legs and legs[-1].places)
         self.is_transit = bool(legs) and route.edges[-1].framing is not None
 
 

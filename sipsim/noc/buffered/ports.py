@@ -49,11 +49,13 @@ class Output:
 
     ``waiting``: by virtual channel, FIFOs whose front waits for this edge. ``free_ps``: when the last packet was out.
     ``wake_ps``: when the next look at those that wait is due. ``far``: of a link whose far end has a finite buffer, by
-    virtual channel, since when each free place there is free.
+    virtual channel, since when each free place there is free. ``held``: by lane, the transfer whose packets must not be
+    parted and are not all through; -1 - channel for the last edge of a way.
     """
 
     __slots__ = (
-        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "slots",
+        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "held",
+        "slots",
         "waiting", "wake_ps",
     )  # fmt: skip
 
@@ -64,6 +66,7 @@ class Output:
         self.waiting: list[list[Fifo]] = [[] for _ in weights]
         self.slots: dict[int, deque[Ps]] = {}
         self.fifos: dict[int, Fifo] = {}
+        self.held: dict[int, Flow] = {}
         self.far: list[deque[Ps]] | None = None
         self._depth = depth
         self._weights = weights
@@ -118,19 +121,33 @@ class Output:
     def _able(self, vc: int) -> list[Fifo]:
         """The FIFOs of a virtual channel for whose front there is room. Of frames that wait for room at a link's far
         end only the first in turn may take it, so that a long one comes to its own."""
+        able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
         if self.far is None:
-            return [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
-        able = [fifo for fifo in self.waiting[vc] if not _places(fifo)]
-        frames = [fifo for fifo in self.waiting[vc] if _places(fifo)]
+            return able
+        frames = [fifo for fifo in able if _places(fifo)]
         if frames:
+            able = [fifo for fifo in able if not _places(fifo)]
             first = self._first(vc, frames)
             able += [first] if _places(first) <= len(self.far[vc]) else []
         return able
 
     def _has_room(self, fifo: Fifo) -> bool:
         packet = fifo.queue[0]
-        lane = packet.flow.way.legs[packet.hop].lane
+        way = packet.flow.way
+        lane = way.legs[packet.hop].lane
+        if way.is_together and self.held.get(-1 - way.vc if lane is None else lane, packet.flow) is not packet.flow:
+            return False
         return lane is None or bool(self.slots[lane])
+
+    def hold(self, packet: Packet) -> None:
+        """A packet of a transfer that must not be parted is sent: others wait until its last one is."""
+        flow = packet.flow
+        lane = flow.way.legs[packet.hop].lane
+        key = -1 - flow.way.vc if lane is None else lane
+        if packet.index < flow.way.packets - 1:
+            self.held[key] = flow
+        else:
+            self.held.pop(key, None)
 
 
 def _places(fifo: Fifo) -> int:
