@@ -160,9 +160,13 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
     return refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
 
 
-def packets_hold_a_chunk(resolved: Resolved) -> Problem | None:
-    """A packet of the routers' finite buffers is no shorter than a chunk of the arbitration."""
-    router, chunk = resolved.components.router, knob_path(resolved, "vc_chunk_size")
+def buffers_hold_packets(resolved: Resolved) -> Problem | None:
+    """Finite buffers hold packets of at least a chunk of the arbitration; those of links need those of routers."""
+    router, io_port = resolved.components.router, resolved.components.io_port
+    if io_port.buffer_packets is not None and router.buffer_packets is None:
+        path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
+        return refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
+    chunk = knob_path(resolved, "vc_chunk_size")
     chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
     path = "router", "packet_bytes"
     if router.packet_bytes is None:
@@ -185,5 +189,5 @@ RULES: tuple[Rule, ...] = (
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
-    packets_hold_a_chunk,
+    buffers_hold_packets,
 )

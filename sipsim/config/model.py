@@ -197,6 +197,17 @@ class UciePort(Section, frozen=True):
     }
 
 
+class IoPortCost(Section, frozen=True, omit_defaults=True):
+    """``io_port``: a node with a receive buffer for its link.
+
+    ``buffer_packets``: of each virtual channel, in packets of the routers' buffers, ``null`` for no limit.
+    """
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
+
+
 class MemoryCost(Section, frozen=True, omit_defaults=True):
     """A memory behind a port: a node with access times.
 
@@ -286,7 +297,7 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     wire: Wire
     router: RouterCost
     ucie_port: UciePort
-    io_port: Node
+    io_port: IoPortCost
     hbm: MemoryCost
     sram: MemoryCost
     tcm: TcmCost

@@ -15,6 +15,7 @@ from sipsim.io.messages import MessageSender
 from sipsim.io.router import Deliveries
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.links.far_credits import LinkCredit
 from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.transport import Transport
@@ -67,4 +68,5 @@ class NetworkInterface:
             credit_vc,
             overhead_ps,
         )
+        controls |= {LinkCredit: self.ports.take_link_credit}
         controls |= {CreditPacket: self.credits.receive, BarrierPacket: self.barrier.receive}

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from sipsim.engine import Engine
+from sipsim.io.delivery import BadPacket
+from sipsim.links.far_credits import LinkCredit
 from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
 from sipsim.noc.graph import Node, port_node
@@ -39,6 +41,7 @@ class Ports:
                     emit,
                     on_frame,
                     system.chunk_bytes,
+                    system.resolved.components.pe_dma.ack_bytes,
                 )
                 self.by_letter[link.src_port] = system.link_kinds[number].open(context)
         for number, link in enumerate(system.links):
@@ -46,6 +49,16 @@ class Ports:
                 self.by_arrival[number] = self.by_letter[link.dst_port]
 
         self._ports = list(self.by_letter.values())
+
+    def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
+        """A port's far end gives places in its buffer back.
+
+        Raises:
+            BadPacket: for more than it can have, or where links have no such buffers.
+        """
+        port = self.by_arrival.get(channel)
+        if port is None or port.far_credits is None or not port.far_credits.take(credit):
+            raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
 
     @property
     def bytes_sent(self) -> int:

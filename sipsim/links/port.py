@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from broker.ids import MAX_PS
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
+from sipsim.links.far_credits import FarCredits, LinkCredit
 from sipsim.links.frames import Frame, encode
 from sipsim.noc.graph import Node, Route, link_edge
 from sipsim.noc.transport import Transport
@@ -24,7 +25,7 @@ class PortContext(NamedTuple):
 
     ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
     ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` takes a frame that has arrived at the
-    port's node.
+    port's node. ``credit_bytes``: of what gives places in the link's finite buffer back.
     """
 
     node: Node
@@ -35,6 +36,7 @@ class PortContext(NamedTuple):
     emit: Callable[[int, Ps, bytes], None]
     on_frame: Callable[[Node, Frame], None]
     chunk_bytes: int
+    credit_bytes: int = 0
 
 
 class Port:
@@ -71,6 +73,10 @@ class Port:
         self._own_way = Route(
             self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
         )
+        self.far_credits: FarCredits | None = None
+        buffers = context.fabric.far_buffers
+        if buffers is not None:
+            self.far_credits = FarCredits(self._own_way.edges[0], buffers, self.announce_transit, self._send_credit)
 
     def earliest_send_ps(self, next_ps: Ps) -> Ps:
         """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
@@ -126,6 +132,19 @@ class Port:
         """
         frame = Frame(self._context.far_sip, nbytes, 0, payload)
         self.send(frame, self._own_way, vc, self.announce_transit())
+
+    def _send_credit(self, credit: LinkCredit, number: int) -> None:
+        """Give places in this end's buffer back to the port at the far end."""
+        context = self._context
+        nbytes, body = context.credit_bytes, encode(credit)
+        self.credit_bytes += nbytes
+
+        def leave(_head_ps: Ps, tail_ps: Ps) -> None:
+            del self._announced[number]
+            context.emit(context.channel, tail_ps, body)
+
+        lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
+        context.fabric.start(self._own_way, nbytes, leave, credit.vc, lead_ps)
 
     def receive(self, frame: Frame) -> None:
         """The last byte of a frame of the far end arrives now."""

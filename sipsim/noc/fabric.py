@@ -17,6 +17,7 @@ from typing import NamedTuple
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.noc.arbitration import COMPUTE, EDGE, Arbitration
+from sipsim.noc.buffered.far import FarBuffers
 from sipsim.noc.edges import Edges
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.lane import FOREVER, Lane, Leg, Ps, legs_over
@@ -124,6 +125,7 @@ class Fabric(Edges):
             self.history.append(Started(transfer, route, nbytes, now))
         return transfer
 
+    far_buffers: FarBuffers | None = None
     reply = start
     """What answers a transfer has no buffers of its own here: it waits for nobody."""
 

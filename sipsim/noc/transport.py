@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from sipsim.noc.arbitration import COMPUTE
+from sipsim.noc.buffered.far import FarBuffers
 from sipsim.noc.fabric import EdgeUse
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.transfer import Done
@@ -36,6 +37,10 @@ class Transport(Protocol):
         span_ps: Ps = 0,
     ) -> object:
         """As ``start``, for what answers a transfer: data that were read, an acknowledgement."""
+
+    @property
+    def far_buffers(self) -> FarBuffers | None:
+        """What bounds what is on links; None if nothing does."""
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far."""

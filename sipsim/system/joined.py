@@ -92,7 +92,7 @@ class JoinedSips:
         """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
         bounds = []
         for link, kind in self._leaving_by(sip):
-            answer_ps = kind.answer_ps
+            answer_ps = 0 if self.resolved.components.io_port.buffer_packets else kind.answer_ps
             if answer_ps is not None:
                 _check_bound(link, kind, "answer_ps", answer_ps)
                 bounds.append(answer_ps)

@@ -3,8 +3,9 @@
 An input port has one FIFO for each *lane*: a virtual channel of the arbitration, a virtual network, a class.
 
 * **Networks** keep what could wait for each other in a circle apart: requests (commands, data that are written,
-  messages, all that leaves by a link), replies (data that were read, acknowledgements), and what arrives over a link.
-  Endpoints take what comes without waiting, so no network needs room in another for ever.
+  messages), replies (data that were read, acknowledgements), what leaves by a link, and what has come over one.
+  Endpoints take what comes without waiting, so only what leaves waits for another network: for the far SIP's arrivals,
+  which wait for nobody.
 * **Classes** make the routes of a mesh of cubes free of cycles. Routes are dimension-ordered twice, among cubes and in
   each cube, so a packet that came from a cube to the north or south may go along a row of routers again, and four such
   turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
@@ -18,15 +19,19 @@ from typing import NamedTuple
 from sipsim.config.model import Resolved
 from sipsim.noc.graph import Route
 
-REQUEST, REPLY, ARRIVING = 0, 1, 2
-NETWORKS, CLASSES = 3, 2
+REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
+NETWORKS, CLASSES = 4, 2
 
 
 class Buffers(NamedTuple):
-    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries."""
+    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries.
+
+    ``link_depth``: packets of each virtual channel in the buffer at a link's far end; None for no limit.
+    """
 
     depth: int
     packet_bytes: int
+    link_depth: int | None = None
 
     def check(self, chunk_bytes: int) -> None:
         """Check that packets can be sent.
@@ -35,8 +40,9 @@ class Buffers(NamedTuple):
             ValueError: no room for a packet, or packets shorter than a chunk of the arbitration: the end of a transfer
                 is told when the last chunk starts.
         """
-        if self.depth < 1:
-            raise ValueError(f"a buffer holds at least a packet, not {self.depth}")
+        for depth in (self.depth, 1 if self.link_depth is None else self.link_depth):
+            if depth < 1:
+                raise ValueError(f"a buffer holds at least a packet, not {depth}")
         if self.packet_bytes < chunk_bytes:
             raise ValueError(f"a packet has at least a chunk of {chunk_bytes} bytes, not {self.packet_bytes}")
 
@@ -46,15 +52,17 @@ def buffers_of(resolved: Resolved, chunk_bytes: int) -> Buffers | None:
     router = resolved.components.router
     if router.buffer_packets is None:
         return None
-    return Buffers(router.buffer_packets, router.packet_bytes or chunk_bytes)
+    link_depth = resolved.components.io_port.buffer_packets
+    return Buffers(router.buffer_packets, router.packet_bytes or chunk_bytes, link_depth)
 
 
 def network_of(route: Route, is_reply: bool) -> int:
     """The virtual network of what takes a route."""
     if is_reply:
         return REPLY
-    is_from_link = route.start.kind == "io" and bool(route.edges) and route.edges[-1].framing is None
-    return ARRIVING if is_from_link else REQUEST
+    if route.edges and route.edges[-1].framing is not None:
+        return LEAVING
+    return ARRIVING if route.start.kind == "io" else REQUEST
 
 
 def classes_on(route: Route) -> Iterator[int]:

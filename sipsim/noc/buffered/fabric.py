@@ -25,10 +25,11 @@ on, and with less at ``depth * d / (d + 2 * wire + overhead)`` of it.
 tail takes, for other virtual channels, too. A train that has come over a link is known here only when its tail is; its
 packets take edges that were idle meanwhile as of then, evenly spread between head and tail. An input's FIFOs have ways
 of their own through a router's crossbar. A packet costs some three entries of the agenda an edge, a transfer alone
-included: this is the fabric for those who look at buffers. The link between two SIPs is the end of a route: what has
-crossed it waits at the far port without limit (see ARCHITECTURE.md).
+included: this is the fabric for those who look at buffers. What has crossed a link waits in a buffer of its own,
+counted in frames (:mod:`sipsim.noc.buffered.far`); it has no limit unless ``io_port.buffer_packets`` gives it one.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -37,11 +38,12 @@ from typing import Any, NamedTuple
 from sipsim.engine import Engine
 from sipsim.noc.arbitration import COMPUTE, Arbitration
 from sipsim.noc.buffered.depth import CLASSES, Buffers, lanes_on, vc_of
+from sipsim.noc.buffered.far import FarBuffers, FarPort
 from sipsim.noc.buffered.packets import Flow, Leg, Packet, Way, cut
 from sipsim.noc.buffered.ports import FOREVER, Fifo, Output
 from sipsim.noc.buffered.witness import BufferWitness
 from sipsim.noc.fabric import EdgeUse
-from sipsim.noc.graph import Edge, Route
+from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.transfer import Done
 
 Ps = int
@@ -76,6 +78,7 @@ class BufferedFabric:
         self._wake_ps: Ps = FOREVER
         self._is_running = False
         self._touched: dict[Output, None] = {}
+        self._ports: dict[Node, FarPort] = {}
         self.history: list[Sent] | None = None
         self.witness: BufferWitness | None = None
 
@@ -113,6 +116,10 @@ class BufferedFabric:
         if self.history is not None:
             flow.tails = []
             self.history.append(Sent(flow, now))
+        if way.port is not None:
+            flow.number = way.port.came()
+            if way.is_transit:
+                way.port.left(flow.number, vc, self._places(way.packets))
         if way.entry is None:
             self._end(flow, head, tail)
         else:
@@ -147,6 +154,33 @@ class BufferedFabric:
             found[output.edge] = EdgeUse(*(before + more for before, more in zip(past, total, strict=True)))
         return found
 
+    # --- the far ends of links ------------------------------------------------------------------------------------
+
+    @property
+    def far_buffers(self) -> FarBuffers | None:
+        """This fabric, if buffers at the ends of links have a limit."""
+        return None if self._buffers.link_depth is None else self
+
+    def join(self, link: Edge, port: FarPort) -> None:
+        """A port of this SIP, at the start of its link. Call it before the first transfer."""
+        assert self._buffers.link_depth is not None
+        self._ports[link.src] = port
+        depth, output = self._buffers.link_depth, self._output(link)
+        output.far = [deque([-FOREVER] * depth) for _ in self._arbitration.weights]
+
+    def credit(self, link: Edge, vc: int, places: int) -> bool:
+        """Places of the buffer at a link's end are free; False if so many were not in use."""
+        output, depth = self._outputs[link], self._buffers.link_depth
+        if output.far is None or depth is None or vc >= len(output.far) or len(output.far[vc]) + places > depth:
+            return False
+        output.far[vc].extend([self._engine.now_ps] * places)
+        self._push(self._engine.now_ps, self._look, output)
+        return True
+
+    def _places(self, packets: int) -> int:
+        depth = self._buffers.link_depth
+        return 0 if depth is None else min(packets, depth)
+
     # --- ways -----------------------------------------------------------------------------------------------------
 
     def _way(self, route: Route, nbytes: int, vc: int, is_reply: bool) -> Way:
@@ -163,13 +197,12 @@ class BufferedFabric:
             is_last = hop == len(lanes) - 1
             if not is_last:
                 output.open_lane(lane)
-            parts = cut(drain_ps, nbytes, packet_bytes)
-            legs.append(Leg(output, edge.wire_ps + edge.overhead_ps, drain_ps, parts, None if is_last else lane))
-        entry, most_lead_ps = None, 0
-        if legs:
-            entry = self._entry(legs[0].output, lanes[0] - lanes[0] % CLASSES)
-            most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1)
-        way = Way(route, nbytes, packets, legs, entry, most_lead_ps)
+            onward_ps, parts = edge.wire_ps + edge.overhead_ps, cut(drain_ps, nbytes, packet_bytes)
+            places = self._places(packets) if hop and output.far is not None else 0
+            legs.append(Leg(output, onward_ps, drain_ps, parts, None if is_last else lane, places))
+        entry = self._entry(legs[0].output, lanes[0] - lanes[0] % CLASSES) if legs else None
+        way = Way(route, nbytes, packets, legs, entry, vc)
+        way.port = self._ports.get(route.start) if len(legs) > 1 else None
         self._ways[id(route), nbytes, vc, is_reply] = way
         return way
 
@@ -279,9 +312,14 @@ class BufferedFabric:
         part_ps, start_ps = leg.parts.part_ps(packet.index), max(fifo.ready_ps, output.free_ps)
         if leg.lane is not None:
             start_ps = max(start_ps, output.slots[leg.lane].popleft())
+        elif leg.places and not packet.index:
+            assert output.far is not None
+            start_ps = max(start_ps, *(output.far[flow.way.vc].popleft() for _ in range(leg.places)))
         tail_ps = max(start_ps + part_ps, packet.tail_ps)
         if self.witness is not None:
             self.witness.sent(output, fifo, packet, start_ps, tail_ps)
+        if flow.way.is_together:
+            output.hold(packet)
         output.free_ps = fifo.free_ps = tail_ps
         output.charge(vc_of(fifo.lane), part_ps)
         if fifo.upstream is not None:
@@ -293,6 +331,9 @@ class BufferedFabric:
         is_last_packet = packet.index == flow.way.packets - 1
         if is_last_packet and flow.tails is not None:
             flow.tails.append(tail_ps)
+        if is_last_packet and fifo.upstream is None and flow.way.port is not None and not flow.way.is_transit:
+            leave = partial(flow.way.port.left, flow.number, flow.way.vc, self._places(flow.way.packets))
+            self._engine.at(max(tail_ps, now), leave)
         if leg.lane is not None:
             self._push(packet.head_ps, self._arrive, packet)
             return

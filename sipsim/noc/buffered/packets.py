@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sipsim.noc.transfer import Done
 
 if TYPE_CHECKING:
+    from sipsim.noc.buffered.far import FarPort
     from sipsim.noc.buffered.ports import Fifo, Output
     from sipsim.noc.graph import Route
 
@@ -42,7 +43,8 @@ def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
 class Leg(NamedTuple):
     """One edge of a way. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer, and ``parts`` of it.
 
-    ``lane``: of the buffer at its end; None at the end of the way, which takes what comes.
+    ``lane``: of the buffer at its end; None at the end of the way, which takes what comes. ``places``: what it
+    needs in the buffer at the far end of a link.
     """
 
     output: "Output"
@@ -50,32 +52,46 @@ class Leg(NamedTuple):
     drain_ps: Ps
     parts: Cut
     lane: int | None
+    places: int = 0
 
 
 class Way:
     """A route for a number of bytes on a lane. ``packets``: their number. ``entry``: where they wait before the first
-    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``transfers``: that have started."""
+    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``transfers``: that have started.
+    ``port``: where it has come over a link, if it gives places back; ``is_transit``: it leaves by another link.
+    ``is_together``: no packet of another transfer comes between its packets.
+    """
 
-    __slots__ = ("entry", "legs", "most_lead_ps", "nbytes", "packets", "route", "transfers")
+    __slots__ = (
+        "entry", "is_together", "is_transit", "legs", "most_lead_ps", "nbytes", "packets", "port", "route", "transfers",
+        "vc",
+    )  # fmt: skip
 
     def __init__(
-        self, route: "Route", nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", most_lead_ps: Ps
+        self, route: "Route", nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int
     ) -> None:
         self.route = route
         self.nbytes = nbytes
         self.packets = packets
         self.legs = legs
         self.entry = entry
-        self.most_lead_ps = most_lead_ps
+        self.vc = vc
+        self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
         self.transfers = 0
+        self.port: FarPort | None = None
+        self.is_together = bool(legs and legs[-1].places)
+        self.is_transit = bool(legs) and route.edges[-1].framing is not None
 
 
 class Flow:
     """A transfer. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: how long each packet
-    takes to come there. ``tails``: when the last packet's tail left each edge, if that is kept.
+    takes to come there. ``tails``: when the last packet's tail left each edge, if that is kept. ``number``: its port's,
+    of what it holds in the buffer of a link.
     """
 
-    __slots__ = ("comes_ps", "done", "end_ps", "feed", "head_ps", "lead_ps", "made", "source_ps", "tails", "way")
+    __slots__ = (
+        "comes_ps", "done", "end_ps", "feed", "head_ps", "lead_ps", "made", "number", "source_ps", "tails", "way",
+    )  # fmt: skip
 
     def __init__(self, way: Way, done: Done, lead_ps: Ps, source_ps: tuple[Ps, Ps], feed: Cut) -> None:
         self.way = way
@@ -85,6 +101,7 @@ class Flow:
         self.comes_ps = source_ps[0]
         self.feed = feed
         self.made = 0
+        self.number = 0
         self.head_ps: Ps = 0
         self.end_ps: Ps | None = None
         self.tails: list[Ps] | None = None

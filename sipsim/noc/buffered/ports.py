@@ -48,12 +48,15 @@ class Output:
     """The sending side of an edge. ``slots``: by lane, since when each free place of the buffer at its end is free.
 
     ``waiting``: by virtual channel, FIFOs whose front waits for this edge. ``free_ps``: when the last packet was out.
-    ``wake_ps``: when the next look at those that wait is due.
+    ``wake_ps``: when the next look at those that wait is due. ``far``: of a link whose far end has a finite buffer, by
+    virtual channel, since when each free place there is free. ``held``: by lane, the transfer whose packets must not be
+    parted and are not all through; -1 - channel for the last edge of a way.
     """
 
     __slots__ = (
-        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "fifos", "free_ps", "slots", "waiting",
-        "wake_ps",
+        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "held",
+        "slots",
+        "waiting", "wake_ps",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, weights: tuple[int, ...], depth: int) -> None:
@@ -63,6 +66,8 @@ class Output:
         self.waiting: list[list[Fifo]] = [[] for _ in weights]
         self.slots: dict[int, deque[Ps]] = {}
         self.fifos: dict[int, Fifo] = {}
+        self.held: dict[int, Flow] = {}
+        self.far: list[deque[Ps]] | None = None
         self._depth = depth
         self._weights = weights
         self._scale = lcm(*(weight for weight in weights if weight))
@@ -85,7 +90,7 @@ class Output:
         inputs in the order of their keys. It waits no longer."""
         chosen_vc, least = -1, FOREVER
         for vc, fifos in enumerate(self.waiting):
-            if not fifos or not any(map(self._has_room, fifos)):
+            if not fifos or not self._able(vc):
                 continue
             if not self._weights[vc]:
                 chosen_vc = vc
@@ -95,9 +100,7 @@ class Output:
                 chosen_vc, least = vc, tag
         if chosen_vc < 0:
             return None
-        last = self._last[chosen_vc]
-        able = (fifo for fifo in self.waiting[chosen_vc] if self._has_room(fifo))
-        chosen = min(able, key=lambda fifo: (fifo.key <= last, fifo.key))
+        chosen = self._first(chosen_vc, self._able(chosen_vc))
         self.waiting[chosen_vc].remove(chosen)
         self._last[chosen_vc] = chosen.key
         return chosen
@@ -110,7 +113,44 @@ class Output:
             self._served = max(self._tags[vc], self._served)
             self._tags[vc] = self._served + drain_ps * self._scale // weight
 
+    def _first(self, vc: int, fifos: list[Fifo]) -> Fifo:
+        """Whose turn it is."""
+        last = self._last[vc]
+        return min(fifos, key=lambda fifo: (fifo.key <= last, fifo.key))
+
+    def _able(self, vc: int) -> list[Fifo]:
+        """The FIFOs of a virtual channel for whose front there is room. Of frames that wait for room at a link's far
+        end only the first in turn may take it, so that a long one comes to its own."""
+        able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
+        if self.far is None:
+            return able
+        frames = [fifo for fifo in able if _places(fifo)]
+        if frames:
+            able = [fifo for fifo in able if not _places(fifo)]
+            first = self._first(vc, frames)
+            able += [first] if _places(first) <= len(self.far[vc]) else []
+        return able
+
     def _has_room(self, fifo: Fifo) -> bool:
         packet = fifo.queue[0]
-        lane = packet.flow.way.legs[packet.hop].lane
+        way = packet.flow.way
+        lane = way.legs[packet.hop].lane
+        if way.is_together and self.held.get(-1 - way.vc if lane is None else lane, packet.flow) is not packet.flow:
+            return False
         return lane is None or bool(self.slots[lane])
+
+    def hold(self, packet: Packet) -> None:
+        """A packet of a transfer that must not be parted is sent: others wait until its last one is."""
+        flow = packet.flow
+        lane = flow.way.legs[packet.hop].lane
+        key = -1 - flow.way.vc if lane is None else lane
+        if packet.index < flow.way.packets - 1:
+            self.held[key] = flow
+        else:
+            self.held.pop(key, None)
+
+
+def _places(fifo: Fifo) -> int:
+    """How many places at a link's far end the front of a FIFO takes: those of its frame, if it is the first packet."""
+    packet = fifo.queue[0]
+    return 0 if packet.index else packet.flow.way.legs[packet.hop].places

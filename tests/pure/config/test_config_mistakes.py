@@ -344,6 +344,7 @@ ONE_SET = [
         "wire of their own; use fabric",
     ),
     ("router.buffer_packets=0", "router.buffer_packets = 0: must be at least 1, or null"),
+    ("io_port.buffer_packets=4", "io_port.buffer_packets = 4: needs router.buffer_packets, or leave it null"),
     (
         "router.packet_bytes=512",
         "router.packet_bytes = 512: has no effect without buffers; set router.buffer_packets, or leave it null",

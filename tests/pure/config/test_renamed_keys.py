@@ -8,28 +8,28 @@ import pytest
 from sipsim.chips.load import load
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem
-from sipsim.config.model import AlgorithmEntry, ComponentsFile, IpcqKnobs, Node, Renamed, Section
+from sipsim.config.model import AlgorithmEntry, ComponentsFile, IpcqKnobs, Renamed, Section, Wire
 from sipsim.config.override import parse_set
 from sipsim.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
 def _earlier_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "renamed", {"delay_ps": Renamed("overhead_ns", "in ns: the old value divided by 1000")})
+    monkeypatch.setattr(Wire, "renamed", {"delay_ps": Renamed("ns_per_mm", "in ns: the old value divided by 1000")})
     monkeypatch.setattr(ComponentsFile, "renamed", {"switch": Renamed("router")})
     monkeypatch.setattr(AlgorithmEntry, "renamed", {"slots": Renamed("n_slots")})
 
 
-IN_NS = "key 'delay_ps' in io_port is now overhead_ns; in ns: the old value divided by 1000"
+IN_NS = "key 'delay_ps' in wire is now ns_per_mm; in ns: the old value divided by 1000"
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("io_port: {delay_ps: 1000}", IN_NS),
-        ("io_port: {overhead_ns: 1, delay_ps: 1000}", IN_NS),
+        ("wire: {delay_ps: 1000}", IN_NS),
+        ("wire: {ns_per_mm: 1, delay_ps: 1000}", IN_NS),
         ("switch: {overhead_ns: 1}", "key 'switch' is now router"),
-        ("io_port: {delay: 1}", "unknown key 'delay' in io_port; allowed: bandwidth_GBps, overhead_ns"),
+        ("wire: {delay: 1}", "unknown key 'delay' in wire; allowed: ns_per_mm"),
     ],
 )
 def test_in_a_file(tmp_path: Path, text: str, what: str) -> None:
@@ -43,8 +43,8 @@ def test_in_a_file(tmp_path: Path, text: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("io_port.delay_ps=1000", IN_NS),
-        ("io_port={delay_ps: 1000}", IN_NS),
+        ("wire.delay_ps=1000", IN_NS),
+        ("wire={delay_ps: 1000}", IN_NS),
         ("switch.overhead_ns=1", "key 'switch' is now router"),
         (
             "algorithms.intercube_allreduce.slots=4",

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from buffered_traffic import watched
+from buffered_traffic import FarEnd, watched
 from hardware import config
 
 from sipsim.engine import Engine
@@ -46,9 +46,12 @@ class SipRoutes:
         self.ports = [Node("io", -1, port) for port in PORTS]
 
     def requests(self) -> Iterator[Route]:
-        """From PEs to memories and PEs, and out of the SIP; from ports out of it again."""
+        """From PEs to memories and PEs."""
         for pe in self.pes:
             yield from (self.graph.route(pe, end) for end in (*self.pes, *self.memories) if end != pe)
+
+    def departures(self) -> Iterator[Route]:
+        """From PEs out of the SIP, and from ports out of it again."""
         for start in (*self.pes, *self.ports):
             yield from (self.leaving(start, port) for port in self.ports if port != start)
 
@@ -80,8 +83,13 @@ def workload(seed: int) -> tuple[int, int, BufferedFabric]:
     shape = Shape(draw.choice(((2, 2), (3, 2), (2, 3), (3, 3))), draw.choice(((1, 1), (2, 2), (3, 2), (2, 3), (4, 2))))
     routes, engine = _routes(shape), Engine()
     weights = draw.choice(((1,), (1, 1), (2, 1, 0)))
-    fabric = watched(engine, Arbitration(64, weights), draw.choice((1, 1, 2)), draw.choice((64, 128)))
+    packet_bytes, link_depth = draw.choice((64, 128)), draw.choice((None, 1, 3, 20))
+    fabric = watched(engine, Arbitration(64, weights), draw.choice((1, 1, 2)), packet_bytes, link_depth)
     ended, kinds = [], (routes.pes, routes.memories, routes.ports)
+    links = {port: routes.leaving(routes.pes[0], port).edges[-1] for port in routes.ports}
+    ends: dict[Node, FarEnd] = {}
+    if link_depth is not None:
+        ends = {port: FarEnd(engine, fabric, link, 50_000) for port, link in links.items()}
 
     def send(start: Node, end: Node, nbytes: int, vc: int) -> None:
         is_reply = start.kind in ("sram", "hbm")
@@ -89,16 +97,24 @@ def workload(seed: int) -> tuple[int, int, BufferedFabric]:
             way = fabric_ways.setdefault((start, end), routes.leaving(start, end))
         else:
             way = routes.graph.route(start, end)
-        (fabric.reply if is_reply else fabric.start)(way, nbytes, lambda _head, tail: ended.append(tail), vc)
+
+        def done(_head: int, tail: int) -> None:
+            ended.append(tail)
+            if end in ends:
+                ends[end].arrived(vc, min(-(-nbytes // packet_bytes), link_depth or 0), tail)
+
+        (fabric.reply if is_reply else fabric.start)(way, nbytes, done, vc)
 
     fabric_ways: dict[tuple[Node, Node], Route] = {}
     sent, burst = draw.randint(20, 80), draw.choice((1, 5_000, 50_000))
     for _ in range(sent):
         start = draw.choice(draw.choice(kinds))
-        end = draw.choice([node for node in draw.choice(kinds if start.kind == "pe" else kinds[:1]) if node != start])
+        others = {"pe": kinds, "io": kinds[::2]}.get(start.kind, kinds[:1])
+        end = draw.choice([node for node in draw.choice(others) if node != start])
         nbytes, vc = draw.choice((16, 64, 300, 1024)), draw.randrange(len(weights))
         engine.at(draw.randrange(burst), lambda s=start, e=end, n=nbytes, v=vc: send(s, e, n, v))  # type: ignore[misc]
     assert engine.run_before(None, EVENTS)
+    assert all(end.held == 0 for end in ends.values()) or len(ended) < sent
     return sent, len(ended), fabric
 
 
@@ -106,4 +122,6 @@ _KNOWN: dict[Shape, SipRoutes] = {}
 
 
 def _routes(shape: Shape) -> SipRoutes:
-    return _KNOWN.setdefault(shape, SipRoutes(shape))
+    if shape not in _KNOWN:
+        _KNOWN[shape] = SipRoutes(shape)
+    return _KNOWN[shape]

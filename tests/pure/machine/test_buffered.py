@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from buffered_traffic import DEEP, buffered, watched
+from buffered_traffic import DEEP, FarEnd, buffered, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_fabric import Journey, alone, amounts, edge, flits, route, routes, travel
@@ -179,6 +179,35 @@ def test_a_late_transfer_names_the_edges_where_it_waited() -> None:
         ("cube0.routerd", 1, 4111 - 11),
     ]
     assert {part.others for each in late for part in each.shares} == {OTHERS}
+
+
+def test_a_frame_waits_for_places_at_the_end_of_its_link() -> None:
+    """Three frames of two packets of 100 ps; the far end has room for one and gives its places back 500 ps after its
+    tail has come: a frame goes every 1000 + 200 + 500 ps. A long frame takes the whole buffer; with room for three
+    frames none waits."""
+    inside, link = between("a", "port"), between("port", "far", 1000)._replace(framing=flits(200, 0))
+    way = route(inside, link)
+
+    def tails_of(link_depth: int, *sizes: int) -> list[int]:
+        engine, got = Engine(), []
+        fabric = watched(engine, CHUNK, 4, 100, link_depth)
+        end = FarEnd(engine, fabric, link, 500)
+
+        def send(nbytes: int) -> None:
+            def done(_head: int, tail: int) -> None:
+                got.append(tail)
+                end.arrived(0, min(-(-nbytes // 100), link_depth), tail)
+
+            fabric.start(way, nbytes, done)
+
+        for nbytes in sizes:
+            send(nbytes)
+        engine.run_before(None, 1000)
+        return got
+
+    assert tails_of(6, 200, 200, 200) == [1200, 1400, 1600]
+    assert tails_of(2, 200, 200, 200) == [1200, 1200 + 1700, 1200 + 3400]
+    assert tails_of(2, 600, 200) == [1600, 1600 + 500 + 1200], "longer than the buffer"
 
 
 # --- the witness finds what breaks ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from cube_traffic import Shape, SipRoutes, workload
 
 import sipsim.noc.buffered.depth
-from sipsim.noc.buffered.depth import ARRIVING, CLASSES, NETWORKS, REPLY, REQUEST, lanes_on
+from sipsim.noc.buffered.depth import ARRIVING, CLASSES, LEAVING, NETWORKS, REPLY, REQUEST, lanes_on
 from sipsim.noc.graph import Node, Route
 
 Buffer = tuple[Node, Node, int]
@@ -50,6 +50,7 @@ def of_networks(shape: Shape) -> dict[int, dict[Buffer, set[Buffer]]]:
     return {
         REQUEST: waits(routes.requests()),
         REPLY: waits(routes.replies(), True),
+        LEAVING: waits(routes.departures()),
         ARRIVING: waits(routes.arrivals()),
     }
 
