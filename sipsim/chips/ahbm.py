@@ -73,7 +73,8 @@ class AhbmChip(Chip):
     def results(self) -> ChipResults:
         dist = self.torch.distributed
         if self._history_dir is not None:
-            write_history(self._history_dir, self.sip.recorder, self.sip.fabric.history or [])
+            sip = self.sip
+            write_history(self._history_dir, sip.recorder, sip.fabric.history or [], sip.memory_ports.waits or [])
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),

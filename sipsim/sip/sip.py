@@ -95,7 +95,7 @@ class Sip:
         if check_invariants:
             self.fabric.witness = FabricWitness(plan.ipcq.vc_chunk_size)
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
-        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, check_invariants, keep_spans)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
         self.fabric.history = [] if keep_spans else None
         self.oplog = self.recorder.oplog

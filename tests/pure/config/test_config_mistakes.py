@@ -17,6 +17,7 @@ from sipsim.links.rules import link_kinds_frame_payloads
 
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
+MEMORIES = "banked_sram, fixed_latency, hbm_controller, latency_bandwidth, tcm_ports"
 TOP_LEVEL = (
     "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
     "tcm, tcm_layout, ucie_port, wire"
@@ -201,7 +202,7 @@ ONE_SET = [
     ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),
     ("cube.pes=9", "cube.pes = 9: must be at most 8, one PE a router (cube.noc.routers is 4x2)"),
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
-    ("sram.kind=banked", "sram.kind: unknown memory kind 'banked'; allowed: fixed_latency"),
+    ("sram.kind=banked", f"sram.kind: unknown memory kind 'banked'; did you mean 'banked_sram'? allowed: {MEMORIES}"),
     ("hbm.params={banks: 4}", "unknown key 'banks' in hbm.params; allowed: none"),
     ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}"),
     (
