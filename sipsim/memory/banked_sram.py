@@ -22,7 +22,7 @@ from msgspec import Meta
 from sipsim.config.model import MemoryCost, Positive, Section, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.bus import Bus, BusWitness
-from sipsim.memory.port import MEMORY_KINDS, Ps, StreamingPort
+from sipsim.memory.port import MEMORY_KINDS, Ps, Refusal, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.topology.address import OFFSET_BITS
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
@@ -56,12 +56,12 @@ class BankedSram(StreamingPort):
         self._banks = [Bus() for _ in range(self.params.banks)]
 
     @classmethod
-    def refusal(cls, params: Any, capacity_bytes: int) -> tuple[str, str] | None:
+    def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         for name in ("banks", "interleave_bytes"):
             value = getattr(params, name)
             if value & (value - 1):
                 near = 1 << value.bit_length() - 1
-                return name, f"address bits choose the bank, so it must be a power of two, such as {near}"
+                return Refusal(name, f"address bits choose the bank, so it must be a power of two, such as {near}")
         return None
 
     def check_buses(self) -> None:

@@ -33,7 +33,7 @@ from sipsim.memory.bus import BusWitness
 from sipsim.memory.dram.mapping import Mapping
 from sipsim.memory.dram.presets import BURST_BYTES, PRESETS
 from sipsim.memory.dram.pseudo_channel import PseudoChannel
-from sipsim.memory.port import MEMORY_KINDS, AccessTerm, Ps, StreamingPort
+from sipsim.memory.port import MEMORY_KINDS, AccessTerm, Ps, Refusal, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.registry import unknown_name
 from sipsim.topology.address import MIB, OFFSET_BITS
@@ -75,18 +75,18 @@ class HbmController(StreamingPort):
         self.least_write_ps = ns_to_ps(cost.write_latency_ns)
 
     @classmethod
-    def refusal(cls, params: Any, capacity_bytes: int) -> tuple[str, str] | None:
+    def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         preset = PRESETS.get(params.preset)
         if preset is None:
-            return "preset", unknown_name("HBM preset", params.preset, PRESETS)
+            return Refusal("preset", unknown_name("HBM preset", params.preset, PRESETS))
         if params.channels & (params.channels - 1):
             near = 1 << params.channels.bit_length() - 1
-            return "channels", f"address bits choose the channel, so it must be a power of two, such as {near}"
+            return Refusal("channels", f"address bits choose the channel, so it must be a power of two, such as {near}")
         most = params.channels * preset.channel_bytes
         if capacity_bytes > most:
             have, want = most // MIB, capacity_bytes // MIB
             what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
-            return "channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe"
+            return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
         return None
 
     def check_buses(self) -> None:

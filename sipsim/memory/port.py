@@ -51,6 +51,15 @@ class Wait(NamedTuple):
     parts: tuple[tuple[str, Ps], ...]
 
 
+class Refusal(NamedTuple):
+    """A parameter that does not fit the others or the memory: its name, what to do, and the keys of what it must
+    fit."""
+
+    name: str
+    what: str
+    others: tuple[tuple[str, ...], ...] = ()
+
+
 class MemoryPort(ABC):
     """One port, made at its first use. ``Params``: what ``params`` of its section may hold.
 
@@ -75,8 +84,8 @@ class MemoryPort(ABC):
         self._store = store
 
     @classmethod
-    def refusal(cls, params: Any, capacity_bytes: int) -> tuple[str, str] | None:
-        """What is wrong with ``params`` together, or with a memory of that size: the parameter, and what to do."""
+    def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
+        """What is wrong with ``params`` together, or with a memory of that size."""
         return None
 
     def check_buses(self) -> None:

@@ -1,7 +1,7 @@
 """Rules for memories: their kinds, and what each kind is told."""
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, shown, unregistered
+from sipsim.config.document import Problem, Rule, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.noc.parts.base import memory_parts
@@ -27,10 +27,9 @@ def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
             return Problem((*fitted.paths, (*path, "kind")), fitted.text)
         refusal = kind.refusal(fitted, part.capacity_bytes())
         if refusal is not None:
-            name, what = refusal
-            where = (*path, "params", name)
-            value = shown(cost.params[name]) if name in cost.params else "its default"
-            return Problem((where, (*path, "kind")), f"{'.'.join(where)} = {value}: {what}")
+            where = (*path, "params", refusal.name)
+            value = shown(getattr(fitted, refusal.name))
+            return refused(where, value, refusal.what, (*path, "kind"), *refusal.others)
     return None
 
 
