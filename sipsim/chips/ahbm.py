@@ -74,7 +74,9 @@ class AhbmChip(Chip):
     def results(self) -> ChipResults:
         dist = self.torch.distributed
         if self._history_dir is not None:
-            write_history(self._history_dir, self.sip.recorder, delayed_transfers(self.sip.fabric))
+            sip = self.sip
+            waits = sip.memory_ports.waits or []
+            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), waits)
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),

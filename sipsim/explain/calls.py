@@ -142,7 +142,7 @@ class Calls:
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts
         near = on_any_sip(place)
-        return [Call("read", (near, memory_of(src), nbytes)), Call("write", (near, memory_of(dst), nbytes))]
+        return [Call("copy_out", (near, memory_of(src), nbytes)), Call("copy_in", (near, memory_of(dst), nbytes))]
 
 
 def work_of(span: Span) -> str:

@@ -1,10 +1,11 @@
-"""What each span of a run is made of: the terms of its work, what shared edges added, and what is left."""
+"""What each span of a run is made of: the terms of its work, what memories and shared edges added, and what is left."""
 
 from typing import NamedTuple
 
 from sipsim.explain.calls import CREDIT, Call, Calls, work_of
 from sipsim.explain.history import History
 from sipsim.explain.sharing import Excess, Sharings
+from sipsim.explain.waits import Waits
 from sipsim.ipcq.pe_ipcq import POLL
 from sipsim.plan.terms import Machine, Ps, Term, sum_ps
 from sipsim.record.recorder import Span
@@ -19,9 +20,12 @@ class Work(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """``excess``: what sharing added to the work of a span; ``rest_ps``: the rest of its duration."""
+    """``waits``: what the accesses of a span waited for in memories, by name; ``excess``: what sharing edges added to
+    its work; ``rest_ps``: the rest of its duration.
+    """
 
     work: Work
+    waits: tuple[tuple[str, Ps], ...]
     excess: tuple[Excess, ...]
     rest_ps: Ps
 
@@ -33,6 +37,7 @@ class Costs:
         self.machine = machine
         self._calls = calls
         self._sharings = Sharings(histories, machine)
+        self._waits = Waits(histories, machine, calls)
         self._works: dict[tuple[object, ...], tuple[Work, Cost]] = {}
 
     def of(self, rank: int, span: Span) -> Cost:
@@ -42,15 +47,19 @@ class Costs:
         excess_ps = span.end_ps - span.start_ps - work.sum_ps
         if not excess_ps:
             return alone
-        excess = tuple(self._sharings.of(rank, span, work.calls, excess_ps)) if work.calls and excess_ps > 0 else ()
-        return Cost(work, excess, excess_ps - sum(each.delay_ps for each in excess))
+        if not work.calls or excess_ps < 0:
+            return Cost(work, (), (), excess_ps)
+        waits = tuple(self._waits.of(rank, span, excess_ps).items())
+        excess_ps -= sum(ps for _, ps in waits)
+        excess = tuple(self._sharings.of(rank, span, work.calls, excess_ps)) if excess_ps else ()
+        return Cost(work, waits, excess, excess_ps - sum(each.delay_ps for each in excess))
 
     def _work(self, rank: int, span: Span) -> tuple[Work, Cost]:
         """The work, and its cost where nothing is added."""
         calls = tuple(self._calls.of(rank, span))
         terms = tuple(each for call in calls for each in call.terms(self.machine) if each.ps)
         work = Work(calls, terms, sum_ps(terms))
-        return work, Cost(work, (), 0)
+        return work, Cost(work, (), (), 0)
 
 
 def rest_name(span: Span) -> str:

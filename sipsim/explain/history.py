@@ -1,4 +1,6 @@
-"""What a rank leaves for the explanation: its spans, the phases of its kernels, and the transfers that met others."""
+"""What a rank leaves for the explanation: its spans, the phases of its kernels, the transfers that met others, and the
+accesses that waited in a memory.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,6 +10,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.errors import OutputError
+from sipsim.memory.port import Wait
 from sipsim.noc.delays import Delayed
 from sipsim.record.recorder import PhaseStart, Recorder, Span
 
@@ -22,18 +25,19 @@ class History(msgspec.Struct, frozen=True):
     spans: list[Span]
     phases: list[PhaseStart]
     delayed: list[Delayed]
+    waits: list[Wait]
 
 
 _DECODER = msgspec.msgpack.Decoder(History)
 
 
-def write_history(folder: Path, recorder: Recorder, delayed: Iterable[Delayed]) -> None:
+def write_history(folder: Path, recorder: Recorder, delayed: Iterable[Delayed], waits: list[Wait]) -> None:
     """Write a rank's history, at the end of its run.
 
     Raises:
         OutputError: when the disk is full.
     """
-    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed))
+    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits)
     path = folder / HISTORY_FILE
     try:
         path.write_bytes(msgspec.msgpack.encode(history, enc_hook=_as_text))

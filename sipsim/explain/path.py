@@ -58,6 +58,8 @@ class PathMaker:
         for term in cost.work.terms:
             key = prefix + term.part, term.keys
             parts[key] = parts.get(key, 0) + term.ps
+        for name, ps in cost.waits:
+            parts[name, ()] = parts.get((name, ()), 0) + ps
         for each in cost.excess:
             edge = f"sharing {self._costs.machine.edge_name(each.rank, each.src, each.dst)} with {each.others}"
             key = edge, self._costs.machine.rate_keys(each.rank, each.src, each.dst)

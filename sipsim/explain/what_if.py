@@ -1,7 +1,8 @@
 """What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
 
 A cost in ns is halved, a bandwidth is doubled. Each span takes the terms of the changed machine; what sharing an edge
-added changes as the edge's bandwidth does; the rest of a duration and the order of all events stay as they were.
+added changes as the edge's bandwidth does; waits in memories, the rest of a duration and the order of all events stay
+as they were.
 """
 
 from typing import Any, NamedTuple
@@ -98,8 +99,9 @@ class _Durations:
         total = self._of_work.get(id(cost.work))
         if total is None:
             total = self._of_work[id(cost.work)] = self._total(cost.work.calls)
-        if cost.rest_ps:
-            total = total + cost.rest_ps
+        rest_ps = cost.rest_ps + sum(ps for _, ps in cost.waits)
+        if rest_ps:
+            total = total + rest_ps
         for rank, src, dst, _, delay_ps in cost.excess:
             ratio = self._ratios.get((rank, src, dst))
             if ratio is None:

@@ -49,11 +49,11 @@ class Fetch:
             self._fabric.reply(route, wire_bytes, here, COMM, lead_ps, delay_ps + memory.least_read_ps)
             return
 
-        def send() -> None:
-            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps)
+        def send(span_ps: Ps) -> None:
+            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps, span_ps, span_ps)
 
         def at_memory() -> None:
-            memory.time_read(address, nbytes, send)
+            memory.stream_read(address, nbytes, send)
 
         self._engine.at(self._engine.now_ps + delay_ps, at_memory)
 

@@ -59,10 +59,10 @@ class MessageDelivery(Delivery):
         """What times the write of a message at its memory, and then hands it to PE_IPCQ."""
         arrive = self._ipcqs[cube, pe].arrive
         node = self._graph.memory_node(cube, pe, self._ring_kind)
-        time_write = self._memory_ports.at(self._ring_kind, node).time_write
+        stream_write = self._memory_ports.at(self._ring_kind, node).stream_write
 
-        def write(token: IpcqDmaToken, _head_ps: Ps, _tail_ps: Ps) -> None:
-            time_write(token.dst_addr, len(token.data), partial(arrive, token))
+        def write(token: IpcqDmaToken, head_ps: Ps, tail_ps: Ps) -> None:
+            stream_write(token.dst_addr, len(token.data), tail_ps - head_ps, partial(arrive, token))
 
         self._writes[cube, pe] = write
         return write

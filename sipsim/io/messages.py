@@ -11,7 +11,9 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.payloads import PeMessage
 from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.memory.port import MemoryPorts
 from sipsim.noc.graph import Graph, Node
+from sipsim.pe.dma import PeTcm
 from sipsim.topology.address import PhysAddr
 
 Ps = int
@@ -24,15 +26,24 @@ class _Path(NamedTuple):
     way: Way
     behind_pe: Way
     departures: Departures
+    tcm: PeTcm
 
 
 class MessageSender:
     """Sends the messages of one SIP's PEs. ``overhead_ps`` is PE_IPCQ's."""
 
     def __init__(
-        self, engine: Engine, router: Router, graph: Graph, fetch: Fetch, wire_format: WireFormat, overhead_ps: Ps
+        self,
+        engine: Engine,
+        router: Router,
+        graph: Graph,
+        fetch: Fetch,
+        memory_ports: MemoryPorts,
+        wire_format: WireFormat,
+        overhead_ps: Ps,
     ) -> None:
         self._engine = engine
+        self._memory_ports = memory_ports
         self._router = router
         self._graph = graph
         self._fetch = fetch
@@ -49,14 +60,15 @@ class MessageSender:
         peer, nbytes = queue.peer, self._message_bytes(len(token.data))
         overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
         message = PeMessage(peer.cube, peer.pe, token)
-        src, way, behind_pe, departures = self._paths.get(queue) or self._path_of(queue, message)
+        src, way, behind_pe, departures, tcm = self._paths.get(queue) or self._path_of(queue, message)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is not None and self._graph.node_of(source) == src:
             source = None
         fetch_ps = 0 if source is None or way.port is None else self._fetch.least_ps(src, source)
         number = way.announce(nbytes, overhead_ps + fetch_ps)
+        tcm_ps, span_ps = tcm.take(len(token.data)) if source is None else (0, 0)
         if source is None and departures.is_clear:
-            way.depart(message, nbytes, number, overhead_ps)
+            way.depart(message, nbytes, number, overhead_ps + tcm_ps, span_ps)
             return
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:
@@ -67,8 +79,8 @@ class MessageSender:
             here = partial(departures.here, departure)
             self._fetch.start(src, read_pa, len(token.data), overhead_ps, here)
             return
-        here_ps = self._engine.now_ps + overhead_ps + way.route.start_ps
-        departures.here(departure, here_ps, here_ps)
+        here_ps = self._engine.now_ps + overhead_ps + tcm_ps + way.route.start_ps
+        departures.here(departure, here_ps - span_ps, here_ps)
 
     def _path_of(self, queue: QueuePair, message: PeMessage) -> _Path:
         """How the messages of a queue pair leave."""
@@ -76,5 +88,6 @@ class MessageSender:
         way = self._router.way(src, queue.peer.sip, message, queue.direction)
         behind_pe = way._replace(route=way.route._replace(start_ps=0))
         departures = self._departures.setdefault(src, Departures(self._engine))
-        path = self._paths[queue] = _Path(src, way, behind_pe, departures)
+        tcm = PeTcm(message.token.src_sip, self._memory_ports, src)
+        path = self._paths[queue] = _Path(src, way, behind_pe, departures, tcm)
         return path

@@ -53,7 +53,7 @@ class NetworkInterface:
         self.barrier = Barrier(sip, plan, session, recorder)
         command_bytes = plan.resolved.components.pe_dma.command_bytes
         fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
-        self.messages = MessageSender(engine, router, graph, fetch, wire_format, overhead_ps)
+        self.messages = MessageSender(engine, router, graph, fetch, memory_ports, wire_format, overhead_ps)
         to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
         self.credits = CreditSender(
             sip,

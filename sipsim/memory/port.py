@@ -3,11 +3,16 @@
 A port serves the accesses of one node; its kind decides how long each takes. It is one module of this package,
 registered by name and chosen by ``kind`` of the memory's section in ``components.yaml``. Bytes are in
 :mod:`sipsim.memory.store`.
+
+Data stream: those of a read leave the memory while later ones are still read (:meth:`MemoryPort.read_out`), and those
+of a write come while earlier ones are written (:meth:`MemoryPort.write_in`). So an access over a route takes the longer
+of the memory's and the route's times for its bytes, not their sum.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -23,23 +28,69 @@ FIXED_LATENCY = "fixed_latency"
 """The kind of a memory whose section names none."""
 
 
+class AccessTerm(NamedTuple):
+    """A part of the time of an access that meets no other, and the key in its memory's section that it comes from."""
+
+    what: str
+    key: str
+    ps: Ps
+
+
+class Wait(NamedTuple):
+    """What an access took beyond its terms, and why: ``parts`` are (reason, ps).
+
+    ``is_read`` of ``nbytes`` at ``address``, by the port at ``node``; it came at ``now_ps``, and ended at ``end_ps``.
+    """
+
+    node: str
+    is_read: bool
+    address: int
+    nbytes: int
+    now_ps: Ps
+    end_ps: Ps
+    parts: tuple[tuple[str, Ps], ...]
+
+
+class Refusal(NamedTuple):
+    """A parameter that does not fit the others or the memory: its name, what to do, and the keys of what it must
+    fit."""
+
+    name: str
+    what: str
+    others: tuple[tuple[str, ...], ...] = ()
+
+
 class MemoryPort(ABC):
     """One port, made at its first use. ``Params``: what ``params`` of its section may hold.
 
     ``least_read_ps`` and ``least_write_ps``: no access takes less. An access begins at the call, when the last byte of
     its command or of its data is at the port, and its end is an event of the engine, later than the call.
     ``is_constant``: every access takes just that, so its end may be computed in advance, without an event.
+    ``bandwidth_key``: of its section, where the times of ``read_span_ps`` and ``write_span_ps`` come from.
+    ``waits``: of all accesses so far, if it is a list.
     """
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = False
+    bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
     least_read_ps: Ps
     least_write_ps: Ps
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
         self.params: Any = msgspec.convert(cost.params, self.Params)
         self.engine = engine
+        self.node: Node | None = None
+        self.waits: list[Wait] | None = None
         self._store = store
+
+    @classmethod
+    def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
+        """What is wrong with ``params`` together, or with a memory of that size."""
+        return None
+
+    def check_buses(self) -> None:
+        """Check from now on that no two accesses are on one bus at a time (``--check-invariants``), if it has any."""
+        return
 
     @abstractmethod
     def time_read(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
@@ -48,6 +99,30 @@ class MemoryPort(ABC):
     @abstractmethod
     def time_write(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
         """Call ``done()`` at the end of a write. The bytes are the caller's to put there, in that step."""
+
+    def stream_read(self, address: int, nbytes: int, leave: Callable[[Ps], None]) -> None:
+        """Call ``leave(span_ps)`` when the first byte of a read leaves; the last one leaves ``span_ps`` later."""
+        self.time_read(address, nbytes, partial(leave, 0))
+
+    def stream_write(self, address: int, nbytes: int, span_ps: Ps, done: Callable[[], None]) -> None:
+        """As :meth:`time_write`; the first byte was here ``span_ps`` ago, the last one is here now."""
+        self.time_write(address, nbytes, done)
+
+    def read_span_ps(self, nbytes: int) -> Ps:
+        """Least time from the first to the last byte of a read; it is in ``least_read_ps`` if they leave together."""
+        return 0
+
+    def write_span_ps(self, nbytes: int) -> Ps:
+        """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
+        return 0
+
+    def read_terms(self) -> tuple[AccessTerm, ...]:
+        """What ``least_read_ps`` is made of."""
+        return (AccessTerm("read access", "read_latency_ns", self.least_read_ps),)
+
+    def write_terms(self) -> tuple[AccessTerm, ...]:
+        """What ``least_write_ps`` is made of."""
+        return (AccessTerm("write access", "write_latency_ns", self.least_write_ps),)
 
     def read(self, address: int, nbytes: int, done: Callable[[bytes], None]) -> None:
         """Read ``nbytes`` at a physical address; ``done(data)`` with what is there at the end of the access.
@@ -58,8 +133,18 @@ class MemoryPort(ABC):
         store = self._store
         self.time_read(address, nbytes, lambda: done(store.read(address, nbytes)))
 
-    def write(self, address: int, data: bytes, done: Callable[[], None]) -> None:
-        """Write ``data`` at a physical address; ``done()`` in the step in which the bytes are there.
+    def read_out(self, address: int, nbytes: int, leave: Callable[[bytes, Ps], None]) -> None:
+        """Read ``nbytes`` at a physical address; ``leave(data, span_ps)`` with what is there when the first one leaves.
+
+        Raises:
+            MemoryAccessError: then, outside the memory.
+        """
+        store = self._store
+        self.stream_read(address, nbytes, lambda span_ps: leave(store.read(address, nbytes), span_ps))
+
+    def write(self, address: int, data: bytes, done: Callable[[], None], span_ps: Ps = 0) -> None:
+        """Write ``data`` at a physical address, which came over ``span_ps``; ``done()`` in the step in which the bytes
+        are there.
 
         Raises:
             MemoryAccessError: at its end, outside the memory.
@@ -69,19 +154,64 @@ class MemoryPort(ABC):
             self._store.write(address, data)
             done()
 
-        self.time_write(address, len(data), written)
+        self.stream_write(address, len(data), span_ps, written)
+
+
+class StreamingPort(MemoryPort):
+    """A port that knows the times of an access when it begins, from when its parts are free: busy-until arithmetic."""
+
+    @abstractmethod
+    def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
+        """Begin a read now: time until its first byte leaves, and from then to the last one."""
+
+    @abstractmethod
+    def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
+        """Take in a write whose last byte is here now, and the first was ``span_ps`` ago: time until its end."""
+
+    def time_read(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
+        first_ps, span_ps = self.claim_read(address, nbytes)
+        self.engine.at(self.engine.now_ps + first_ps + span_ps, done)
+
+    def time_write(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
+        self.engine.at(self.engine.now_ps + self.claim_write(address, nbytes, 0), done)
+
+    def stream_read(self, address: int, nbytes: int, leave: Callable[[Ps], None]) -> None:
+        first_ps, span_ps = self.claim_read(address, nbytes)
+        self.engine.at(self.engine.now_ps + first_ps, partial(leave, span_ps))
+
+    def stream_write(self, address: int, nbytes: int, span_ps: Ps, done: Callable[[], None]) -> None:
+        self.engine.at(self.engine.now_ps + self.claim_write(address, nbytes, span_ps), done)
+
+    def note_wait(self, is_read: bool, address: int, nbytes: int, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
+        """Keep what an access that began now took beyond its terms, if waits are kept."""
+        some = tuple(part for part in parts if part[1] > 0)
+        if self.waits is not None and some:
+            now_ps = self.engine.now_ps
+            self.waits.append(Wait(str(self.node), is_read, address, nbytes, now_ps, end_ps, some))
 
 
 MEMORY_KINDS: Registry[type[MemoryPort]] = Registry("memory kind", "sipsim.memory")
 
 
 class MemoryPorts:
-    """The memory ports of one SIP. ``memories``: the part that serves each space."""
+    """The memory ports of one SIP. ``memories``: the part that serves each space.
 
-    def __init__(self, memories: Mapping[str, MemoryPart], engine: Engine, store: MemoryStore) -> None:
+    ``check_buses``: checks as in :meth:`MemoryPort.check_buses`. ``waits``: where what accesses waited for is kept.
+    """
+
+    def __init__(
+        self,
+        memories: Mapping[str, MemoryPart],
+        engine: Engine,
+        store: MemoryStore,
+        check_buses: bool = False,
+        keep_waits: bool = False,
+    ) -> None:
         self._memories = memories
         self._engine = engine
         self._store = store
+        self._check_buses = check_buses
+        self.waits: list[Wait] | None = [] if keep_waits else None
         self._ports: dict[tuple[str, Node], MemoryPort] = {}
 
     def at(self, space: str, node: Node) -> MemoryPort:
@@ -91,4 +221,7 @@ class MemoryPorts:
             cost = self._memories[space].memory().cost
             kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(cost, self._engine, self._store)
+            port.node, port.waits = node, self.waits
+            if self._check_buses:
+                port.check_buses()
         return port

@@ -1,7 +1,7 @@
 """Rules for memories: their kinds, and what each kind is told."""
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, refused, unregistered
+from sipsim.config.document import Problem, Rule, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.noc.parts.base import memory_parts
@@ -18,13 +18,18 @@ def known_memory_kinds(resolved: Resolved) -> Problem | None:
 
 
 def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
-    """``params`` of every memory are exactly its kind's."""
+    """``params`` of every memory are exactly its kind's, and fit each other and the memory's size."""
     for part in memory_parts(resolved):
         path, cost = part.memory()
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
         fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
             return Problem((*fitted.paths, (*path, "kind")), fitted.text)
+        refusal = kind.refusal(fitted, part.capacity_bytes())
+        if refusal is not None:
+            where = (*path, "params", refusal.name)
+            value = shown(getattr(fitted, refusal.name))
+            return refused(where, value, refusal.what, (*path, "kind"), *refusal.others)
     return None
 
 

@@ -1,9 +1,10 @@
 """PE_DMA: the data plane of a PE. It moves bytes between memories over the fabric and knows nothing of queues.
 
-Reads are a command to the memory, its read latency, and the data back. Writes are *non-posted*: the data, the
-memory's write latency, and an acknowledgement over the route back (DESIGN section 5, "raw DMA"). Loads and stores of
-kernels use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8): neither waits for the other in PE_DMA,
-and the fabric arbitrates on shared edges.
+Reads are a command to the memory, its read latency, and the data back, which leave the memory as they are read. Writes
+are *non-posted*: the data, the memory's write latency, and an acknowledgement over the route back (DESIGN section 5,
+"raw DMA"). What a kernel loads or stores passes its PE's TCM, whose ports it takes if they have a bandwidth; a copy
+passes PE_DMA alone. Loads and stores of kernels use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8):
+neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges.
 """
 
 from collections.abc import Callable
@@ -14,11 +15,15 @@ from sipsim.config.model import PeDma as PeDmaCost
 from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat
-from sipsim.memory.port import MemoryPort, MemoryPorts
+from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.noc.arbitration import COMM, COMPUTE
 from sipsim.noc.graph import Graph, Node
 from sipsim.noc.transport import Transport
 from sipsim.topology.address import PhysAddr
+
+Ps = int
+Land = Callable[[bytes, Callable[[bytes], None], Ps, Ps], None]
+"""What takes data at the PE, told the times of their head and tail there, and calls with them when all are there."""
 
 
 class DmaContext(Protocol):
@@ -36,6 +41,39 @@ class DmaContext(Protocol):
     def graph(self) -> Graph: ...
 
 
+def _pass_on(data: bytes, done: Callable[[bytes], None], _head_ps: Ps, _tail_ps: Ps) -> None:
+    """Data that do not stay at the PE."""
+    done(data)
+
+
+class PeTcm:
+    """The ports of a PE's TCM, for what its kernel holds: without effect where they have no bandwidth."""
+
+    def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
+        port = ports.at("tcm", node)
+        self._port = port if isinstance(port, StreamingPort) else None
+        self._address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
+
+    @property
+    def has_ports(self) -> bool:
+        """Whether its ports have a bandwidth."""
+        return self._port is not None
+
+    def land(self, data: bytes, done: Callable[[bytes], None], head_ps: Ps, tail_ps: Ps) -> None:
+        """Write data that came from ``head_ps`` to ``tail_ps``, which is now; then ``done(data)``."""
+        if self._port is None:
+            done(data)
+        else:
+            self._port.stream_write(self._address, len(data), tail_ps - head_ps, partial(done, data))
+
+    def take(self, nbytes: int) -> tuple[Ps, Ps]:
+        """Begin to read data that leave the PE: time until the last byte, and from the first to the last."""
+        if self._port is None:
+            return 0, 0
+        first_ps, span_ps = self._port.claim_read(self._address, nbytes)
+        return first_ps + span_ps, span_ps
+
+
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else."""
 
@@ -44,11 +82,33 @@ class PeDma:
         self._node = node
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
+        self._tcm = PeTcm(context.sip, context.memory_ports, node)
 
     def read(
-        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: int = 0
+        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
-        """Fetch ``nbytes``; ``done(data)`` when the last byte has arrived. The memory is read at its read's end."""
+        """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
+        self._read(address, nbytes, done, vc, self._tcm.land, delay_ps)
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
+        self._read(src, len(data), lambda _data: self._write(dst, data, done, COMM, 0, 0), COMM, _pass_on)
+
+    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
+        """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
+        if self._memory_at(address)[0] == self._node or self._tcm.has_ports:
+            self._after(delay_ps, lambda: self._take_and_write(address, data, done, vc))
+        else:
+            self._write(address, data, done, vc, delay_ps, 0)
+
+    def _take_and_write(self, address: int, data: bytes, done: Callable[[], None], vc: int) -> None:
+        is_near = self._memory_at(address)[0] == self._node
+        taken_ps, span_ps = (0, 0) if is_near else self._tcm.take(len(data))
+        self._write(address, data, done, vc, taken_ps, span_ps)
+
+    def _read(
+        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int, land: Land, delay_ps: Ps = 0
+    ) -> None:
         memory_node, port = self._memory_at(address)
         if memory_node == self._node:
             self._after(delay_ps, lambda: port.read(address, nbytes, done))
@@ -56,22 +116,19 @@ class PeDma:
         context = self._context
         back = context.graph.route(memory_node, self._node)
 
-        def send_back(data: bytes) -> None:
-            context.fabric.reply(back, context.wire_format.data_bytes(nbytes), lambda _h, _t: done(data), vc)
+        def send_back(data: bytes, span_ps: Ps) -> None:
+            here = partial(land, data, done)
+            context.fabric.reply(back, context.wire_format.data_bytes(nbytes), here, vc, 0, span_ps, span_ps)
 
         forth = context.graph.route(self._node, memory_node)
-        read = partial(port.read, address, nbytes, send_back)
-        context.fabric.start(forth, self._command_bytes, lambda _h, _t: read(), vc, 0, delay_ps)
+        read_out = partial(port.read_out, address, nbytes, send_back)
+        context.fabric.start(forth, self._command_bytes, lambda _h, _t: read_out(), vc, 0, delay_ps)
 
-    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
-        self.read(src, len(data), lambda _data: self.write(dst, data, done, COMM), COMM)
-
-    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: int = 0) -> None:
-        """Write ``data``; ``done()`` when the acknowledgement has arrived."""
+    def _write(self, address: int, data: bytes, done: Callable[[], None], vc: int, delay_ps: Ps, span_ps: Ps) -> None:
+        """``delay_ps`` and ``span_ps``: of the data at this PE, as in ``Fabric.start``."""
         memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-            self._after(delay_ps, lambda: port.write(address, data, done))
+            port.write(address, data, done)
             return
         context = self._context
         back = context.graph.route(memory_node, self._node)
@@ -80,10 +137,13 @@ class PeDma:
             context.fabric.reply(back, self._ack_bytes, lambda _h, _t: done(), vc)
 
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
-        written = partial(port.write, address, data, acknowledge)
-        context.fabric.start(forth, wire_bytes, lambda _h, _t: written(), vc, 0, delay_ps)
 
-    def _after(self, delay_ps: int, action: Callable[[], None]) -> None:
+        def arrived(head_ps: Ps, tail_ps: Ps) -> None:
+            port.write(address, data, acknowledge, tail_ps - head_ps)
+
+        context.fabric.start(forth, wire_bytes, arrived, vc, 0, delay_ps, span_ps)
+
+    def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
         if delay_ps:
             engine = self._context.engine
             engine.at(engine.now_ps + delay_ps, action)

@@ -15,7 +15,7 @@ from sipsim.engine import Engine
 from sipsim.errors import ConfigError
 from sipsim.ipcq.credit_return import FABRIC, FAST_PATH, PIGGYBACK
 from sipsim.ipcq.flits import WireFormat
-from sipsim.memory.port import MemoryPort, MemoryPorts
+from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route, bottleneck
 from sipsim.plan.plan import Plan
@@ -81,10 +81,19 @@ class ProbePlan(Plan):
     @cached_property
     def memory_port(self) -> MemoryPort:
         """A port of the memory that rings are in; all of them cost the same."""
-        system, kind = self.system, self.ipcq.buffer_kind
-        store = MemoryStore(self.dst.sip, system.capacities, system.spaces_of_cubes)
-        node = system.graph.memory_node(self.dst.cube, self.dst.pe, kind)
-        return MemoryPorts(system.graph.memories, Engine(), store).at(kind, node)
+        return self._port(self.ipcq.buffer_kind, self.dst)
+
+    @cached_property
+    def tcm(self) -> MemoryPort | None:
+        """The TCM that the bytes come from, if its ports have a bandwidth."""
+        port = self._port("tcm", self.src)
+        return port if isinstance(port, StreamingPort) else None
+
+    def _port(self, space: str, place: PePlace) -> MemoryPort:
+        system = self.system
+        store = MemoryStore(place.sip, system.capacities, system.spaces_of_cubes)
+        node = system.graph.memory_node(place.cube, place.pe, space)
+        return MemoryPorts(system.graph.memories, Engine(), store).at(space, node)
 
     @cached_property
     def kind_of_node(self) -> dict[str, str]:
@@ -133,7 +142,8 @@ class Probe:
         """The non-posted write: data, the memory's write latency, and an acknowledgement over the reverse route."""
         return [
             *self._issue("data"),
-            *self._transfer("data", self.forward, self._wire_format.data_bytes(self.nbytes)),
+            *self._leaving(),
+            *self._transfer("data", self.forward, self._wire_format.data_bytes(self.nbytes), *self._spans()),
             self._write_latency(),
             *self._transfer("acknowledgement", self._reverse(self._memory), self._parts.pe_dma.ack_bytes),
         ]
@@ -143,7 +153,8 @@ class Probe:
         return [
             *self._issue("send"),
             Term("send", PE_IPCQ, PE_IPCQ, self.plan.ipcq_overhead_ps),
-            *self._transfer("data", self.forward, self._wire_format.message_bytes(self.nbytes)),
+            *self._leaving(),
+            *self._transfer("data", self.forward, self._wire_format.message_bytes(self.nbytes), *self._spans()),
             self._write_latency(),
             *self._seeing(),
             *self._credit(),
@@ -170,8 +181,10 @@ class Probe:
     def arrival_ps(self) -> Ps:
         """From the send until the message is in its slot."""
         message_bytes = self._wire_format.message_bytes(self.nbytes)
+        more_ps = max(0, *(span.ps - self.drain(self.nbytes).edge.drain_ps(message_bytes) for span in self._spans()))
+        access_ps = self.plan.memory_port.least_write_ps + sum(term.ps for term in self._leaving())
         start_ps = self.plan.issue_ps + self.plan.ipcq_overhead_ps
-        return start_ps + _latency_ps(self.forward, message_bytes) + self.plan.memory_port.least_write_ps
+        return start_ps + _latency_ps(self.forward, message_bytes) + more_ps + access_ps
 
     def receive_ps(self) -> Ps:
         """From then until ``recv`` returns: what it waits for the credit."""
@@ -244,7 +257,20 @@ class Probe:
         what = "write latency" if port.is_constant else "write latency, the least"
         return Term("data", MEMORY, f"{kind} {what}", port.least_write_ps)
 
-    def _transfer(self, part: str, pieces: Pieces, nbytes: int) -> Iterator[Term]:
+    def _leaving(self) -> list[Term]:
+        """The bytes' read from their TCM."""
+        tcm = self.plan.tcm
+        return [] if tcm is None else [Term("data", MEMORY, "tcm read latency", tcm.least_read_ps)]
+
+    def _spans(self) -> list[Term]:
+        """What the memories at both ends need for the bytes."""
+        kind, tcm, nbytes = self.plan.ipcq.buffer_kind, self.plan.tcm, self.nbytes
+        spans = [(kind, self.plan.memory_port.write_span_ps(nbytes))]
+        if tcm is not None:
+            spans.append(("tcm", tcm.read_span_ps(nbytes)))
+        return [Term("data", DRAIN, f"{nbytes} B through {space}", ps) for space, ps in spans]
+
+    def _transfer(self, part: str, pieces: Pieces, nbytes: int, *spans: Term) -> Iterator[Term]:
         for sip, route in pieces:
             yield self._node(part, sip, route.start, route.start_ps)
             for edge in route.edges:
@@ -257,7 +283,8 @@ class Probe:
         limit = bottleneck([edge for _, edge in edges], nbytes)
         for hop, ps in limit.stored:
             yield Term(part, DRAIN, f"a frame stored behind {self.edge_name(*edges[hop])}", ps)
-        yield self._drain(part, edges[limit.hops[0]], nbytes)
+        drain = self._drain(part, edges[limit.hops[0]], nbytes)
+        yield max((drain, *spans), key=lambda term: term.ps)
 
     def _latency(self, part: str, sip: int, edge: Edge) -> Iterator[Term]:
         name = self.edge_name(sip, edge)

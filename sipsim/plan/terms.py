@@ -13,7 +13,7 @@ from sipsim.engine import Engine
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.links.base import link_of_preset
-from sipsim.memory.port import MemoryPort, MemoryPorts
+from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node, Route, bottleneck
 from sipsim.pe.math import PeMath
@@ -27,7 +27,8 @@ Place = tuple[int, int, int]
 Presets = tuple[str, ...]
 
 MIB = 1 << 20
-BYTES, LINK_BYTES = "bytes through the slowest edge inside SIPs", "bytes through links"
+THROUGH = "bytes through "
+BYTES, LINK_BYTES = f"{THROUGH}the slowest edge inside SIPs", f"{THROUGH}links"
 STORED = "frames stored behind links"
 _SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
 """The config sections of node kinds that are called otherwise."""
@@ -52,8 +53,8 @@ class Term(NamedTuple):
 
     @property
     def is_drain(self) -> bool:
-        """Whether it is the time that a transfer's bytes need on its slowest edge."""
-        return self.part in (BYTES, LINK_BYTES)
+        """Whether it is the time that bytes need, on the slowest edge or in the slower memory at its ends."""
+        return self.part.startswith(THROUGH)
 
 
 def sum_ps(terms: Iterable[Term]) -> Ps:
@@ -103,24 +104,31 @@ class Machine:
         """A read by PE_DMA: a command to the memory, its access, the data back."""
         here, there, port, space = self._memory(place, address)
         if here == there:
-            return [self._access(space, port.least_read_ps, "read")]
-        command, data = self._components.pe_dma.command_bytes, self._wire_format.data_bytes(nbytes)
+            return [*self._reading(space, port), *self._near(space, port, port.read_span_ps(nbytes))]
+        tcm = self._memories.at("tcm", here)
         return [
-            *self.transfer(self.system.graph.route(here, there), command),
-            self._access(space, port.least_read_ps, "read"),
-            *self.transfer(self.system.graph.route(there, here), data),
+            *self._read_from(here, there, port, space, nbytes, *self._landing(tcm, nbytes)),
+            *(self._writing("tcm", tcm) if isinstance(tcm, StreamingPort) else ()),
         ]
+
+    def copy_out(self, place: Place, address: int, nbytes: int) -> list[Term]:
+        """A read by PE_DMA of what does not stay at the PE."""
+        here, there, port, space = self._memory(place, address)
+        if here == there:
+            return [*self._reading(space, port), *self._near(space, port, port.read_span_ps(nbytes))]
+        return self._read_from(here, there, port, space, nbytes)
 
     def write(self, place: Place, address: int, nbytes: int) -> list[Term]:
         """A write by PE_DMA: the data to the memory, its access, the acknowledgement."""
-        here, there, port, space = self._memory(place, address)
-        if here == there:
-            return [self._access(space, port.least_write_ps, "write")]
-        return [
-            *self.transfer(self.system.graph.route(here, there), self._wire_format.data_bytes(nbytes)),
-            self._access(space, port.least_write_ps, "write"),
-            *self.transfer(self.system.graph.route(there, here), self._components.pe_dma.ack_bytes),
-        ]
+        tcm = self._memories.at("tcm", Node("pe", place[1], place[2]))
+        near = self.node_of(address) == Node("pe", place[1], place[2])
+        taking = () if near else self._taking(tcm, nbytes)
+        leaving = self._reading("tcm", tcm) if taking else ()
+        return [*leaving, *self._write_to(place, address, nbytes, *taking)]
+
+    def copy_in(self, place: Place, address: int, nbytes: int) -> list[Term]:
+        """A write by PE_DMA of what was not in the PE's TCM."""
+        return self._write_to(place, address, nbytes)
 
     def math(self, nbytes: int) -> list[Term]:
         """An element-wise operation with a result of ``nbytes``."""
@@ -140,15 +148,21 @@ class Machine:
         kind = peer.buffer_kind
         slot = self.system.graph.memory_node(peer.cube, peer.pe, kind)
         route, presets = self._route(src[0], source, peer.sip, slot, direction)
+        ring = self._memories.at(kind, slot)
+        spans = [self._span(kind, ring, ring.write_span_ps(nbytes))]
         fetch = [] if read_pa is None else [*self._fetch(source, read_pa)]
         if fetch and read_pa is not None:
-            back = self.system.graph.route(self.node_of(read_pa), source)
+            memory, space = self.node_of(read_pa), PhysAddr.decode(read_pa).space
+            port, back = self._memories.at(space, memory), self.system.graph.route(memory, source)
             route_and_fetch = route._replace(edges=(*back.edges, *route.edges))
-            drain = self._drain(route_and_fetch, self.message_bytes(nbytes), presets)
+            spans.append(self._span(space, port, port.read_span_ps(nbytes)))
+            drain = self._drain(route_and_fetch, self.message_bytes(nbytes), presets, *spans)
         else:
-            drain = self._drain(route, self.message_bytes(nbytes), presets)
-        write = self._access(kind, self._memories.at(kind, slot).least_write_ps, "write")
-        return [self.ipcq(), *fetch, *self._head(route, presets), *drain, write]
+            tcm = self._memories.at("tcm", source)
+            taking = self._taking(tcm, nbytes)
+            fetch = [*self._reading("tcm", tcm)] if taking else []
+            drain = self._drain(route, self.message_bytes(nbytes), presets, *spans, *taking)
+        return [self.ipcq(), *fetch, *self._head(route, presets), *drain, *self._writing(kind, ring)]
 
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
@@ -188,11 +202,14 @@ class Machine:
 
     # --- transfers --------------------------------------------------------------------------------------------------
 
-    def transfer(self, route: Route, nbytes: int, presets: Presets = ()) -> Iterator[Term]:
-        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order."""
+    def transfer(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> Iterator[Term]:
+        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order.
+
+        ``spans``: what the memories at its ends need for its bytes; the slowest of them and of the edges counts.
+        """
         yield from self._head(route, presets)
         if route.edges:
-            yield from self._drain(route, nbytes, presets)
+            yield from self._drain(route, nbytes, presets, *spans)
 
     def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
         """Time that an edge of a SIP needs for a MiB."""
@@ -242,7 +259,7 @@ class Machine:
             return
         space, back = PhysAddr.decode(address).space, graph.route(memory, source)
         yield from self.transfer(graph.route(source, memory), self._components.pe_dma.command_bytes)
-        yield self._access(space, self._memories.at(space, memory).least_read_ps, "read")
+        yield from self._reading(space, self._memories.at(space, memory))
         yield from self._head(back._replace(edges=back.edges[:-1]))
         yield Term("wires", ("wire.ns_per_mm",), back.edges[-1].wire_ps)
 
@@ -252,11 +269,16 @@ class Machine:
         key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
         return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
 
-    def _drain(self, route: Route, nbytes: int, presets: Presets = ()) -> list[Term]:
-        """What the tail comes after the head for: frames that are stored on the way, and the slowest edge's drain."""
+    def _drain(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> list[Term]:
+        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of edges and
+        memories.
+        """
         edges, limit = route.edges, bottleneck(route.edges, nbytes)
         names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
         stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
+        longest = max(spans, key=lambda span: span.ps, default=None)
+        if longest is not None and longest.ps > limit.drain_ps:
+            return [*stored, longest]
         slowest = [hop for hop in limit.hops if hop < len(edges)]
         kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
         inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
@@ -270,8 +292,50 @@ class Machine:
         least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
         return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
 
-    def _access(self, space: str, ps: Ps, what: str) -> Term:
-        return Term(f"{space.upper()} {what} access", (f"{space}.{what}_latency_ns",), ps)
+    # --- memories ---------------------------------------------------------------------------------------------------
+
+    def _read_from(
+        self, here: Node, there: Node, port: MemoryPort, space: str, nbytes: int, *spans: Term
+    ) -> list[Term]:
+        command, data = self._components.pe_dma.command_bytes, self._wire_format.data_bytes(nbytes)
+        reading = self._span(space, port, port.read_span_ps(nbytes))
+        return [
+            *self.transfer(self.system.graph.route(here, there), command),
+            *self._reading(space, port),
+            *self.transfer(self.system.graph.route(there, here), data, (), reading, *spans),
+        ]
+
+    def _write_to(self, place: Place, address: int, nbytes: int, *spans: Term) -> list[Term]:
+        here, there, port, space = self._memory(place, address)
+        writing = self._span(space, port, port.write_span_ps(nbytes))
+        if here == there:
+            return [*self._near(space, port, writing.ps), *self._writing(space, port)]
+        data = self._wire_format.data_bytes(nbytes)
+        return [
+            *self.transfer(self.system.graph.route(here, there), data, (), writing, *spans),
+            *self._writing(space, port),
+            *self.transfer(self.system.graph.route(there, here), self._components.pe_dma.ack_bytes),
+        ]
+
+    def _reading(self, space: str, port: MemoryPort) -> list[Term]:
+        return [Term(f"{space.upper()} {each.what}", (f"{space}.{each.key}",), each.ps) for each in port.read_terms()]
+
+    def _writing(self, space: str, port: MemoryPort) -> list[Term]:
+        return [Term(f"{space.upper()} {each.what}", (f"{space}.{each.key}",), each.ps) for each in port.write_terms()]
+
+    def _span(self, space: str, port: MemoryPort, ps: Ps) -> Term:
+        return Term(f"{THROUGH}{space.upper()}", (f"{space}.{port.bandwidth_key}",), ps)
+
+    def _near(self, space: str, port: MemoryPort, ps: Ps) -> list[Term]:
+        """The time of an access's bytes in a memory that is reached without the fabric."""
+        return [self._span(space, port, ps)] if ps else []
+
+    def _taking(self, tcm: MemoryPort, nbytes: int) -> list[Term]:
+        """The time of bytes that leave a PE in its TCM, if that has a bandwidth."""
+        return [self._span("tcm", tcm, tcm.read_span_ps(nbytes))] if isinstance(tcm, StreamingPort) else []
+
+    def _landing(self, tcm: MemoryPort, nbytes: int) -> list[Term]:
+        return [self._span("tcm", tcm, tcm.write_span_ps(nbytes))] if isinstance(tcm, StreamingPort) else []
 
     def _memory(self, place: Place, address: int) -> tuple[Node, Node, MemoryPort, str]:
         space, node = PhysAddr.decode(address).space, self.node_of(address)

@@ -115,7 +115,7 @@ class Sip:
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
         mmu = plan.resolved.components.pe_mmu
         self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
-        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, check_invariants, keep_spans)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)

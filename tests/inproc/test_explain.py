@@ -37,6 +37,43 @@ def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
     assert keys["pe_cpu.issue_ns"] == "PE_CPU, issue of a command"
 
 
+MEMORIES = [
+    "hbm.kind=hbm_controller",
+    "hbm.params={preset: hbm3_6400}",
+    "sram.kind=banked_sram",
+    "sram.params={banks: 4, interleave_bytes: 64, bank_bandwidth_GBps: 8}",
+    "tcm.kind=tcm_ports",
+    "tcm.params={bandwidth_GBps: 128}",
+]
+SLOW_MEMORIES = [
+    "hbm.kind=latency_bandwidth",
+    "hbm.params={bandwidth_GBps: 20}",
+    "tcm.kind=tcm_ports",
+    "tcm.params={bandwidth_GBps: 30, ports: shared}",
+]
+
+
+@pytest.mark.parametrize("memories", [MEMORIES, SLOW_MEMORIES], ids=["banks and ports", "slow"])
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 100))])
+def test_waiting_in_memories_has_its_own_parts(seed: int, memories: list[str]) -> None:
+    """Nothing that a memory adds is left as a rest without a name, and its buses carry an access at a time."""
+    flags = drawn(seed)
+    document, told = explained(**{**flags, "set": [*flags["set"], *memories]}, check_invariants=True)
+    check_path(document, told)
+    names = {part.part for part in told.parts}
+    assert not [name for name in names if name.startswith("waiting in ")]
+    assert memories is SLOW_MEMORIES or "HBM controller, front end of reads" in names
+
+
+def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
+    _, told = explained(sips=1, bytes="64K", set=SLOW_MEMORIES, reruns=6)
+    keys = {part.part: part.keys for part in told.parts}
+    assert keys["bytes through HBM"] == ("hbm.params.bandwidth_GBps",)
+    saved = {each.name: (each.saved_ps, each.rerun_saved_ps) for each in told.what_if}
+    predicted, run_saved = saved["hbm.params.bandwidth_GBps"]
+    assert run_saved == pytest.approx(predicted, rel=TOLERANCE)
+
+
 def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:
     """The changes that are not as predicted: within 10 % of the change, or 1 % of the whole time."""
     return [
@@ -137,9 +174,7 @@ def test_a_shared_edge_is_named_with_who_was_there(tmp_path: Any) -> None:
     (tmp_path / "ccl.yaml").write_text(
         "defaults: {algorithm: flows}\nalgorithms:\n  flows: {module: flows.py, topology: none}\n"
     )
-    _, told = explained(
-        sips=1, ccl=tmp_path / "ccl.yaml", bytes="8K", set=["sip.cube_mesh.w=4", "sip.cube_mesh.h=1"]
-    )
+    _, told = explained(sips=1, ccl=tmp_path / "ccl.yaml", bytes="8K", set=["sip.cube_mesh.w=4", "sip.cube_mesh.h=1"])
     shared = [part.part for part in told.parts if part.part.startswith("sharing ")]
     assert "sharing sip0.cube1.router7>cube1.ucieE with cube1.pe0 to cube3.pe0" in shared
     assert {phase.phase for phase in told.phases} == {"talk", "talk / listen"}

@@ -57,7 +57,7 @@ def forecast_of(*argv: object) -> JobForecast:
         "--sips 4 --bytes 64K --set defaults.buffer_kind=hbm",
         "--sips 4 --bytes 160K --set defaults.buffer_kind=sram --set defaults.credit_return_mode=fabric",
         "--sips 4 --bytes 160K --set defaults.credit_return_mode=piggyback --set defaults.n_slots=2",
-        "--sips 3 --bytes 40K --set defaults.credit_return_mode=auto --set system.sips.links={\"0.E\":ethernet_100g}",
+        '--sips 3 --bytes 40K --set defaults.credit_return_mode=auto --set system.sips.links={"0.E":ethernet_100g}',
         "--sips 3 --bytes 32K --set defaults.backpressure=poll --set defaults.hw_strict=true",
         "--sips 4 --bytes 96K --set defaults.algorithm=intercube_allreduce_fused",
     ],

@@ -61,18 +61,47 @@ SETTINGS = st.fixed_dictionaries(
         "system.sips.links": st.sampled_from([{}, {"0.E": "ethernet_100g"}, {"0.E": "ucie", "1.E": "ethernet_400g"}]),
     }
 )
+MEMORIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "tcm": st.sampled_from([20, 64, 200]).map(
+            lambda rate: {"kind": "tcm_ports", "params": {"bandwidth_GBps": rate}}
+        ),
+        "hbm": st.sampled_from(
+            [
+                {"kind": "hbm_controller", "params": {"preset": "hbm4_8000"}},
+                {"kind": "latency_bandwidth", "params": {"bandwidth_GBps": 10}},
+            ]
+        ),
+        "sram": st.just(
+            {"kind": "banked_sram", "params": {"banks": 2, "interleave_bytes": 64, "bank_bandwidth_GBps": 5}}
+        ),
+    },
+)
 PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))
 
 
 @settings(max_examples=60, deadline=None)
-@given(PLACES, PLACES, st.integers(1, 2048), SETTINGS, st.sampled_from(["fast_path", "fabric", "piggyback", "auto"]))
+@given(
+    PLACES,
+    PLACES,
+    st.integers(1, 2048),
+    SETTINGS,
+    MEMORIES,
+    st.sampled_from(["fast_path", "fabric", "piggyback", "auto"]),
+)
 def test_the_sums_equal_the_simulated_times(
-    src: tuple[int, int, int], dst: tuple[int, int, int], elements: int, parts: dict[str, Any], mode: str
+    src: tuple[int, int, int],
+    dst: tuple[int, int, int],
+    elements: int,
+    parts: dict[str, Any],
+    kinds: dict[str, Any],
+    mode: str,
 ) -> None:
     """Any two PEs of three SIPs, any message of a slot: to the picosecond; and T5 where recv waits for the credit."""
     if src == dst:
         return
-    flags = [word for key, value in parts.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    flags = [word for key, value in {**parts, **kinds}.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     flags += ["--sips", 3, "--set", f"defaults.credit_return_mode={mode}"]
     ends = ["--from", ".".join(map(str, src)), "--to", ".".join(map(str, dst))]
     told = probed(*ends, "--bytes", 2 * elements, *flags)
@@ -156,6 +185,7 @@ def test_short_fits_a_screen(capsys: pytest.CaptureFixture[str], mode: str) -> N
 
 HERE = ["--from", "0.0.0", "--to"]
 
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -226,7 +256,7 @@ HERE = ["--from", "0.0.0", "--to"]
         (
             [*HERE, "0.1.0", "--set", "router.overhead_n=3"],
             "--set router.overhead_n=3: unknown key 'overhead_n' in router; did you mean 'overhead_ns'? "
-            "allowed: bandwidth_GBps, overhead_ns",
+            "allowed: bandwidth_GBps, buffer_packets, overhead_ns, packet_bytes",
         ),
     ],
 )

@@ -124,7 +124,10 @@ def test_the_output_shows_the_figures(capsys: pytest.CaptureFixture[str], tmp_pa
     for point, row, line in zip(document["sizes"], rows, shown, strict=True):
         assert row == {key: str(point.get(key, "")) for key in row}
         assert line[:4] == [
-            str(point["bytes"]), str(point["messages"]), f"{point['time_ps'] / 1000:.3f}", f"{point['GBps']:.3f}"
+            str(point["bytes"]),
+            str(point["messages"]),
+            f"{point['time_ps'] / 1000:.3f}",
+            f"{point['GBps']:.3f}",
         ]
         onward = [f"{point['interval_GBps']:.3f}"] if point["messages"] == 1 else []
         assert line[4:-1] == onward

@@ -290,7 +290,7 @@ def line(sips: int) -> dict[str, Any]:
 ON_CHIP = {"router.bandwidth_GBps": 5, "ucie_port.bandwidth_GBps": 3}
 FREE = {f"{part}.overhead_ns": 0 for part in ("router", "io_port", "pe_dma", "pe_ipcq", "hbm", "sram")} | {
     "ucie_port.fdi_to_fdi_ns": 0,
-    "wire.ns_per_mm": 0
+    "wire.ns_per_mm": 0,
 }
 BOTTLENECKS = {
     "the link": {"system.sips.link": "ethernet_100g"},

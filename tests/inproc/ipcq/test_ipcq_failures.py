@@ -313,9 +313,7 @@ def second(ptr, tl):
 
 
 UNREAD = f"{SENDER}    for turn in range(7): tl.recv('back', n, 'f16')"
-UNREAD_TEXT = (
-    "3 messages were sent and never received: 3 from rank 0 cube 1 PE 0 (there) to rank 1 cube 1 PE 0 (back)"
-)
+UNREAD_TEXT = "3 messages were sent and never received: 3 from rank 0 cube 1 PE 0 (there) to rank 1 cube 1 PE 0 (back)"
 
 
 def test_unread_messages_are_an_error_with_the_checker(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
 FUSED = "intercube_allreduce_fused"
 TOP_LEVEL = ", ".join(sorted(key for file in SECTION_FILES.values() for key in file.__struct_fields__))
+MEMORIES = "banked_sram, fixed_latency, hbm_controller, latency_bandwidth, tcm_ports"
 
 
 def sets(*texts: str) -> list[Override]:
@@ -234,8 +235,44 @@ ONE_SET = [
     ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),
     ("cube.pes=9", "cube.pes = 9: must be at most 8, one PE a router (cube.noc.routers is 4x2)"),
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
-    ("sram.kind=banked", "sram.kind: unknown memory kind 'banked'; allowed: fixed_latency"),
+    ("sram.kind=banked", f"sram.kind: unknown memory kind 'banked'; did you mean 'banked_sram'? allowed: {MEMORIES}"),
     ("hbm.params={banks: 4}", "unknown key 'banks' in hbm.params; allowed: none"),
+    ("hbm={kind: hbm_controller}", "hbm.params.preset: missing; it must be given"),
+    (
+        "hbm={kind: hbm_controller, params: {preset: hbm3_640}}",
+        "hbm.params.preset = 'hbm3_640': unknown HBM preset 'hbm3_640'; did you mean 'hbm3_6400'? "
+        "allowed: hbm3_6400, hbm3e_9600, hbm4_8000",
+    ),
+    (
+        "hbm={kind: hbm_controller, params: {preset: hbm3_6400, channels: 3}}",
+        "hbm.params.channels = 3: address bits choose the channel, so it must be a power of two, such as 2",
+    ),
+    (
+        "hbm={kind: hbm_controller, params: {preset: hbm3_6400, channels: 1}}",
+        "hbm.params.channels = 1: channels of hbm3_6400 hold 1024 MiB, and a PE's slice has 2048 MiB; raise it, or "
+        "lower cube.hbm_MiB_per_pe",
+    ),
+    (
+        "hbm={kind: hbm_controller, params: {preset: hbm3_6400, refresh: some}}",
+        "hbm.params.refresh = 'some': must be one of: all_bank, none",
+    ),
+    (
+        "sram={kind: banked_sram, params: {banks: 12, interleave_bytes: 64, bank_bandwidth_GBps: 32}}",
+        "sram.params.banks = 12: address bits choose the bank, so it must be a power of two, such as 8",
+    ),
+    (
+        "sram={kind: banked_sram, params: {banks: 8, interleave_bytes: 48, bank_bandwidth_GBps: 32}}",
+        "sram.params.interleave_bytes = 48: address bits choose the bank, so it must be a power of two, such as 32",
+    ),
+    ("tcm={kind: tcm_ports}", "tcm.params.bandwidth_GBps: missing; it must be given"),
+    (
+        "tcm={kind: tcm_ports, params: {bandwidth_GBps: 64, ports: two}}",
+        "tcm.params.ports = 'two': must be one of: read_and_write, shared",
+    ),
+    (
+        "hbm={kind: latency_bandwidth, params: {bandwidth_GBps: 0}}",
+        "hbm.params.bandwidth_GBps = 0: must be more than 0",
+    ),
     ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}, {FUSED}"),
     (
         f"algorithms.{ALLREDUCE}.topology=ring_2d",

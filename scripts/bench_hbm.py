@@ -1,0 +1,164 @@
+"""The HBM controller against a cycle-level DRAM model: bandwidth and latency of one 64 bit channel. ``--json FILE``.
+
+The figures to reach are those of Ramulator 2.1's latency-throughput test: a stream of reads at an offered rate, and
+beside it a probe that reads at random addresses, the next one when the last is back. Where the controller's queue is
+full the stream waits, and its later requests with it. The probe's latency contains the controller's fixed front end.
+
+With refresh the test was run at the same settings as without, and its figures are given at the rate that the stream
+then had: 21.1 GB/s became 20.6, 41.6 became 39.4, 48.8 became 45.8. So these rows have two targets, rate and latency.
+
+Random numbers are seeded, so every run prints the same.
+"""
+
+import argparse
+import heapq
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sipsim.config.model import MemoryCost
+from sipsim.engine import Engine
+from sipsim.memory.dram.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
+from sipsim.memory.hbm_controller import HbmController
+from sipsim.memory.store import MemoryStore
+from sipsim.units import PS_PER_NS
+
+REQUEST_BYTES = 32
+"""A burst, which is a request of the test."""
+STREAM_COLUMNS = 8
+READ_QUEUE = 216
+"""Requests that the test's queues hold in all. Inferred from the test's own rates: a refresh stops the stream for tRP +
+tRFC + tRCD = 386 ns of 3900, and what the stream does not lose of that (it loses 2.4, 5.3 and 6.1 %) is in the queues:
+194, 234 and 223 requests, 216 in the mean. A parameter of this test alone, the same in all rows."""
+UNTIL_PS = 100_000 * PS_PER_NS
+WARM_PS = 10_000 * PS_PER_NS
+WITHIN = 0.10
+
+
+class Target(NamedTuple):
+    """Offered GB/s, None for as much as the channel takes; and what to reach: the stream's GB/s, and the latency."""
+
+    preset: str
+    refresh: str
+    offered_GBps: float | None
+    stream_GBps: float
+    latency_ns: float | None = None
+
+
+TARGETS = (
+    Target("hbm3_6400", "none", None, 51.07),
+    Target("hbm3_6400", "all_bank", None, 46.8),
+    *(Target("hbm3_6400", "none", rate, rate, ns) for rate, ns in ((0.7, 99), (21.1, 103), (41.6, 108), (48.8, 116))),
+    Target("hbm3_6400", "all_bank", 21.1, 20.6, 113),
+    Target("hbm3_6400", "all_bank", 41.6, 39.4, 123),
+    Target("hbm3_6400", "all_bank", 48.8, 45.8, 161),
+    Target("hbm4_8000", "none", None, 64.0),
+    Target("hbm4_8000", "all_bank", None, 55.5),
+    *(Target("hbm4_8000", "none", rate, rate, ns) for rate, ns in ((0.7, 94), (26.3, 98), (51.9, 101), (60.9, 102))),
+)
+
+
+class Measured(NamedTuple):
+    """Of the stream, GB/s; of the probe, ns from request to last byte."""
+
+    stream_GBps: float
+    probe_ns: float
+
+
+def channel(preset: str, refresh: str) -> HbmController:
+    """A slice of one channel."""
+    cost = MemoryCost(
+        overhead_ns=0,
+        bandwidth_GBps=64,
+        read_latency_ns=0,
+        write_latency_ns=20,
+        kind="hbm_controller",
+        params={"preset": preset, "channels": 1, "refresh": refresh},
+    )
+    port = HbmController(cost, Engine(), MemoryStore(0, {"hbm": GIB}))
+    port.check_buses()
+    return port
+
+
+def stream_address(preset: str, number: int) -> int:
+    """Of request ``number``, as the test has it: all banks in turn, then the next column, after eight the next row.
+    Banks change rows one after the other (``stagger_stream_rows``)."""
+    device = PRESETS[preset]
+    line_bytes = device.groups * PSEUDO_CHANNELS * BURST_BYTES
+    number, in_line = divmod(number, line_bytes // REQUEST_BYTES)
+    number, bank = divmod(number, device.banks_per_group)
+    row, column = divmod(number + bank, STREAM_COLUMNS)
+    in_row = device.row_bytes // BURST_BYTES
+    return (((row * device.banks_per_group + bank) * in_row + column) * line_bytes + in_line * REQUEST_BYTES) % GIB
+
+
+def measure(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
+    """The stream at a rate and the probe; without a rate as fast as the queue allows, and no probe."""
+    port, draw = channel(preset, refresh), random.Random(1)
+    front_ps = PRESETS[preset].front_end
+    interval_ps = 1 if offered_GBps is None else REQUEST_BYTES * 1000 / offered_GBps
+    stream_ps, probe_ps = 0.0, float("inf") if offered_GBps is None else 0.0
+    started = probes = latency_ps = sent = 0
+    queued: list[int] = []
+    while (now_ps := int(min(stream_ps, probe_ps))) < UNTIL_PS:
+        port.engine.now_ps = now_ps
+        while queued and queued[0] <= now_ps:
+            heapq.heappop(queued)
+        if stream_ps <= probe_ps:
+            if len(queued) >= READ_QUEUE:
+                stream_ps = queued[0]
+                continue
+            first_ps, span_ps = port.claim_read(stream_address(preset, started), REQUEST_BYTES)
+            heapq.heappush(queued, now_ps + first_ps + span_ps - front_ps)
+            started += 1
+            sent += now_ps >= WARM_PS
+            stream_ps += interval_ps
+        else:
+            at = draw.randrange(GIB // REQUEST_BYTES) * REQUEST_BYTES
+            took_ps = sum(port.claim_read(at, REQUEST_BYTES))
+            probe_ps = now_ps + took_ps
+            if now_ps >= WARM_PS:
+                probes, latency_ps = probes + 1, latency_ps + took_ps
+    stream_GBps = sent * REQUEST_BYTES * 1000 / (UNTIL_PS - WARM_PS)
+    return Measured(stream_GBps, latency_ps / probes / PS_PER_NS if probes else 0)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Each target with what was measured and by how much it differs, of the stream's rate and of the latency."""
+    found = []
+    for target in TARGETS:
+        measured = measure(target.preset, target.refresh, target.offered_GBps)
+        stream_error = measured.stream_GBps / target.stream_GBps - 1
+        latency_error = None if target.latency_ns is None else measured.probe_ns / target.latency_ns - 1
+        errors = {"stream_error": stream_error, "latency_error": latency_error}
+        found.append({"target": target._asdict(), "measured": measured._asdict(), **errors})
+    return found
+
+
+def main() -> int:
+    """Print the table; 1 if a figure is further from its target than 10 %."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="write the figures")
+    options = parser.parse_args()
+    print("                     offered       stream, GB/s          latency of the probe, ns")
+    print("preset     refresh    GB/s    target measured  error      target measured  error")
+    found = rows()
+    for row in found:
+        target, measured = row["target"], row["measured"]
+        offered = "-" if target["offered_GBps"] is None else f"{target['offered_GBps']:.1f}"
+        line = f"{target['preset']:10} {target['refresh']:8} {offered:>6} {target['stream_GBps']:9.2f}"
+        line += f" {measured['stream_GBps']:8.2f} {100 * row['stream_error']:5.1f} %"
+        if target["latency_ns"] is not None:
+            line += f" {target['latency_ns']:11d} {measured['probe_ns']:8.1f} {100 * row['latency_error']:5.1f} %"
+        print(line)
+    for name in dict.fromkeys(target.preset for target in TARGETS):
+        print(f"# {name}: front end {PRESETS[name].front_end / PS_PER_NS:g} ns of each latency")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"rows": found}, indent=2) + "\n")
+    return int(any(abs(row[key] or 0) > WITHIN for row in found for key in ("stream_error", "latency_error")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""DRAM devices: presets, address mapping, and the state of a pseudo channel."""

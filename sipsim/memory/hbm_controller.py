@@ -1,0 +1,158 @@
+"""The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
+
+A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each (:mod:`sipsim.memory.dram`:
+mapping, timings with sources, banks, bus, refresh). An access is divided into bursts of 32 B over the pseudo channels.
+
+* **Read**: ``front_end + tCL + burst`` until its first burst leaves, if its rows are open and the buses free; the
+  others follow at the slice's bandwidth. The front end is a fixed path, stated apart from the DRAM.
+* **Write**: posted. It ends ``write_latency_ns`` of the section after its last byte is in the write queue, which is at
+  once unless the queue is full; bursts are committed to the banks later, with no one waiting.
+
+What a read takes beyond that is noted by its reason: opening rows, refresh, other accesses. An access costs one event
+and arithmetic in the number of rows it touches; pseudo channels that are in the same state, as they are while all
+accesses are aligned, are worked out once.
+
+Parameters, all but ``preset`` optional: ``channels`` of the slice, ``refresh`` (``all_bank`` or ``none``),
+``page_policy`` (``open``, ``closed``), ``front_end_ns``; ``null`` is the preset's value. ``read_latency_ns`` of the
+section is not used.
+
+Limits: those of :mod:`sipsim.memory.dram.pseudo_channel`; a read does not find its bytes in the write queue, it takes
+the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh management,
+per-bank refresh, ECC, power states and temperature are not modelled. A write's bursts may be drained before all of its
+bytes have come, never before the first.
+"""
+
+from copy import deepcopy
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from sipsim.config.model import MemoryCost, NonNegative, Section, TcmCost
+from sipsim.engine import Engine
+from sipsim.memory.bus import BusWitness
+from sipsim.memory.dram.mapping import Mapping
+from sipsim.memory.dram.presets import BURST_BYTES, PRESETS
+from sipsim.memory.dram.pseudo_channel import PseudoChannel
+from sipsim.memory.port import MEMORY_KINDS, AccessTerm, Ps, Refusal, StreamingPort
+from sipsim.memory.store import MemoryStore
+from sipsim.registry import unknown_name
+from sipsim.topology.address import MIB, OFFSET_BITS
+from sipsim.units import ns_to_ps
+
+_OFFSET_MASK = (1 << OFFSET_BITS) - 1
+ROWS, REFRESH, OTHERS, QUEUE = "opening rows", "refresh", "other accesses", "room in the write queue"
+
+
+class HbmParams(Section, frozen=True):
+    """See the module."""
+
+    preset: str
+    channels: Annotated[int, Meta(ge=1, le=64)] = 2
+    refresh: Literal["none", "all_bank"] = "all_bank"
+    page_policy: Literal["open", "closed"] | None = None
+    front_end_ns: NonNegative | None = None
+
+
+@MEMORY_KINDS.register("hbm_controller")
+class HbmController(StreamingPort):
+    """The channels of a slice."""
+
+    Params = HbmParams
+    bandwidth_key = "params.preset"
+
+    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
+        super().__init__(cost, engine, store)
+        params: HbmParams = self.params
+        preset = PRESETS[params.preset]
+        self._mapping = Mapping(preset, params.channels)
+        self._timings = preset.timings
+        self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
+        is_closed = (params.page_policy or preset.page_policy) == "closed"
+        self._row_ps = preset.timings.rcd_read if is_closed else 0
+        self._one = PseudoChannel(preset, is_closed, params.refresh == "all_bank")
+        self._each: list[PseudoChannel] | None = None
+        self.least_read_ps = self._front_ps + self._row_ps + preset.timings.cl + preset.timings.burst
+        self.least_write_ps = ns_to_ps(cost.write_latency_ns)
+
+    @classmethod
+    def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
+        preset = PRESETS.get(params.preset)
+        if preset is None:
+            return Refusal("preset", unknown_name("HBM preset", params.preset, PRESETS))
+        if params.channels & (params.channels - 1):
+            near = 1 << params.channels.bit_length() - 1
+            return Refusal("channels", f"address bits choose the channel, so it must be a power of two, such as {near}")
+        most = params.channels * preset.channel_bytes
+        if capacity_bytes > most:
+            have, want = most // MIB, capacity_bytes // MIB
+            what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
+            return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
+        return None
+
+    def check_buses(self) -> None:
+        self._one.witness = BusWitness(f"{self.node}, its pseudo channels")
+
+    def read_terms(self) -> tuple[AccessTerm, ...]:
+        timings = self._timings
+        front = AccessTerm("controller, front end of reads", "params.front_end_ns", self._front_ps)
+        device = AccessTerm("read access", "params.preset", self._row_ps + timings.cl + timings.burst)
+        return (front, device)
+
+    def read_span_ps(self, nbytes: int) -> Ps:
+        bursts = -(-nbytes // BURST_BYTES)
+        return (-(-bursts // self._mapping.pseudo_channels) - 1) * self._timings.burst
+
+    def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
+        now_ps, mapping = self.engine.now_ps, self._mapping
+        first, end = mapping.bursts(address & _OFFSET_MASK, nbytes)
+        channels = self._channels(mapping.is_even(first, end))
+        refresh_ps = max(each.refresh_ps for each in channels)
+        start_ps = end_ps = ready_ps = -1
+        for piece in mapping.pieces(first, end):
+            for number, channel in enumerate(channels):
+                group, count = mapping.share(piece, number)
+                if count:
+                    placed = channel.read(now_ps, piece.bank, piece.row, group, count)
+                    if start_ps < 0 or placed.start_ps < start_ps:
+                        start_ps = placed.start_ps
+                    if placed.end_ps > end_ps:
+                        end_ps = placed.end_ps
+                    if ready_ps < 0:
+                        ready_ps = placed.ready_ps
+        first_ps = start_ps - now_ps + self._timings.burst + self._front_ps
+        span_ps = end_ps - start_ps - self._timings.burst
+        wait_ps = first_ps + span_ps - self.least_read_ps - self.read_span_ps(nbytes)
+        if wait_ps and self.waits is not None:
+            refresh_ps = min(max(each.refresh_ps for each in channels) - refresh_ps, wait_ps)
+            rows_ps = min(ready_ps - now_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
+            reasons = (ROWS, rows_ps), (REFRESH, refresh_ps), (OTHERS, wait_ps - refresh_ps - max(rows_ps, 0))
+            self.note_wait(True, address, nbytes, now_ps + first_ps + span_ps, *reasons)
+        return first_ps, span_ps
+
+    def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
+        now_ps, mapping = self.engine.now_ps, self._mapping
+        first, end = mapping.bursts(address & _OFFSET_MASK, nbytes)
+        channels = self._channels(mapping.is_even(first, end))
+        posted_ps = now_ps
+        for piece in mapping.pieces(first, end):
+            for number, channel in enumerate(channels):
+                group, count = mapping.share(piece, number)
+                if count:
+                    in_queue_ps = channel.write(now_ps - span_ps, now_ps, piece.bank, piece.row, group, count)
+                    if in_queue_ps > posted_ps:
+                        posted_ps = in_queue_ps
+        end_ps = posted_ps - now_ps + self.least_write_ps
+        if posted_ps > now_ps:
+            self.note_wait(False, address, nbytes, now_ps + end_ps, (QUEUE, posted_ps - now_ps))
+        return end_ps
+
+    def _channels(self, is_even: bool) -> list[PseudoChannel]:
+        """The pseudo channels; only the first while an access, like all before it, is the same in all of them."""
+        if self._each is None:
+            if is_even:
+                return [self._one]
+            self._each = [deepcopy(self._one) for _ in range(self._mapping.pseudo_channels)]
+            for number, each in enumerate(self._each):
+                if each.witness is not None:
+                    each.witness = BusWitness(f"{self.node}, pseudo channel {number}")
+        return self._each

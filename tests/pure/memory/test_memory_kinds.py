@@ -1,0 +1,190 @@
+"""What accesses take in memories with a bandwidth: times summed by hand, of reads and writes that stream."""
+
+import pytest
+from hardware import Bench, WiredPlan, config
+
+from sipsim.topology.address import PePlace, PhysAddr
+
+SETTINGS = {
+    "system.sips.count": 1,
+    "sip.cube_mesh": {"w": 2, "h": 1},
+    "wire.ns_per_mm": 0,
+    "pe_dma.overhead_ns": 3,
+    "router.overhead_ns": 5,
+    "hbm.overhead_ns": 17,
+    "sram.overhead_ns": 17,
+    "hbm.read_latency_ns": 40,
+    "hbm.write_latency_ns": 20,
+    "sram.read_latency_ns": 6,
+    "sram.write_latency_ns": 4,
+    "pe_ipcq.overhead_ns": 1,
+}
+"""PE 0 and the memories of its cube: 25 ns each way, and 64 GB/s: 64 ns for 4 KiB, 0.25 for a command or an answer."""
+WAY_PS = 25_000
+SHORT_PS = WAY_PS + 250
+
+
+def slow_hbm(rate: float) -> dict[str, object]:
+    return {"hbm.kind": "latency_bandwidth", "hbm.params": {"bandwidth_GBps": rate}}
+
+
+def banked(banks: int = 4, rate: float = 16) -> dict[str, object]:
+    """A stretch of 64 B takes 4 ns at 16 GB/s."""
+    params = {"banks": banks, "interleave_bytes": 64, "bank_bandwidth_GBps": rate}
+    return {"sram.kind": "banked_sram", "sram.params": params}
+
+
+def tcm(rate: float, ports: str = "read_and_write") -> dict[str, object]:
+    return {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": rate, "ports": ports}}
+
+
+def bench(*settings: dict[str, object]) -> Bench:
+    every = dict(SETTINGS)
+    for some in settings:
+        every |= some
+    places = [PePlace(0, 0, 0), PePlace(0, 0, 1)]
+    return Bench(WiredPlan(config(every), places, {0: {"E": 1}, 1: {"W": 0}}))
+
+
+def at(space: str, offset: int = 0, pe: int = 0) -> int:
+    return PhysAddr(0, 0, pe, space, offset).encode()
+
+
+def reads(made: Bench, address: int, nbytes: int, pe: int = 0) -> list[int]:
+    """Where the end of a read that starts now will be noted."""
+    ends: list[int] = []
+    made.sip.pe(0, pe).dma.read(address, nbytes, lambda data: ends.append(made.engine.now_ps))
+    return ends
+
+
+def writes(made: Bench, address: int, nbytes: int, pe: int = 0) -> list[int]:
+    ends: list[int] = []
+    made.sip.pe(0, pe).dma.write(address, bytes(nbytes), lambda: ends.append(made.engine.now_ps))
+    return ends
+
+
+def only(made: Bench, ends: list[int]) -> int:
+    made.run()
+    [end_ps] = ends
+    return end_ps
+
+
+@pytest.mark.parametrize(("rate", "bytes_ps"), [(128, 64_000), (64, 64_000), (32, 128_000), (8, 512_000)])
+def test_a_read_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
+    made = bench(slow_hbm(rate))
+    assert only(made, reads(made, at("hbm"), 4096)) == SHORT_PS + 40_000 + WAY_PS + bytes_ps
+
+
+@pytest.mark.parametrize(("rate", "bytes_ps"), [(128, 64_000), (64, 64_000), (32, 128_000), (8, 512_000)])
+def test_a_write_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
+    made = bench(slow_hbm(rate))
+    assert only(made, writes(made, at("hbm"), 4096)) == WAY_PS + bytes_ps + 20_000 + SHORT_PS
+
+
+def test_reads_and_writes_share_one_bandwidth() -> None:
+    """At 32 GB/s: the write's data come from 25 ns on and take until 153; the read's command comes behind them, at
+    89.25.
+    """
+    made = bench(slow_hbm(32))
+    written, read = writes(made, at("hbm"), 4096), reads(made, at("hbm", 1 << 20), 4096)
+    made.run()
+    assert written == [WAY_PS + 128_000 + 20_000 + SHORT_PS]
+    assert read == [WAY_PS + 128_000 + 40_000 + WAY_PS + 128_000]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "banks", "in_banks_ps"),
+    [(64, 4, 0), (256, 4, 0), (4096, 4, 15 * 4_000), (4096, 1, 63 * 4_000), (4096, 64, 0)],
+    ids=["a stretch", "one each", "16 each", "one bank", "many banks"],
+)
+def test_a_read_of_banks(nbytes: int, banks: int, in_banks_ps: int) -> None:
+    """The first stretch is in the latency; the others follow while the route carries it."""
+    made = bench(banked(banks))
+    bytes_ps = max(in_banks_ps, nbytes * 1000 // 64)
+    assert only(made, reads(made, at("sram"), nbytes)) == SHORT_PS + 6_000 + WAY_PS + bytes_ps
+
+
+@pytest.mark.parametrize(("offset", "waits_ps"), [(0, 11_000), (256, 11_000), (64, 0)], ids=["same", "same", "other"])
+def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
+    """Two PEs read 64 B of banks that need 16 ns for it. PE 1's command is a router and 5 ns behind, and its bank is
+    busy for another 11 ns if it is the same.
+    """
+    made = bench(banked(rate=4))
+    first, second = reads(made, at("sram"), 64), reads(made, at("sram", offset), 64, pe=1)
+    made.run()
+    assert first == [SHORT_PS + 6_000 + WAY_PS + 1_000]
+    assert second == [SHORT_PS + 5_000 + waits_ps + 6_000 + WAY_PS + 5_000 + 1_000]
+
+
+@pytest.mark.parametrize(("nbytes", "rate"), [(12 << 20, 128), (4096, 64), (64, 32)])
+def test_a_pe_reads_and_writes_its_own_tcm_at_the_bandwidth_of_its_ports(nbytes: int, rate: int) -> None:
+    made = bench(tcm(rate))
+    took_ps = -(-nbytes * 1000 // rate) + 1_000
+    assert only(made, reads(made, at("tcm"), nbytes)) == took_ps
+    made = bench(tcm(rate))
+    assert only(made, writes(made, at("tcm"), nbytes)) == took_ps
+
+
+@pytest.mark.parametrize(("ports", "write_ps"), [("read_and_write", 33_000), ("shared", 65_000)])
+def test_accesses_share_the_ports_of_a_tcm(ports: str, write_ps: int) -> None:
+    """At 128 GB/s 4 KiB take 32 ns: two reads take turns, a write has a port of its own or does not."""
+    made = bench(tcm(128, ports))
+    first = reads(made, at("tcm"), 4096)
+    written = writes(made, at("tcm", 8192), 4096)
+    second = reads(made, at("tcm"), 4096)
+    made.run()
+    assert (first, written) == ([33_000], [write_ps])
+    assert second == [65_000 if ports == "read_and_write" else 97_000]
+
+
+def test_a_load_lands_in_the_tcm_and_a_store_comes_from_there() -> None:
+    """At 32 GB/s the TCM is the slowest of all: 128 ns for 4 KiB, and 1 ns of latency besides, each way."""
+    made = bench(tcm(32))
+    assert only(made, reads(made, at("sram"), 4096)) == SHORT_PS + 6_000 + WAY_PS + 128_000 + 1_000
+    made = bench(tcm(32))
+    assert only(made, writes(made, at("sram"), 4096)) == 1_000 + WAY_PS + 128_000 + 4_000 + SHORT_PS
+
+
+def test_a_message_takes_the_ports_of_both_tcms() -> None:
+    """From PE 0 to PE 1: 3 + 5 + 5 + 3 ns of way, 1 of PE_IPCQ, 1 of each TCM; 4 KiB through ports of 32 GB/s."""
+    made = bench(tcm(32), {"defaults.slot_size": 4096})
+    arrived: list[int] = []
+    made.kernel(0, 0, lambda tl: tl.send("E", src_addr=at("tcm"), shape=1024, dtype="f32"))
+
+    def receive(tl: object) -> None:
+        tl.recv("W", 1024, "f32")  # type: ignore[attr-defined]
+        arrived.append(made.engine.now_ps)
+
+    made.kernel(0, 1, receive)
+    made.run()
+    credit_ps = 1_000 + 16_000 + 250
+    assert arrived == [1_000 + 1_000 + 16_000 + 128_000 + 1_000 + credit_ps]
+
+
+def test_a_copy_takes_the_port_of_each_end_once() -> None:
+    """From the SRAM to the PE's TCM: what passes PE_DMA is not written to the TCM on the way."""
+    made = bench(tcm(32), banked(rate=1024))
+    ends: list[int] = []
+    made.sip.pe(0, 0).dma.copy(at("sram"), at("tcm"), bytes(4096), lambda: ends.append(made.engine.now_ps))
+    assert only(made, ends) == SHORT_PS + 6_000 + WAY_PS + 64_000 + 128_000 + 1_000
+
+
+def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
+    made = bench(slow_hbm(8))
+    made.sip.memory.write(at("hbm"), b"\1" * 512)
+    found: list[bytes] = []
+    made.sip.pe(0, 0).dma.read(at("hbm"), 512, found.append)
+    made.engine.at(SHORT_PS + 39_999, lambda: made.sip.memory.write(at("hbm"), b"\2" * 512))
+    made.engine.at(SHORT_PS + 40_001, lambda: made.sip.memory.write(at("hbm"), b"\3" * 512))
+    made.run()
+    assert found == [b"\2" * 512]
+
+
+def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> None:
+    """One for each transfer, and one for the memory."""
+    events = []
+    for settings in ({}, slow_hbm(32), {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}}):
+        made = bench(settings)
+        only(made, reads(made, at("hbm"), 4096))
+        events.append(made.engine.events)
+    assert events == [events[0]] * 3
