@@ -88,6 +88,8 @@ def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, 
     """The keys below ``kind`` and their types; ``new`` may be added where names are free."""
     if kind is None:
         return _top_level()
+    if isinstance(kind, inspect.UnionType):
+        kind = next((each for each in kind.types if isinstance(each, inspect.StructType)), kind)
     if isinstance(kind, inspect.StructType):
         return _fields(kind)
     if isinstance(kind, inspect.DictType) and not isinstance(kind.value_type, inspect.AnyType):

@@ -62,7 +62,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
+    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration; ``kernels_ps``: start of
+    its first kernel and end of its last one, None without kernels here.
 
     ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
     :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
@@ -77,6 +78,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     nbytes: int
     busbw: tuple[int, Annotated[int, msgspec.Meta(ge=1)]]
     spans_ps: tuple[tuple[int, int], ...]
+    kernels_ps: tuple[tuple[int, int] | None, ...] = ()
     wrong: int | None
     first_wrong: str
     values: tuple[int, ...] = ()

@@ -27,6 +27,7 @@ def notes(document: Document) -> Iterator[str]:
     """The lines on a run: of the last row, and of the whole run where rows were not counted apart."""
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
+    yield from _launch(rows)
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -74,6 +75,14 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
 def _busbw(rows: list[Document]) -> Iterator[str]:
     if rows and rows[-1]["busbw_GBps"]:
         yield BUSBW.format(factor=rows[-1]["busbw_GBps"] / rows[-1]["algbw_GBps"])
+
+
+def _launch(rows: list[Document]) -> Iterator[str]:
+    if rows and rows[-1].get("launch_ns"):
+        row = rows[-1]
+        of_row = f"size {row['bytes']}: " if len(rows) > 1 else ""
+        share = _percent(row["launch_ns"] / row["time_ns"])
+        yield f"{of_row}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
 
 
 def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:

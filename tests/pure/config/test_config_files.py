@@ -19,7 +19,8 @@ from sipsim.errors import ConfigError
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
 TOP_LEVEL = (
-    "algorithms, cube, defaults, hbm, io_port, links, parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, "
+    "algorithms, cube, defaults, hbm, io_cpu, io_port, launch, links, m_cpu, parts, pe_dma, pe_ipcq, pe_math, router, "
+    "sip, sram, system, "
     "tcm, tcm_layout, ucie_port, wire"
 )
 
@@ -52,12 +53,12 @@ BAD_FILES = [
     (b"a: " + b"9" * 41, "bad.yaml:1: a number of more than 40 digits"),
     (b"a" * (2**20 + 1), "bad.yaml: larger than 1048576 bytes; a config file is a few KiB"),
     (b"wires: {ns_per_mm: 1}\n",
-     "bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: cube, hbm, io_port, links, parts, pe_dma, pe_ipcq, "
-     "pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+     "bad.yaml: unknown key 'wires'; did you mean 'wire'? allowed: cube, hbm, io_cpu, io_port, launch, links, m_cpu, "
+     "parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
     (b"defaults: {n_slots: 1}\n", "bad.yaml: key 'defaults' belongs to ccl.yaml; give it with --ccl"),
     (b"<<: {wire: 1}\n",
-     "bad.yaml: unknown key '<<'; allowed: cube, hbm, io_port, links, parts, pe_dma, pe_ipcq, "
-     "pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
+     "bad.yaml: unknown key '<<'; allowed: cube, hbm, io_cpu, io_port, launch, links, m_cpu, "
+     "parts, pe_dma, pe_ipcq, pe_math, router, sip, sram, system, tcm, tcm_layout, ucie_port, wire"),
 ]  # fmt: skip
 
 
