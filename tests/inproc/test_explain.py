@@ -1,10 +1,12 @@
 """``--explain``: a path without a gap whose parts add up, changes that a run confirms, bytes that a formula gives."""
 
+import random
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 import pytest
+from launch_flags import launch_settings
 from random_flags import drawn
 
 from launcher.api import run
@@ -39,6 +41,19 @@ def check_path(document: dict[str, Any], told: Explanation) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_parts_of_the_path_add_up_to_the_time(seed: int) -> None:
     check_path(*explained(**drawn(seed)))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:8])
+def test_they_do_where_launches_take_time(seed: int) -> None:
+    draw = random.Random(f"{seed} launches")
+    margin_ns = draw.choice(("null", 0, 50, 2000))
+    flags = drawn(seed)
+    flags["set"] += launch_settings(start_margin_ns=margin_ns, max_start_skew_ns=draw.choice((0, 700)))
+    document, told = explained(**flags, check_invariants=True)
+    check_path(document, told)
+    late_ns = max(each["late_by_ns"] for each in document["launches"])
+    assert (late_ns == 0) == (margin_ns in ("null", 2000))
+    assert told.where.endswith(".host")
 
 
 def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:
