@@ -108,6 +108,46 @@ class TestTimes:
         assert second["end_ns"] == pytest.approx(2 * (START + GATHER))
 
 
+class TestEvents:
+    @pytest.mark.parametrize(
+        ("body", "cubes", "pes"), [("cubes=3", 1, 1), ("pes=0", 16, 16), ("pes=range(8)", 16, 128)]
+    )
+    def test_they_grow_with_cubes_and_pes(self, tmp_path: Path, body: str, cubes: int, pes: int) -> None:
+        """Each hop is one, there and back; three more are at the host and IO_CPU each way, and the common start."""
+        path = script_file(tmp_path, SCRIPT + f"    torch.launch(idle, {body})\n")
+        free, routed = (run(*MESH, *flags, path).document["ranks"][0]["events"] for flags in ((), launch_flags()))
+        assert 2 * (cubes + pes) <= routed - free <= 3 * (cubes + pes) + 6
+
+
+MAP = """
+from sipsim.control.fan_out import Round, Sizes
+
+control, told = torch._sip.control, []
+engine, recorder = control.engine, control.recorder
+
+def at_pe(place, span):
+    now_ps = engine.now_ps
+    told.append((place, now_ps))
+    done = lambda: round_.answer(place, recorder.span("mmu", "map", now_ps, now_ps + 3000, span))
+    engine.at(now_ps + 3000, done)
+
+round_ = Round(control, [(0, 1), (0, 0)], Sizes(256, 128, 16), at_pe, lambda _: told.append(engine.now_ps), 0)
+torch.launch(idle)
+assert told == {}, told
+"""
+
+
+def test_a_round_carries_what_is_no_launch(tmp_path: Path) -> None:
+    """Such as entries of page tables, of 128 B for each of two PEs, which take 3 ns for it. An answer that comes while
+    M_CPU dispatches waits."""
+    to_cube = TO_CUBE + (256 - 64) / 16
+    first, second = to_cube + 50 + TO_PE + (128 - 32) / 16, to_cube + 2 * 50 + TO_PE + (128 - 32) / 16 + 1.25
+    assert first + 3 + OF_PE < to_cube + 2 * 50
+    last = second + 3 + OF_PE + 1.25 + 30 + OF_CUBE + 20
+    told = [((0, 0), round(first * 1000)), ((0, 1), round(second * 1000)), round(last * 1000)]
+    done(tmp_path, MAP.format(told))
+
+
 class TestSkew:
     FLAGS = ("--sips", 4, *SMALL, "--check-invariants", "--bytes", "4K")
 
