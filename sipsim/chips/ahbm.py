@@ -84,7 +84,8 @@ class AhbmChip(Chip):
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
             peak_mib=dist.memory.mib,
             usage=self.sip.usage.measured(),
-            launches=tuple(self.torch.kernels.records),
+            launches=self.torch.kernels.ended,
+            launch_records=tuple(self.torch.kernels.records),
         )
 
 

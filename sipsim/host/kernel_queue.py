@@ -8,7 +8,7 @@ from sipsim.control.launch import Launch
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
-from sipsim.record.launches import KernelUse, LaunchRecord, places_text
+from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
@@ -80,7 +80,8 @@ class Work:
 class KernelQueue:
     """The launches of one SIP, in the order in which the host made them on each PE.
 
-    ``places``: the PEs that a launch runs on unless it names others. ``records``: of those that have ended.
+    ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many launches have ended;
+    ``records``: of the first of these.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
@@ -89,6 +90,7 @@ class KernelQueue:
         self.bridge = space.bridge
         self.places = places
         self.records: list[LaunchRecord] = []
+        self.ended = 0
         self.host: Task | None = None
         self._of_pe: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
         self._under_way = 0
@@ -203,6 +205,9 @@ class KernelQueue:
             waited_ps[BEFORE_START] = work.before_start_ps
         use = KernelUse(kernels, work.kernel_ps, kernels * (work.end_ps - work.start_ps), dict(waited_ps))
         self._sip.usage.note_launch(use, work.is_of_row)
+        self.ended += 1
+        if len(self.records) == MOST_LAUNCHES:
+            return
         pes = places_text((place.cube, place.pe) for place in work.places)
         late_ps = 0 if work.launch is None else work.launch.late_ps
         self.records.append(

@@ -8,7 +8,7 @@ from broker.wire import checked
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
-from sipsim.record.launches import LaunchRecord
+from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
 from sipsim.record.usage import Usage
 
 
@@ -99,6 +99,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: Annotated[
         int, no_time("Bytes of data that the SIP has sent over all of its links together, without framing.")
     ]
+    launches: Annotated[
+        int, no_time(f"Launches that have ended on the SIP; the first {MOST_LAUNCHES} are in the document's launches.")
+    ] = 0
     tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
@@ -113,14 +116,14 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
-    parts were used, in each run of the built-in job, else in all, and its launches.
+    parts were used, in each run of the built-in job, else in all, and its first launches.
     """
 
     runs: tuple[RunRecord, ...]
     calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
-    launches: tuple[LaunchRecord, ...] = ()
+    launch_records: tuple[LaunchRecord, ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

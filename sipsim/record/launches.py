@@ -8,6 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 Ps = int
+MOST_LAUNCHES = 10_000
+"""Of which a rank keeps a record."""
 
 
 class KernelUse(NamedTuple):

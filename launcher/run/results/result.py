@@ -221,7 +221,7 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
 
 
 def _launches(outcome: Outcome, rank: int) -> Iterator[LaunchRow]:
-    for told in outcome.ranks[rank].launches:
+    for told in outcome.ranks[rank].launch_records:
         yield {
             "name": told.name,
             "rank": rank,
