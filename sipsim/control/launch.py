@@ -30,8 +30,13 @@ SKEW, TO_IO_CPU, TAKE, MARGIN, START, END = (
 
 
 class Launch(ABC):
-    """One launch under way. ``late_ps``: by how much the latest kernel started after the stamped time."""
+    """One launch under way.
 
+    ``target_ps``: the start that IO_CPU has stamped, None without one. ``late_ps``: by how much the latest kernel
+    started after it.
+    """
+
+    target_ps: Ps | None = None
     late_ps: Ps = 0
 
     @abstractmethod
@@ -76,8 +81,7 @@ class RoutedLaunch(Launch):
         self._done = done
         self._run = run
         self._waiting: list[tuple[Place, int]] = []
-        self._target_ps: Ps = 0
-        self._stamped_ps: Ps = 0
+        self._stamped_ps = self._target_ps = 0
         self._margin = 0
         now_ps, skew_ps = self._engine.now_ps, self._path.skew_ps(rank)
         there_ps = now_ps + skew_ps + self._path.host_ps
@@ -95,10 +99,10 @@ class RoutedLaunch(Launch):
         now_ps, sizes = self._engine.now_ps, self._path.launch
         span = self._recorder.span(IO_CPU, TAKE, here_ps, now_ps, cause)
         self._stamped_ps, self._stamp_span = now_ps, span
-        self._target_ps = now_ps + self._path.margin_ps(self._places)
         if not self._places:
             self._gathered(span)
             return
+        self.target_ps = self._target_ps = now_ps + self._path.margin_ps(self._places)
         self._engine.at(self._target_ps, self._start)
         self._round = Round(
             self._control,

@@ -209,10 +209,19 @@ class KernelQueue:
         if len(self.records) == MOST_LAUNCHES:
             return
         pes = places_text((place.cube, place.pe) for place in work.places)
-        late_ps = 0 if work.launch is None else work.launch.late_ps
+        target_ps, late_ps = (None, 0) if work.launch is None else (work.launch.target_ps, work.launch.late_ps)
         self.records.append(
             LaunchRecord(
-                work.name, work.run, work.start_ps, work.end_ps, work.kernels_ps, late_ps, pes, kernels, busy_ps
+                work.name,
+                work.run,
+                work.start_ps,
+                work.end_ps,
+                work.kernels_ps,
+                target_ps,
+                late_ps,
+                pes,
+                kernels,
+                busy_ps,
             )
         )
 

@@ -46,9 +46,9 @@ class LaunchRecord(msgspec.Struct, frozen=True):
     """A launch that has ended. ``run``: the index of its collective among the SIP's, None for one of ``torch.launch``.
 
     ``start_ps`` and ``end_ps`` are those that the host sees, ``kernels_ps`` the start of the first kernel and the end
-    of the last one, None without one. ``late_ps``: by how much the latest kernel missed the start that IO_CPU had
-    stamped. ``pes``: see :func:`places_text`. ``busy_ps``: the time of all its kernels together, by the commands that
-    they waited for.
+    of the last one, None without one. ``target_ps``: the start that IO_CPU has stamped, None where there is none;
+    ``late_ps``: by how much the latest kernel missed it. ``pes``: see :func:`places_text`. ``busy_ps``: the time of all
+    its kernels together, by the commands that they waited for.
     """
 
     name: str
@@ -56,6 +56,7 @@ class LaunchRecord(msgspec.Struct, frozen=True):
     start_ps: Ps
     end_ps: Ps
     kernels_ps: tuple[Ps, Ps] | None
+    target_ps: Ps | None
     late_ps: Ps
     pes: str
     kernels: int

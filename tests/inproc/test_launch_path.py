@@ -87,6 +87,7 @@ class TestTimes:
     def test_a_margin_that_is_too_short_is_visible(self, tmp_path: Path) -> None:
         (launch,) = scripted(tmp_path, "torch.launch(load, t)", start_margin_ns=10)
         assert times(launch) == [0, START, START + LOAD, START + LOAD + GATHER]
+        assert launch["target_start_ns"] == HOST + TAKE + 10
         assert launch["late_by_ns"] == pytest.approx(TO_CUBE + 50 + TO_PE - 10)
 
     def test_a_margin_that_is_long_is_waited_for(self, tmp_path: Path) -> None:

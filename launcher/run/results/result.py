@@ -228,6 +228,7 @@ def _launches(outcome: Outcome, rank: int) -> Iterator[LaunchRow]:
             "run": told.run,
             "start_ns": told.start_ps / 1000,
             "end_ns": told.end_ps / 1000,
+            "target_start_ns": None if told.target_ps is None else told.target_ps / 1000,
             "kernels_start_ns": told.kernels_ps and told.kernels_ps[0] / 1000,
             "kernels_end_ns": told.kernels_ps and told.kernels_ps[1] / 1000,
             "late_by_ns": told.late_ps / 1000,

@@ -81,6 +81,10 @@ class LaunchRow(TypedDict):
     run: Annotated[int | None, no_time("The collective's index in runs; null for one of torch.launch.")]
     start_ns: Annotated[float, simulated_time("When the host launched it and its PEs were free, in ns.")]
     end_ns: Annotated[float, simulated_time("When the host knew that all its kernels had ended, in ns.")]
+    target_start_ns: Annotated[
+        float | None,
+        simulated_time("The start that IO_CPU stamped for all cubes, in ns; null where kernels start at once."),
+    ]
     kernels_start_ns: Annotated[float | None, simulated_time("When its first kernel started, in ns; null without one.")]
     kernels_end_ns: Annotated[float | None, simulated_time("When its last kernel ended, in ns; null without one.")]
     late_by_ns: Annotated[
