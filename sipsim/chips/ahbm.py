@@ -8,6 +8,7 @@ from sipsim.ccl.hangs.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
+from sipsim.control import rules as control_rules
 from sipsim.explain.explanation import Explainer
 from sipsim.explain.history import read_histories, write_history
 from sipsim.forecast.job import forecast
@@ -86,7 +87,8 @@ class AhbmChip(Chip):
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
             peak_mib=dist.memory.mib,
             usage=self.sip.usage.measured(),
-            launches=tuple(self.torch.kernels.records),
+            launches=self.torch.kernels.ended,
+            launch_records=tuple(self.torch.kernels.records),
         )
 
 
@@ -95,7 +97,7 @@ class Ahbm(ChipKind[Plan]):
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     explains = True
-    rules = (*noc_rules.RULES, *memory_rules.RULES, *ccl_rules.RULES)
+    rules = (*noc_rules.RULES, *memory_rules.RULES, *control_rules.RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)

@@ -54,7 +54,7 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
-    parts were used, in each run or in all, and its launches.
+    parts were used, in each run or in all, the number of its launches, and the first of them.
     """
 
     memory_sha256: str
@@ -65,7 +65,8 @@ class ChipResults(NamedTuple):
     unread: tuple[Unread, ...] = ()
     peak_mib: float = 0.0
     usage: tuple[Usage, ...] = ()
-    launches: tuple[LaunchRecord, ...] = ()
+    launches: int = 0
+    launch_records: tuple[LaunchRecord, ...] = ()
 
 
 class Chip(ABC):

@@ -288,10 +288,55 @@ class PeMath(Section, frozen=True):
     bandwidth_GBps: Positive
 
 
+class IoCpu(Section, frozen=True):
+    """``io_cpu``: a node at the edge of the SIP, at the first router of ``cube``.
+
+    It takes ``launch_ns`` for a launch and ``gather_ns`` for the answer of a cube, one after the other.
+    """
+
+    cube: Index
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    launch_ns: NonNegative
+    gather_ns: NonNegative
+
+
+class MCpu(Section, frozen=True):
+    """``m_cpu``: a node of every cube, at its first router.
+
+    It takes ``dispatch_ns`` for a message to a PE and ``gather_ns`` for the answer of one, one after the other.
+    """
+
+    overhead_ns: NonNegative
+    bandwidth_GBps: Positive
+    dispatch_ns: NonNegative
+    gather_ns: NonNegative
+
+
+class Launch(Section, frozen=True):
+    """``launch``: the path of a launch from the host to the PEs and back.
+
+    ``host_latency_ns``: from the host to IO_CPU, and the same back. The sizes are those of a message to an M_CPU, to a
+    PE, and of an answer. ``start_margin_ns``: from IO_CPU's stamp to the start that it stamps; ``null`` for the time
+    that the messages need at most where nothing else is there. ``start_skew_ns``: by rank, how much later its launches
+    leave the host; of other ranks a number drawn from the seed, ``max_start_skew_ns`` at most.
+    """
+
+    host_latency_ns: NonNegative
+    cube_bytes: PositiveInt
+    pe_bytes: PositiveInt
+    done_bytes: PositiveInt
+    start_margin_ns: NonNegative | None
+    start_skew_ns: dict[str, NonNegative]
+    max_start_skew_ns: NonNegative
+    start_skew_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
 class ComponentsFile(Section, frozen=True, omit_defaults=True):
     """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told.
 
-    ``pe_mmu``: ``null`` for none, and then it is in no digest.
+    ``pe_mmu``: ``null`` for none. With ``launch: null`` kernels start when the host launches
+    them.
     """
 
     wire: Wire
@@ -307,6 +352,9 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     pe_cpu: PeCpu
     pe_scheduler: PeScheduler
     pe_math: PeMath
+    launch: Launch | None = None
+    io_cpu: IoCpu | None = None
+    m_cpu: MCpu | None = None
     parts: dict[str, dict[str, Any]] = {}
     pe_mmu: PeMmu | None = None
 

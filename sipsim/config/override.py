@@ -96,7 +96,7 @@ def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, 
     if kind is None:
         return _top_level()
     if isinstance(kind, inspect.UnionType):
-        kind = next(option for option in kind.types if not isinstance(option, inspect.NoneType))
+        kind = next((each for each in kind.types if isinstance(each, inspect.StructType)), kind)
     if isinstance(kind, inspect.StructType):
         return _fields(kind)
     if isinstance(kind, inspect.DictType) and not isinstance(kind.value_type, inspect.AnyType):

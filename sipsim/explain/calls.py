@@ -4,7 +4,8 @@ Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched befor
 was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
 source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
 command; ``copy``: from, to, bytes; ``poll``: when polls began, span of the command; a wait: the span before
-it; a kernel: its last span.
+it; a kernel: its last span, and the index of its collective. Those of the control path are in
+:mod:`sipsim.explain.control_calls`.
 """
 
 import math
@@ -14,6 +15,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from sipsim.dtypes import DTYPES
+from sipsim.explain.control_calls import control_call, is_control
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
 from sipsim.ipcq.messages import IpcqInitEntry
@@ -72,6 +74,8 @@ class Calls:
 
     def of(self, rank: int, span: Span) -> list[Call]:
         """The calls of a span; none where it is no work of a known part."""
+        if is_control(span):
+            return [Call(*priced) for priced in [control_call(rank, span)] if priced is not None]
         place, handler = place_of(rank, span), self._handlers.get(work_of(span))
         if place is None or span.is_wait or handler is None:
             return []
@@ -79,6 +83,8 @@ class Calls:
 
     def alike(self, rank: int, span: Span) -> tuple[Any, ...]:
         """Equal for spans with the same calls; cheaper than these."""
+        if is_control(span):
+            return span.component.rpartition(".")[0], span.name, control_call(rank, span)
         work, facts = work_of(span), span.facts
         if work in (READ, WRITE):
             return work, span.component, facts[1] >> OFFSET_BITS, facts[2], str(facts[0])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sipsim.explain import what_if
 from sipsim.explain.calls import KERNEL, Calls
+from sipsim.explain.control_calls import is_end
 from sipsim.explain.costs import Costs
 from sipsim.explain.graph import Graph, Key
 from sipsim.explain.history import History
@@ -55,6 +56,11 @@ class Explainer:
         return [each for each in found if each[1].facts[1] == row] or found
 
     def _last_spans(self, since_ps: Ps, until_ps: Ps, row: int) -> list[Key]:
+        """Those by which the hosts know the ends of the row's launches; where these take no time, its kernels' last."""
+        ends = [each for each in self._graph.between(since_ps, until_ps) if is_end(each[1])]
+        ends = [each for each in ends if each[1].facts[0] == row] or ends
+        if ends:
+            return [(rank, span.number) for rank, span in ends]
         return [(rank, span.facts[0]) for rank, span in self._kernels(since_ps, until_ps, row) if span.facts[0]]
 
     def _phase_times(self, steps: list[Step], since_ps: Ps, until_ps: Ps, row: int) -> tuple[PhaseTime, ...]:

@@ -1,6 +1,7 @@
 """The critical path of one iteration: from its latest end back over causes to its start, without a gap."""
 
 from sipsim.explain.calls import CREDIT, MESSAGE, RECV, Calls, work_of
+from sipsim.explain.control_calls import is_control
 from sipsim.explain.costs import Costs, rest_name
 from sipsim.explain.graph import Graph, Key
 from sipsim.explain.phases import Phases
@@ -53,7 +54,7 @@ class PathMaker:
     def _parts(self, rank: int, span: Span) -> list[Part]:
         cost = self._costs.of(rank, span)
         is_credit = work_of(span) in (CREDIT, RECV)
-        prefix = "credits: " if is_credit else ""
+        prefix = "launch: " if is_control(span) else "credits: " if is_credit else ""
         parts: dict[tuple[str, tuple[str, ...]], Ps] = {}
         for term in cost.work.terms:
             key = prefix + term.part, term.keys

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import defaultdict
 
+from sipsim.explain.control_calls import PHASE, is_control
 from sipsim.explain.history import History
 from sipsim.plan.terms import Ps
 from sipsim.record.recorder import Span
@@ -23,7 +24,9 @@ class Phases:
                 names.append(each.phase)
 
     def of(self, rank: int, span: Span) -> str:
-        """The phase in which a span of a PE ended; of other parts, none."""
+        """The phase in which a span of a PE ended; of the control path one of its own; of other parts, none."""
+        if is_control(span):
+            return PHASE
         component = span.component.removesuffix(".ipcq")
         if (rank, component) not in self._starts:
             return NO_PHASE

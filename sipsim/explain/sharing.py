@@ -85,6 +85,9 @@ class Sharings:
                 yield from self._between(src, direction, peer.sip, slot, rank)
                 if read_pa is not None:
                     yield Leg(source, str(self._machine.node_of(read_pa)), _pe(src))
+            case "control_message":
+                src, dst, _ = call.args
+                yield Leg(rank, str(src), str(dst))
             case "credit":
                 src, direction, peer = call.args
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)

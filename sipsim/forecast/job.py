@@ -54,6 +54,8 @@ def _size(n_elem: int, job: Job, plan: Plan, times: CommandTimes) -> SizeForecas
     ends_ps = np.sort(np.array(launch.ends_ps))
     if not len(ends_ps):
         raise Uncountable("the kernels have no commands")
+    first_ps = int(ends_ps[0]) - launch.start_ps
+    duration_ps = max(int(ends_ps[-1]), launch.done_ps)
     at = (np.arange(STEPS + 1) * (len(ends_ps) - 1)) // STEPS
     return SizeForecast(
         n_elem=n_elem,
@@ -61,8 +63,9 @@ def _size(n_elem: int, job: Job, plan: Plan, times: CommandTimes) -> SizeForecas
         elements=elements,
         counts=dict(launch.counts),
         commands=len(ends_ps),
-        duration_ps=int(ends_ps[-1]),
-        curve_ps=tuple(int(time_ps) for time_ps in ends_ps[at]),
+        duration_ps=duration_ps,
+        # What is left before the first command ends includes the launch.
+        curve_ps=(first_ps, *(int(time_ps) for time_ps in ends_ps[at[1:-1]]), duration_ps),
     )
 
 

@@ -8,7 +8,7 @@ exactly, or not at all: a kernel that asks for a value, or for what depends on t
 
 import math
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
@@ -290,7 +290,9 @@ class CountingPe:
 
 
 class CountedLaunch:
-    """One launch on all SIPs. Afterwards: ``counts`` of commands, ``ends_ps`` of each, from the common start on."""
+    """One launch on all SIPs. Afterwards: ``counts`` of commands, ``ends_ps`` of each, from the common start on, and
+    ``done_ps``, when the last host knows of the last end. ``start_ps``: when the first kernels start.
+    """
 
     def __init__(self, plan: Plan, times: CommandTimes) -> None:
         self.plan = plan
@@ -298,7 +300,9 @@ class CountedLaunch:
         self.counts: Counter[str] = Counter()
         self.ends_ps = array("q")
         loop = greenlet.getcurrent()
+        self.done_ps: Ps = 0
         self.pes = {place: CountingPe(self, place, rank, loop) for rank, place in enumerate(plan.pe_of_rank)}
+        self._start_clocks()
         self._join_queues()
         self._runnable: deque[CountingPe] = deque(self.pes.values())
         self._greenlets: dict[CountingPe, greenlet.greenlet] = {}
@@ -324,6 +328,7 @@ class CountedLaunch:
                 self._greenlets[self._runnable.popleft()].switch()
             if not all(each.dead for each in self._greenlets.values()):
                 raise Uncountable("the kernels wait for each other")
+            self.done_ps = max(pe.now_ps + self.times.gather_ps((pe.cube, pe.pe)) for pe in self.pes.values())
         except Uncountable:
             raise
         except (Exception, SystemExit) as error:
@@ -356,6 +361,17 @@ class CountedLaunch:
         if queue.waiter is not None:
             self._runnable.append(queue.waiter)
             queue.waiter = None
+
+    def _start_clocks(self) -> None:
+        """The kernels of a SIP start when its launch has come to them."""
+        of_sip: defaultdict[int, list[CountingPe]] = defaultdict(list)
+        for pe in self.pes.values():
+            of_sip[pe.place[0]].append(pe)
+        for sip, pes in of_sip.items():
+            start_ps = self.times.launch_ps(sip, [(pe.cube, pe.pe) for pe in pes])
+            for pe in pes:
+                pe.now_ps = start_ps
+        self.start_ps = min((pe.now_ps for pe in self.pes.values()), default=0)
 
     def _join_queues(self) -> None:
         queues = [queue for pe in self.pes.values() for queue in pe.queues.values()]

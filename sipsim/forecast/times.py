@@ -22,6 +22,7 @@ class CommandTimes:
         self._write_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.write(place, memory, nbytes)))
         self.message_ps = cache(self._message_ps)
         self.issue_ps = sum_ps(self._machine.issue())
+        self._has_launches = plan.resolved.components.launch is not None
 
     def read_ps(self, place: Place, address: int, nbytes: int) -> Ps:
         """A load: command, read latency, data."""
@@ -30,6 +31,14 @@ class CommandTimes:
     def write_ps(self, place: Place, address: int, nbytes: int) -> Ps:
         """A store: data, write latency, acknowledgement."""
         return self._write_ps(on_any_sip(place), memory_of(address), nbytes)
+
+    def launch_ps(self, sip: int, places: list[tuple[int, int]]) -> Ps:
+        """From the host's launch on these PEs of a SIP to the start of its kernels."""
+        return sum_ps(self._machine.launch(sip, places)) if self._has_launches else 0
+
+    def gather_ps(self, place: tuple[int, int]) -> Ps:
+        """From the end of the last kernel, there, to the host."""
+        return sum_ps(self._machine.gathering(place)) if self._has_launches else 0
 
     def _message_ps(self, src: PePlace, entry: IpcqInitEntry, nbytes: int) -> tuple[Ps, Ps]:
         """From ``tl.send`` until a message of ``nbytes`` is in its slot; and the time for which it holds its route."""

@@ -48,7 +48,7 @@ class CollectiveJob:
         result = source if collective.in_place else self._zeros(result_elem)
         call = Call(source, result, job.op, collective.default_values)
         expected = self._expected(seeded, call) if job.verify else None
-        spans_ps, wrong = [], NONE_WRONG
+        works, wrong = [], NONE_WRONG
         for iteration in range(job.warmup + job.iters):
             if not collective.in_place:
                 # What the iteration before left must not count as this one's result.
@@ -62,10 +62,10 @@ class CollectiveJob:
             work = dist.start_collective(collective, call)
             work.wait()
             if iteration >= job.warmup:
-                spans_ps.append((work.start_ps, work.end_ps or 0))
+                works.append(work)
             if expected is not None:
                 wrong = _sum(wrong, compare(result.numpy(), expected))
-        dist.record(collective, call, tuple(spans_ps), wrong if job.verify else None)
+        dist.record(collective, call, works, wrong if job.verify else None)
 
     def _expected(self, seeded: Seeded, call: Call) -> Array | None:
         """This rank's result; None if it may be anything.

@@ -7,7 +7,7 @@ Ranks are SIPs. A collective launches its kernel on the PEs of its communicator 
 script waits, in simulated time, until all of them have ended.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MethodType
 
@@ -159,10 +159,10 @@ class Distributed:
         self,
         collective: Collective,
         call: Call,
-        spans_ps: tuple[tuple[int, int], ...],
+        works: Sequence[Work],
         wrong: Mismatch | None = None,
     ) -> None:
-        """Add a completed collective to ``runs``; sample memory, which is at about its peak now."""
+        """Add a completed collective to ``runs``, by its timed iterations; sample memory, which is at its peak now."""
         self.memory.sample()
         sized, busbw = call.sized(), collective.busbw_factor(self._plan.system.n_sips)
         self.runs.append(
@@ -174,7 +174,8 @@ class Distributed:
                 count=sized.numel(),
                 nbytes=sized.nbytes,
                 busbw=(busbw.numerator, busbw.denominator),
-                spans_ps=spans_ps,
+                spans_ps=tuple((work.start_ps, work.end_ps or 0) for work in works),
+                kernels_ps=tuple(work.kernels_ps for work in works),
                 wrong=wrong.elements if wrong is not None else None,
                 first_wrong=wrong.first if wrong is not None else "",
                 values=call.values,
@@ -191,8 +192,7 @@ class Distributed:
     def _note_run(self, work: Work, collective: Collective, call: Call) -> None:
         if self._recorded_io_dir:
             self._record_io("out", call.result)
-        assert work.end_ps is not None
-        self.record(collective, call, ((work.start_ps, work.end_ps),))
+        self.record(collective, call, [work])
 
     def _record_io(self, when: str, tensor: DeviceTensor) -> None:
         path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"

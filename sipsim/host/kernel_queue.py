@@ -4,11 +4,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sipsim.control.launch import Launch
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.host.translation import translation_on
-from sipsim.record.launches import KernelUse, LaunchRecord, places_text
+from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
@@ -16,14 +17,17 @@ from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PePlace
 
 Ps = int
+BEFORE_START = "launch"
+"""What kernels wait for before they start, among the words of their commands."""
 
 
 class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``kernels``: how many it has, ``left`` of which run. ``has_own_row``: it is a row of the result by itself;
-    ``is_of_row``: it belongs to one. ``run``: the index of its collective. ``span``: that of its start, and then that
-    which released the kernel that ended last. ``ahead``: on how many of its PEs an earlier launch has not ended.
+    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
+    collective. ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
+    ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
+    ``before_start_ps``: of all its kernels, from the launch to their starts.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -35,8 +39,10 @@ class Work:
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
         self.ahead = 0
-        self.left = self.kernels = 0
+        self.kernels_ps: tuple[Ps, Ps] | None = None
         self.kernel_ps: Ps = 0
+        self.before_start_ps: Ps = 0
+        self.launch: Launch | None = None
         self.span = 0
         self.start_ps: Ps = 0
         self.end_ps: Ps | None = None
@@ -59,16 +65,24 @@ class Work:
             host.wait(self._what)
         return True
 
+    def note_kernel(self, start_ps: Ps, end_ps: Ps) -> None:
+        """A kernel has ended."""
+        first_ps, last_ps = self.kernels_ps or (start_ps, end_ps)
+        self.kernels_ps = min(first_ps, start_ps), max(last_ps, end_ps)
+        self.kernel_ps += end_ps - self.start_ps
+        self.before_start_ps += start_ps - self.start_ps
+
     def drop(self) -> None:
         """It has ended: a tensor must not stay because the script keeps this, or until a collection finds a cycle."""
-        self.on_start = self.on_end = self.waiter = self.kernel = None
+        self.on_start = self.on_end = self.waiter = self.kernel = self.launch = None
         self.args = ()
 
 
 class KernelQueue:
     """The launches of one SIP, in the order in which the host made them on each PE.
 
-    ``places``: the PEs that a launch runs on unless it names others. ``records``: of those that have ended.
+    ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many launches have ended;
+    ``records``: of the first of these.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
@@ -77,6 +91,7 @@ class KernelQueue:
         self.bridge = space.bridge
         self.places = places
         self.records: list[LaunchRecord] = []
+        self.ended = 0
         self.host: Task | None = None
         self._of_pe: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
         self._under_way = 0
@@ -122,14 +137,18 @@ class KernelQueue:
             work.on_start()
         self._mark(work)
         self._under_way += 1
-        work.left = work.kernels = len(work.places)
         args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in work.args)
-        recorder = self._sip.recorder
-        work.span = recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
-        for place in work.places:
-            self._start_on(place, work, args)
-        if not work.places:
+        span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
+
+        def begin(place: tuple[int, int], span: int) -> None:
+            self._begin_on(place, work, args, span)
+
+        def done(span: int) -> None:
+            work.span = span
             self._end(work)
+
+        places = [(place.cube, place.pe) for place in work.places]
+        work.launch = self._sip.launch(places, begin, done, span, work.run)
 
     def _mark(self, work: Work) -> None:
         """Each collective of a script is counted apart; what else it launches belongs to no row."""
@@ -139,26 +158,23 @@ class KernelQueue:
         elif self._has_rows and self._row is None:
             self._sip.usage.mark(0)
 
-    def _start_on(self, place: PePlace, work: Work, args: tuple[Any, ...]) -> None:
-        pe = self._sip.pe(place.cube, place.pe)
+    def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
+        pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
         tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
-        kernel, launch = work.kernel, work.span
         assert kernel is not None
 
         def body() -> None:
             run_kernel(kernel, args, tl)
             assert pe.task is not None
-            work.span = pe.task.span
+            assert work.launch is not None
+            last, now_ps = pe.task.span, self._sip.engine.now_ps
             name = f"cube{pe.cube}.pe{pe.pe}.kernel"
-            recorder, now_ps = self._sip.recorder, self._sip.engine.now_ps
-            recorder.span(name, kernel.__name__, work.start_ps, now_ps, launch, work.span, work.run)
-            work.kernel_ps += now_ps - work.start_ps
-            work.left -= 1
-            if not work.left:
-                self._end(work)
+            self._sip.recorder.span(name, kernel.__name__, begun_ps, now_ps, cause, last, work.run)
+            work.note_kernel(begun_ps, now_ps)
+            work.launch.ended(place, last)
 
-        self._sip.spawn(pe, body, launch)
+        self._sip.spawn(pe, body, cause)
 
     def _end(self, work: Work) -> None:
         engine = self._sip.engine
@@ -185,12 +201,30 @@ class KernelQueue:
         for place in work.places:
             for name, ps in self._sip.recorder.take_waited(f"cube{place.cube}.pe{place.pe}").items():
                 waited_ps[TL_WORDS.get(name, name)] += ps
-        launch_ps = work.kernels * (work.end_ps - work.start_ps)
-        busy_ps = dict(waited_ps)
-        use = KernelUse(work.kernels, work.kernel_ps, launch_ps, busy_ps)
+        kernels, busy_ps = len(work.places), dict(waited_ps)
+        if work.before_start_ps:
+            waited_ps[BEFORE_START] = work.before_start_ps
+        use = KernelUse(kernels, work.kernel_ps, kernels * (work.end_ps - work.start_ps), dict(waited_ps))
         self._sip.usage.note_launch(use, work.is_of_row)
+        self.ended += 1
+        if len(self.records) == MOST_LAUNCHES:
+            return
         pes = places_text((place.cube, place.pe) for place in work.places)
-        self.records.append(LaunchRecord(work.name, work.run, work.start_ps, work.end_ps, pes, work.kernels, busy_ps))
+        target_ps, late_ps = (None, 0) if work.launch is None else (work.launch.target_ps, work.launch.late_ps)
+        self.records.append(
+            LaunchRecord(
+                work.name,
+                work.run,
+                work.start_ps,
+                work.end_ps,
+                work.kernels_ps,
+                target_ps,
+                late_ps,
+                pes,
+                kernels,
+                busy_ps,
+            )
+        )
 
     def _let_next_on(self, place: PePlace, cause: int) -> None:
         line = self._of_pe[place]

@@ -171,6 +171,7 @@ class SipNode(SyncClient):
             unread=results.unread,
             usage=results.usage,
             launches=results.launches,
+            launch_records=results.launch_records,
         )
         return to_bytes(outcome)
 

@@ -8,7 +8,7 @@ from broker.wire import checked
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
-from sipsim.record.launches import LaunchRecord
+from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
 from sipsim.record.usage import Usage
 
 
@@ -62,7 +62,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration.
+    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration; ``kernels_ps``: start of
+    its first kernel and end of its last one, None without kernels here.
 
     ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
     :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
@@ -77,6 +78,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     nbytes: int
     busbw: tuple[int, Annotated[int, msgspec.Meta(ge=1)]]
     spans_ps: tuple[tuple[int, int], ...]
+    kernels_ps: tuple[tuple[int, int] | None, ...] = ()
     wrong: int | None
     first_wrong: str
     values: tuple[int, ...] = ()
@@ -97,6 +99,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes_sent: Annotated[
         int, no_time("Bytes of data that the SIP has sent over all of its links together, without framing.")
     ]
+    launches: Annotated[
+        int, no_time(f"Launches that have ended on the SIP; the first {MOST_LAUNCHES} are in the document's launches.")
+    ] = 0
     tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
@@ -111,14 +116,14 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
-    parts were used, in each run of the built-in job, else in all, and its launches.
+    parts were used, in each run of the built-in job, else in all, and its first launches.
     """
 
     runs: tuple[RunRecord, ...]
     calls: tuple[str, ...]
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
-    launches: tuple[LaunchRecord, ...] = ()
+    launch_records: tuple[LaunchRecord, ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.config.model import Resolved
 from sipsim.engine import Engine
@@ -60,12 +62,13 @@ class Drain(NamedTuple):
 class ProbePlan(Plan):
     """A system in which only two PEs are neighbours. Between SIPs the message leaves by the routed port.
 
-    ``way``: theirs; the costs of others are the same whoever is wired.
+    ``way``: theirs; the costs of others are the same whoever is wired. Kernels start at once on all SIPs: what is
+    measured is a transfer, and no launch.
     """
 
     def __init__(self, resolved: Resolved, src: PePlace, dst: PePlace) -> None:
         self.src, self.dst = src, dst
-        super().__init__(resolved)
+        super().__init__(replace(resolved, components=replace(resolved.components, launch=None)))
 
     def way_between(self, src: PePlace, dst: PePlace) -> Way:
         """The way that a message between two PEs takes if they are neighbours."""

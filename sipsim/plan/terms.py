@@ -5,61 +5,25 @@ wire and node on the way, and the drain of its slowest edge (DESIGN section 5). 
 waiting and sharing.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.engine import Engine
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.messages import IpcqEndpoint
-from sipsim.links.base import link_of_preset
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Node, Route, bottleneck
+from sipsim.noc.graph import Node, Route
 from sipsim.pe.math import PeMath
-from sipsim.system.system import System
+from sipsim.plan.launch_terms import LaunchTerms
+from sipsim.plan.transfer_terms import THROUGH, Presets, Term, sum_ps
 from sipsim.topology.address import PhysAddr
-from sipsim.topology.build import link_presets
 from sipsim.units import ns_to_ps
+
+__all__ = ["Machine", "Place", "Ps", "Term", "memory_of", "on_any_sip", "sum_ps"]
 
 Ps = int
 Place = tuple[int, int, int]
-Presets = tuple[str, ...]
-
-MIB = 1 << 20
-THROUGH = "bytes through "
-BYTES, LINK_BYTES = f"{THROUGH}the slowest edge inside SIPs", f"{THROUGH}links"
-STORED = "frames stored behind links"
-_SECTIONS = {"pe": "pe_dma", "ucie": "ucie_port", "io": "io_port"}
-"""The config sections of node kinds that are called otherwise."""
-_OVERHEADS = {"ucie": "fdi_to_fdi_ns"}
-"""The keys of what nodes add to a head where it is called otherwise."""
-_PARTS = {
-    "router": "routers",
-    "ucie": "ports between cubes",
-    "io": "IO ports of SIPs",
-    "pe": "PE_DMA",
-    "hbm": "HBM ports",
-    "sram": "SRAM ports",
-}
-
-
-class Term(NamedTuple):
-    """A summand: the part of the machine, the config keys that it comes from (the first one is its own), and time."""
-
-    part: str
-    keys: tuple[str, ...]
-    ps: Ps
-
-    @property
-    def is_drain(self) -> bool:
-        """Whether it is the time that bytes need, on the slowest edge or in the slower memory at its ends."""
-        return self.part.startswith(THROUGH)
-
-
-def sum_ps(terms: Iterable[Term]) -> Ps:
-    """The time of all terms."""
-    return sum(term.ps for term in terms)
 
 
 def on_any_sip(place: Place) -> Place:
@@ -72,14 +36,12 @@ def memory_of(address: int) -> int:
     return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()
 
 
-class Machine:
+class Machine(LaunchTerms):
     """The costs of a system as ``resolved`` has it; ``knobs``: those of the queues, which it does not change."""
 
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
-        self.system = System(resolved, knobs.vc_chunk_size)
-        self.knobs = knobs
+        super().__init__(resolved, knobs)
         components = resolved.components
-        self._components = components
         self._wire_format = WireFormat(knobs.hw_strict)
         self._ipcq_ps = ns_to_ps(components.pe_ipcq.overhead_ns)
         self._math = PeMath(components.pe_math)
@@ -88,17 +50,6 @@ class Machine:
         system = self.system
         store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
         self._memories = MemoryPorts(system.graph.memories, Engine(), store)
-        self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
-        self._kinds = {name: link_of_preset(resolved, name) for name in resolved.links.links}
-        self._presets = dict(
-            zip(
-                ((link.src, link.src_port) for link in system.links),
-                link_presets(resolved.topology.system.sips, system.links),
-                strict=True,
-            )
-        )
-
-    # --- spans ----------------------------------------------------------------------------------------------------
 
     def read(self, place: Place, address: int, nbytes: int) -> list[Term]:
         """A read by PE_DMA: a command to the memory, its access, the data back."""
@@ -200,54 +151,6 @@ class Machine:
         """PE_CPU wakes up by an event."""
         return [Term("PE_CPU, wake-up", ("pe_cpu.wakeup_ns",), ns_to_ps(self._components.pe_cpu.wakeup_ns))]
 
-    # --- transfers --------------------------------------------------------------------------------------------------
-
-    def transfer(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> Iterator[Term]:
-        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order.
-
-        ``spans``: what the memories at its ends need for its bytes; the slowest of them and of the edges counts.
-        """
-        yield from self._head(route, presets)
-        if route.edges:
-            yield from self._drain(route, nbytes, presets, *spans)
-
-    def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
-        """Time that an edge of a SIP needs for a MiB."""
-        edge = (sip, src, dst) if dst.kind == "far" else (0, src, dst)
-        if edge not in self._edge_ps:
-            if dst.kind == "far":
-                self._edge_ps[edge] = self.system.link_of(sip, str(src.place)).drain_ps(MIB)
-            else:
-                self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
-        return self._edge_ps[edge]
-
-    def edge_name(self, sip: int, src: Node, dst: Node) -> str:
-        """An edge of a SIP with its SIP; a link by its name."""
-        if dst.kind != "far":
-            return f"sip{sip}.{src}>{dst}"
-        far = self.system.far_ends[sip, str(src.place)]
-        return f"link {self.system.links[far.channel].name}"
-
-    def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
-        """The config keys of an edge's bandwidth."""
-        if dst.kind != "far":
-            return tuple(self._rate_keys(src.kind, dst.kind))
-        return (_link_key(self._presets[sip, str(src.place)], "bandwidth_GBps"),)
-
-    def _head(self, route: Route, presets: Presets = ()) -> Iterator[Term]:
-        links = iter(presets)
-        yield self._node(route.start, route.start_ps)
-        for edge in route.edges:
-            if not edge.is_link:
-                yield Term("wires", ("wire.ns_per_mm",), edge.wire_ps)
-                yield self._node(edge.dst, edge.overhead_ps)
-            else:
-                # The far port's overhead belongs to the edge, see `Route.then`.
-                preset = next(links)
-                for part in self._kinds[preset].latency_parts():
-                    yield Term(part.part, (_link_key(preset, part.key),), part.ps)
-                yield Term(_PARTS["io"], ("io_port.overhead_ns",), edge.overhead_ps)
-
     def ipcq(self) -> Term:
         """PE_IPCQ's work on a send or a credit."""
         return Term("PE_IPCQ", ("pe_ipcq.overhead_ns",), self._ipcq_ps)
@@ -262,37 +165,6 @@ class Machine:
         yield from self._reading(space, self._memories.at(space, memory))
         yield from self._head(back._replace(edges=back.edges[:-1]))
         yield Term("wires", ("wire.ns_per_mm",), back.edges[-1].wire_ps)
-
-    def _node(self, node: Node, overhead_ps: Ps) -> Term:
-        section = _SECTIONS.get(node.kind, node.kind)
-        name = _OVERHEADS.get(node.kind, "overhead_ns")
-        key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
-        return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
-
-    def _drain(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> list[Term]:
-        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of edges and
-        memories.
-        """
-        edges, limit = route.edges, bottleneck(route.edges, nbytes)
-        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
-        stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
-        longest = max(spans, key=lambda span: span.ps, default=None)
-        if longest is not None and longest.ps > limit.drain_ps:
-            return [*stored, longest]
-        slowest = [hop for hop in limit.hops if hop < len(edges)]
-        kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
-        inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
-        links = dict.fromkeys(_link_key(names[hop], "bandwidth_GBps") for hop in slowest if hop in names)
-        return [*stored, Term(LINK_BYTES if links else BYTES, (*links, *inside), limit.drain_ps)]
-
-    def _rate_keys(self, *kinds: str) -> list[str]:
-        """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""
-        sections = [_SECTIONS.get(kind, kind) for kind in kinds]
-        known = {each: getattr(self._components, each, None) for each in sections}
-        least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
-        return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
-
-    # --- memories ---------------------------------------------------------------------------------------------------
 
     def _read_from(
         self, here: Node, there: Node, port: MemoryPort, space: str, nbytes: int, *spans: Term
@@ -352,7 +224,3 @@ class Machine:
             return route, ()
         *leaving, _ = self.system.pieces(src_sip, start, dst_sip, end, port)
         return route, tuple(self._presets[sip, str(piece.edges[-1].src.place)] for sip, piece in leaving)
-
-
-def _link_key(preset: str, name: str) -> str:
-    return f"links.{preset}.params.{name}"

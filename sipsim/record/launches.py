@@ -8,6 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 Ps = int
+MOST_LAUNCHES = 10_000
+"""Of which a rank keeps a record."""
 
 
 class KernelUse(NamedTuple):
@@ -43,14 +45,19 @@ class KernelUse(NamedTuple):
 class LaunchRecord(msgspec.Struct, frozen=True):
     """A launch that has ended. ``run``: the index of its collective among the SIP's, None for one of ``torch.launch``.
 
-    ``start_ps`` and ``end_ps`` are those that the host sees. ``pes``: see :func:`places_text`. ``busy_ps``: the time of
-    all its kernels together, by the commands that they waited for.
+    ``start_ps`` and ``end_ps`` are those that the host sees, ``kernels_ps`` the start of the first kernel and the end
+    of the last one, None without one. ``target_ps``: the start that IO_CPU has stamped, None where there is none;
+    ``late_ps``: by how much the latest kernel missed it. ``pes``: see :func:`places_text`. ``busy_ps``: the time of all
+    its kernels together, by the commands that they waited for.
     """
 
     name: str
     run: int | None
     start_ps: Ps
     end_ps: Ps
+    kernels_ps: tuple[Ps, Ps] | None
+    target_ps: Ps | None
+    late_ps: Ps
     pes: str
     kernels: int
     busy_ps: dict[str, Ps]

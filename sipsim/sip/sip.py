@@ -3,11 +3,14 @@
 It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import greenlet
 
 from broker.wire import PacketBatch
+from sipsim.control.checks import FanOutChecker
+from sipsim.control.fan_out import ControlPath
+from sipsim.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
 from sipsim.engine import Engine
 from sipsim.io.network_interface import NetworkInterface
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
@@ -25,6 +28,7 @@ from sipsim.noc.graph import Node
 from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.scheduler import Scheduler
+from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.sip.usage_meter import UsageMeter
@@ -125,6 +129,7 @@ class Sip:
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
         names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
+        self.control = self._make_control()
         ports = self.network.ports.by_letter
         self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups)
         self.loop = greenlet.getcurrent()
@@ -153,6 +158,21 @@ class Sip:
         self.tasks.append(task)
         self.engine.at(self.engine.now_ps, task.resume)
         return task
+
+    def launch(
+        self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
+    ) -> Launch:
+        """Launch kernels on these PEs: ``begin`` starts each, ``done`` is called when the host knows that all ended."""
+        if self.control is None:
+            return DirectLaunch(places, begin, done, cause)
+        return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)
+
+    def _make_control(self) -> ControlPath | None:
+        if self.plan.resolved.components.launch is None:
+            return None
+        checker = None if self.checker is None else FanOutChecker(self.sip)
+        path = LaunchPath(self.plan.resolved, self.graph)
+        return ControlPath(self.engine, self.fabric, self.graph, path, self.recorder, checker)
 
     def receive(self, channel: int, body: bytes) -> None:
         """The last byte of a packet arrives over a link now."""

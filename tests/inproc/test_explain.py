@@ -1,10 +1,12 @@
 """``--explain``: a path without a gap whose parts add up, changes that a run confirms, bytes that a formula gives."""
 
+import random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from explained import check_path, explained
+from launch_flags import launch_settings
 from random_flags import drawn
 
 from launcher.api import run
@@ -72,6 +74,19 @@ def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
     saved = {each.name: (each.saved_ps, each.rerun_saved_ps) for each in told.what_if}
     predicted, run_saved = saved["hbm.params.bandwidth_GBps"]
     assert run_saved == pytest.approx(predicted, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:8])
+def test_they_do_where_launches_take_time(seed: int) -> None:
+    draw = random.Random(f"{seed} launches")
+    margin_ns = draw.choice(("null", 0, 50, 2000))
+    flags = drawn(seed)
+    flags["set"] += launch_settings(start_margin_ns=margin_ns, max_start_skew_ns=draw.choice((0, 700)))
+    document, told = explained(**flags, check_invariants=True)
+    check_path(document, told)
+    late_ns = max(each["late_by_ns"] for each in document["launches"])
+    assert (late_ns == 0) == (margin_ns in ("null", 2000))
+    assert told.where.endswith(".host")
 
 
 def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from runs import Run, run, script_file
 
 from launcher.api import run as run_program
+from launcher.run.results.table import render
 from sipsim.record.explanation import Explanation
 
 MESH = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
@@ -142,6 +143,14 @@ dist.all_reduce(t)
         ]
         assert [each["busy_ns"] for each in found[:2]] == [pytest.approx({"load": n * load_ns()}) for n in (2, 3)]
         assert {"load", "recv"} <= set(found[2]["busy_ns"])
+
+
+def test_only_the_first_launches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sipsim.host.kernel_queue.MOST_LAUNCHES", 2)
+    done = scripted(tmp_path, "for _ in range(5): torch.launch(load, t, 1)")
+    assert len(done.document["launches"]) == 2
+    assert done.document["ranks"][0]["launches"] == 5
+    assert "# 3 more launches, which are not listed\n" in render(done.document, done.prepared)
 
 
 @pytest.mark.parametrize(

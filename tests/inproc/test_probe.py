@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launch_flags import launch_flags
 
 from launcher.cli.probe import main, probe
 from launcher.engines.inproc import InProcess
@@ -41,6 +42,11 @@ def test_sums_across_sips() -> None:
     assert [t["ps"] for t in terms if t["what"].startswith("drain")] == [1550 * 80, 66 * 80]
     raw, pair = sums(told)
     assert pair == raw + 2_000 == told["pair"]["simulated_ps"]
+
+
+def test_a_launch_is_no_part_of_a_transfer() -> None:
+    way = "--from", "0.0.0", "--to", "1.3.1"
+    assert probed(*way, *launch_flags(max_start_skew_ns=900)) == probed(*way)
 
 
 SETTINGS = st.fixed_dictionaries(

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from launch_flags import launch_flags
 from runs import Run, ccl_file, run
 
 from sipsim.record.recorder import Span
@@ -38,6 +39,8 @@ RUNS: dict[str, tuple[object, ...]] = {
     "several iterations": (*SMALL, "-n", 3, "-w", 1),
     "sizes": (*TORUS, *MESH, "-b", "1K", "-e", "4K", "-f", 2),
     "two on ethernet": ("--sips", 2, "--bytes", "2K", "--link", "ethernet_100g", "-n", 2, "--no-verify-data"),
+    "launches": (*SMALL, *launch_flags(max_start_skew_ns=300), "-n", 2),
+    "late starts": (*SMALL, *launch_flags(start_margin_ns=0), *TIGHT),
     "mesh": ("--sips", 4, "--topology", "mesh_2d_no_wrap", *MESH, *TIGHT, "--bytes", "4K", "--no-verify-data"),
 }
 

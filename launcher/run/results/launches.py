@@ -7,8 +7,11 @@ MOST_LINES = 10
 Launch = dict[str, Any]
 
 
-def launch_lines(launches: Sequence[Launch], with_collectives: bool) -> Iterator[str]:
-    """A line for each kind of launch; of those of collectives, which have rows, only where that is asked for."""
+def launch_lines(launches: Sequence[Launch], ended: int, with_collectives: bool) -> Iterator[str]:
+    """A line for each kind of launch; of those of collectives, which have rows, only where that is asked for.
+
+    ``ended``: how many launches there were, with those that are not listed.
+    """
     kinds: dict[tuple[str, str], list[Launch]] = {}
     for each in launches:
         if each["run"] is None or with_collectives:
@@ -17,6 +20,8 @@ def launch_lines(launches: Sequence[Launch], with_collectives: bool) -> Iterator
         yield _line(name, pes, some)
     if len(kinds) > MOST_LINES:
         yield f"{len(kinds) - MOST_LINES} more kinds of launches (--json)"
+    if ended > len(launches):
+        yield f"{ended - len(launches)} more launches, which are not listed"
 
 
 def _line(name: str, pes: str, some: Sequence[Launch]) -> str:

@@ -177,11 +177,23 @@ def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
     return sum(end - start for start, end in iterations) / len(iterations)
 
 
+def mean_launch_ps(together: Sequence[RunRecord], iterations: Sequence[tuple[int, int]]) -> float:
+    """How much of the time of a row no kernel of any rank had started or all had ended, the mean of its iterations."""
+    total_ps = 0
+    by_iteration = zip(*(each.kernels_ps for each in together), strict=False)
+    for (start_ps, end_ps), of_ranks in zip(iterations, by_iteration, strict=False):
+        ran = [kernels_ps for kernels_ps in of_ranks if kernels_ps is not None]
+        if ran:
+            total_ps += end_ps - start_ps - (max(last for _, last in ran) - min(first for first, _ in ran))
+    return total_ps / len(iterations)
+
+
 def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
     """One collective from the records of all ranks, and what they used; of a run that has not ended, up to its end on
     each rank."""
     first, system = together[0], plan.system
-    time_ps = mean_time_ps(iterations_of(together))
+    iterations = iterations_of(together)
+    time_ps = mean_time_ps(iterations)
     used = used or [record.usage for record in together if record.usage is not None]
     is_counted = len(used) == len(together)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
@@ -199,6 +211,7 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
         "bytes": first.nbytes,
         "iters": len(first.spans_ps),
         "time_ns": time_ps / 1000,
+        "launch_ns": mean_launch_ps(together, iterations) / 1000,
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
@@ -208,13 +221,17 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
 
 
 def _launches(outcome: Outcome, rank: int) -> Iterator[LaunchRow]:
-    for told in outcome.ranks[rank].launches:
+    for told in outcome.ranks[rank].launch_records:
         yield {
             "name": told.name,
             "rank": rank,
             "run": told.run,
             "start_ns": told.start_ps / 1000,
             "end_ns": told.end_ps / 1000,
+            "target_start_ns": None if told.target_ps is None else told.target_ps / 1000,
+            "kernels_start_ns": told.kernels_ps and told.kernels_ps[0] / 1000,
+            "kernels_end_ns": told.kernels_ps and told.kernels_ps[1] / 1000,
+            "late_by_ns": told.late_ps / 1000,
             "pes": told.pes,
             "kernels": told.kernels,
             "busy_ns": {name: ps / 1000 for name, ps in told.busy_ps.items()},

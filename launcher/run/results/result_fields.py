@@ -36,6 +36,13 @@ class Measured(TypedDict):
     time_ns: Annotated[
         float, simulated_time("From the first start to the last end on any rank, the mean of the iterations, in ns.")
     ]
+    launch_ns: Annotated[
+        float,
+        simulated_time(
+            "How much of time_ns is before the first kernel starts and after the last one ends: launch, start skew, "
+            "and the way of the end to the host, in ns."
+        ),
+    ]
     algbw_GBps: Annotated[
         float, simulated_time("Algorithm bandwidth: bytes by time_ns, in 1e9 bytes a simulated second.")
     ]
@@ -74,6 +81,15 @@ class LaunchRow(TypedDict):
     run: Annotated[int | None, no_time("The collective's index in runs; null for one of torch.launch.")]
     start_ns: Annotated[float, simulated_time("When the host launched it and its PEs were free, in ns.")]
     end_ns: Annotated[float, simulated_time("When the host knew that all its kernels had ended, in ns.")]
+    target_start_ns: Annotated[
+        float | None,
+        simulated_time("The start that IO_CPU stamped for all cubes, in ns; null where kernels start at once."),
+    ]
+    kernels_start_ns: Annotated[float | None, simulated_time("When its first kernel started, in ns; null without one.")]
+    kernels_end_ns: Annotated[float | None, simulated_time("When its last kernel ended, in ns; null without one.")]
+    late_by_ns: Annotated[
+        float, simulated_time("By how much its latest kernel started after the time that IO_CPU had stamped, in ns.")
+    ]
     pes: Annotated[str, no_time("The PEs on which it ran.")]
     kernels: Annotated[int, no_time("Their number.")]
     busy_ns: Annotated[

@@ -40,7 +40,8 @@ class Table:
         self._write_rows(document["runs"][self._rows :])
         for rank in document["ranks"] if self._verbose else ():
             self._write(_rank(rank))
-        for line in launch_lines(document["launches"], self._verbose):
+        ended = sum(rank["launches"] for rank in document["ranks"])
+        for line in launch_lines(document["launches"], ended, self._verbose):
             self._write(f"# {line}")
         for note in _notes(document, self._prepared):
             self._write(note)

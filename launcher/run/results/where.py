@@ -27,6 +27,8 @@ def notes(document: Document) -> Iterator[str]:
     """The lines on a run: of the last row, and of the whole run where rows were not counted apart."""
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
+    yield from _launch(rows)
+    yield from _late(document.get("launches", []))
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -74,6 +76,22 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
 def _busbw(rows: list[Document]) -> Iterator[str]:
     if rows and rows[-1]["busbw_GBps"]:
         yield BUSBW.format(factor=rows[-1]["busbw_GBps"] / rows[-1]["algbw_GBps"])
+
+
+def _launch(rows: list[Document]) -> Iterator[str]:
+    if rows and rows[-1].get("launch_ns"):
+        row = rows[-1]
+        of_row = f"size {row['bytes']}: " if len(rows) > 1 else ""
+        share = _percent(row["launch_ns"] / row["time_ns"])
+        yield f"{of_row}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
+
+
+def _late(launches: list[Document]) -> Iterator[str]:
+    late = [each for each in launches if each["late_by_ns"]]
+    if late:
+        by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
+        of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
+        yield f"kernels of {of} started after the time that IO_CPU had stamped, by {by} at most: launch.start_margin_ns"
 
 
 def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:

@@ -27,6 +27,10 @@ def sets(*texts: str) -> list[Override]:
     return [parse_set(text) for text in texts]
 
 
+LAUNCH = (
+    "host_latency_ns: 1, cube_bytes: 64, pe_bytes: 64, done_bytes: 16, start_margin_ns: null, max_start_skew_ns: 0, "
+    "start_skew_seed: 0"
+)
 ONE_SET = [
     ("system.sips.count=-1", "system.sips.count = -1: must be at least 1"),
     ("system.sips.count=0", "system.sips.count = 0: must be at least 1"),
@@ -126,7 +130,20 @@ ONE_SET = [
     ),
     (
         "parts={scratch: {KiB: 4}}",
-        "parts.scratch: unknown part 'scratch'; did you mean 'sram'? allowed: hbm, io, pe, router, sram, ucie",
+        "parts.scratch: unknown part 'scratch'; did you mean 'sram'? allowed: hbm, io, io_cpu, m_cpu, pe, router, "
+        "sram, ucie",
+    ),
+    (
+        f"launch={{{LAUNCH}, start_skew_ns: {{}}}}",
+        "io_cpu = null: launch needs it; give io_cpu its keys, or set launch to null",
+    ),
+    (
+        f"launch={{{LAUNCH}, start_skew_ns: {{2: 10}}}}",
+        "launch.start_skew_ns.2 = 10.0: '2' is no rank; allowed: 0 to 1",
+    ),
+    (
+        "io_cpu={cube: 16, overhead_ns: 1, bandwidth_GBps: 64, launch_ns: 0, gather_ns: 0}",
+        "io_cpu.cube = 16: no such cube in a 4x4 mesh; allowed: 0 to 15",
     ),
     ("parts={sram: {KiB: 4}}", "unknown key 'KiB' in parts.sram; allowed: none"),
     ("system.chip=ahmb", "system.chip: unknown chip 'ahmb'; did you mean 'ahbm'? allowed: ahbm"),

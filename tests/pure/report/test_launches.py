@@ -15,7 +15,7 @@ def launch(name: str, rank: int, end_ns: float, run: int | None = None, **busy_n
 
 def test_equal_launches_are_one_line() -> None:
     some = [launch("scan", rank, 1000.0, load=500.0, math=0.0) for rank in (0, 1) for _ in range(3)]
-    lines = list(launch_lines([*some, launch("sort", 1, 2000.0), launch("sort", 1, 3000.0, recv=5000.0)], False))
+    lines = list(launch_lines([*some, launch("sort", 1, 2000.0), launch("sort", 1, 3000.0, recv=5000.0)], 8, False))
     assert lines == [
         "launch scan on 2 ranks, 6 times (cube 0, PE 0): 1.000 us, 25.0 % load",
         "launch sort on rank 1, 2 times (cube 0, PE 0): 2.000 to 3.000 us, 50.0 % recv",
@@ -24,14 +24,14 @@ def test_equal_launches_are_one_line() -> None:
 
 def test_collectives_have_rows_already() -> None:
     some = [launch("all_reduce", 0, 1000.0, 0)]
-    assert list(launch_lines(some, False)) == []
-    assert list(launch_lines(some, True)) == ["launch all_reduce on rank 0 (cube 0, PE 0): 1.000 us"]
+    assert list(launch_lines(some, 1, False)) == []
+    assert list(launch_lines(some, 1, True)) == ["launch all_reduce on rank 0 (cube 0, PE 0): 1.000 us"]
 
 
 def test_there_are_few_lines() -> None:
-    lines = list(launch_lines([launch(f"k{number}", 0, 1.0) for number in range(13)], False))
-    assert len(lines) == MOST_LINES + 1
-    assert lines[-1] == "3 more kinds of launches (--json)"
+    lines = list(launch_lines([launch(f"k{number}", 0, 1.0) for number in range(13)], 20, False))
+    assert len(lines) == MOST_LINES + 2
+    assert lines[-2:] == ["3 more kinds of launches (--json)", "7 more launches, which are not listed"]
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,18 @@ def test_credits_are_no_framing() -> None:
     link = LinkUse("0.E>1.W", 7, 0, 112, 1792, 28)
     made = document([msgspec.structs.replace(of_rank, links=(link,))], 1000)
     assert list(notes(made))[1] == "busiest link 0.E>1.W: 0 B payload + 112 B credits + 1,680 B framing, busy 2.8 %"
+
+
+def test_the_share_of_a_launch() -> None:
+    lines = list(notes(document([used({})], 4000, launch_ns=1.0)))
+    assert lines[1] == "of the time 0.001 us (25.0 %) launch, before and after all kernels"
+    assert not any("launch" in line for line in notes(document([used({})], 4000, launch_ns=0.0)))
+
+
+def test_late_starts_are_told() -> None:
+    made = document([used({})], 4000)
+    made["launches"] = [{"late_by_ns": late_ns} for late_ns in (0.0, 68.25, 3.0)]
+    by = "by 68.250 ns at most: launch.start_margin_ns"
+    assert list(notes(made))[1] == f"kernels of 2 of 3 launches started after the time that IO_CPU had stamped, {by}"
+    made["launches"] = [{"late_by_ns": 0.0}]
+    assert not any("stamped" in line for line in notes(made))
