@@ -4,9 +4,9 @@ They differ in when the credit arrives and how long ``recv`` blocks, never in da
 its open question on credit bandwidth (fabric), D23 (piggyback).
 
 ``auto`` is a choice for each queue pair: ``fast_path`` where the credit stays in one SIP or crosses links die to die
-only (``LinkKind.is_die_to_die``), along which a wire of its own is thinkable; ``fabric`` where a link on its way is
-another, such as Ethernet, which has no wires but its own. So ``recv`` blocks for the whole way in some directions, and
-until the credit has left the PE in others.
+only (``AnyLinkKind.is_die_to_die``), along which a wire of its own is thinkable; ``fabric`` where a link on its way is
+another, such as Ethernet. So ``recv`` blocks for the whole way in some directions, and until the credit has left the
+PE in others.
 """
 
 from collections.abc import Callable

@@ -58,7 +58,9 @@ class AnyLinkKind(Section, frozen=True):
 
     @property
     def is_die_to_die(self) -> bool:
-        """Whether it joins dies of one package, so that wires of their own may run beside it, such as a credit's."""
+        """Whether it joins dies, at once or through retimers, so that wires of their own may run beside it, such as a
+        credit's. Ethernet has no wires but those of its frames.
+        """
         return False
 
     @property

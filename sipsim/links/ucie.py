@@ -16,7 +16,8 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
     """A crossing from port to port of two SIPs.
 
     Side by side in one package, ``retimers`` is 0; a link that leaves the package has one at either end. ``retimer_ns``
-    is all that one adds: itself, and its half of the second crossing that it makes.
+    is all that one adds: itself, and its half of the second crossing that it makes. It counts as die to
+    die either way; that a wire for credits goes through retimers is assumed.
     """
 
     fdi_to_fdi_ns: NonNegative

@@ -9,7 +9,7 @@ one FDI to the other), the channel between the dies, and the retimers, one at ei
 payload of ``n`` bytes fills ``ceil(n / (flit_bytes - flit_overhead_bytes))`` flits, and each is sent whole (UCIe 1.1,
 section 3.3); without ``flit_bytes`` it is ``n`` bytes on the wire.
 
-Limits: one module each way, without repair or retraining; no flit is sent again after an error (retry of section 3.7);
+Limits: one module each way, without repair or retraining; no flit is sent again after an error (retry, section 3.8);
 transfers do not share a flit; the credits of the adapters never run out.
 """
 

@@ -130,6 +130,8 @@ def test_the_sums_equal_the_simulated_times(elements: int, dst: int, chosen: dic
     """Over one to three links, whichever edge is the slowest."""
     told = probed(f"--from 0.0.0 --to {dst}.0.0 --bytes {2 * elements} --sips 7 --link ethernet_100g", chosen)
     assert told["pair"]["simulated_ps"] == told["pair"]["sum_ps"]
+    if (chosen["defaults.credit_return_mode"], chosen["defaults.buffer_kind"]) == ("fast_path", "tcm"):
+        assert 0 <= told["overhead_ps"] < 100_000, "T5 of ADR-0023: never cheaper than a raw DMA, and little dearer"
 
 
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback", "auto"])

@@ -94,6 +94,8 @@ def test_the_sums_equal_the_simulated_times(dst: tuple[int, int, int], elements:
     if dst != (0, 0, 0):
         told = probed(f"--from 0.0.0 --to {'.'.join(map(str, dst))} --sips 3 --bytes {2 * elements}", chosen)
         assert told["pair"]["simulated_ps"] == told["pair"]["sum_ps"]
+        if chosen["defaults.credit_return_mode"] != "piggyback" and chosen["defaults.buffer_kind"] == "tcm":
+            assert 0 <= told["overhead_ps"] < 100_000, "T5 of ADR-0023: never cheaper than a raw DMA, and little dearer"
         assert told["raw_dma"]["simulated_ps"] in (told["raw_dma"]["sum_ps"], None)
 
 

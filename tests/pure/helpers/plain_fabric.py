@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from sipsim.engine import Engine
-from sipsim.links.ucie import Ucie
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Edge, Framing, Node, Route
 from sipsim.noc.transfer import Transfer
+from sipsim.noc.ucie import UcieCrossing
 from sipsim.noc.witness import FabricWitness
 
 PS_PER_S = 10**12
@@ -35,7 +35,7 @@ def route(*edges: Edge, start_ps: int = 0) -> Route:
 
 
 def flits(flit_bytes: int, overhead: int) -> Framing:
-    return Ucie(bandwidth_GBps=1, latency_ns=1, flit_bytes=flit_bytes, flit_overhead_bytes=overhead)
+    return UcieCrossing(2_000, 0, 0, flit_bytes, overhead)
 
 
 framings = st.none() | st.builds(flits, st.integers(8, 300), st.integers(0, 7))
