@@ -829,7 +829,7 @@ class Tree:
         """For a run in this folder: this tree's code, nothing of the caller's that changes a run."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AHBM_", "PYTHON"))}
         paths = {"PYTHONPATH": str(self.path), "TMPDIR": str(folder / "tmp"), "AHBM_SSH": str(folder / "ssh")}
-        # Of the variant without the costs that the default config has, so that few changes of defaults change the record.
+        # The variant without costs: so a change of a default cost does not change the record.
         paths["AHBM_VARIANT"] = "ideal"
         return {**own, **paths, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
 

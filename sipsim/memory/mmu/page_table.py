@@ -62,10 +62,14 @@ Target = tuple[int | None, int | None]
 
 
 class PageTable:
-    """The tables of all PEs of a SIP, in pages of ``page_bytes``. ``on_unmap``: told the serial of what is unmapped."""
+    """The tables of all PEs of a SIP, in pages of ``page_bytes``. ``on_unmap``: told the serial of what is unmapped.
+
+    ``version``: another number after each change.
+    """
 
     def __init__(self, page_bytes: int) -> None:
         self.page_bytes = page_bytes
+        self.version = 0
         self.on_unmap: list[Callable[[int], None]] = []
         self._tables: dict[Target, list[Mapping]] = {}
         self._ended: deque[Mapping] = deque(maxlen=KEPT_UNMAPPED)
@@ -78,6 +82,7 @@ class PageTable:
             InvariantViolation: for an entry that overlaps another of the same target.
         """
         table = self._tables.setdefault((message.target_cube, message.target_pe), [])
+        self.version += 1
         for va, pa, nbytes in message.entries:
             index = bisect_right(table, va, key=_va)
             new = Mapping(va, nbytes, pa, next(self._serials), message.name)
@@ -93,6 +98,7 @@ class PageTable:
             InvariantViolation: for an address at which none of this target begins.
         """
         table = self._tables.get((message.target_cube, message.target_pe), [])
+        self.version += 1
         for va in message.vas:
             index = bisect_right(table, va, key=_va) - 1
             if index < 0 or table[index].va != va:

@@ -12,11 +12,11 @@ Limits: a walk is a latency, and its reads meet no other traffic; one TLB level;
 so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's own reads of its rings.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sipsim.config.model import PeMmu as PeMmuCost
 from sipsim.engine import Engine
-from sipsim.memory.mmu.page_table import PageTable
+from sipsim.memory.mmu.page_table import Mapping, PageTable
 from sipsim.memory.mmu.tlb import Tlb
 from sipsim.record.recorder import Recorder
 from sipsim.task import Task
@@ -25,6 +25,15 @@ from sipsim.units import ns_to_ps
 
 TLB_MISS = "TLB miss"
 """The name of the span of a stall; its fact is the number of walks."""
+
+
+class _Recent(NamedTuple):
+    """The part of a mapping in the page that was used last, while the table is at ``version``."""
+
+    version: int
+    start: int
+    stop: int
+    offset: int
 
 
 class MmuPe(Protocol):
@@ -46,6 +55,7 @@ class PeMmu:
         self._walk_ps = ns_to_ps(cost.walk_ns)
         self.tlb = Tlb(cost.tlb_entries)
         self.hits = self.misses = 0
+        self._recent = _Recent(-1, 0, 0, 0)
         table.on_unmap.append(self.tlb.drop)
 
     def translate(self, address: int, nbytes: int) -> int:
@@ -57,16 +67,26 @@ class PeMmu:
         """
         if not address & VIRTUAL_BIT:
             return address
+        version, start, stop, offset = self._recent
+        if start <= address and address + nbytes <= stop and version == self._table.version:
+            self.hits += 1
+            return address + offset
         mapping = self._table.find(self._pe.cube, self._pe.pe, address, nbytes)
         page_bytes, touch = self._table.page_bytes, self.tlb.touch
         pages = range(address // page_bytes, (address + nbytes - 1) // page_bytes + 1)
         misses = sum(not touch((mapping.serial, page)) for page in pages)
+        self._recent = self._part_in(mapping, pages[-1])
         self.hits += len(pages) - misses
         if misses:
             self.misses += misses
             self._walk(misses)
             return self.look_up(address, nbytes)
         return mapping.pa + address - mapping.va
+
+    def _part_in(self, mapping: Mapping, page: int) -> _Recent:
+        page_bytes = self._table.page_bytes
+        start, stop = max(mapping.va, page * page_bytes), min(mapping.va + mapping.nbytes, (page + 1) * page_bytes)
+        return _Recent(self._table.version, start, stop, mapping.pa - mapping.va)
 
     def look_up(self, address: int, nbytes: int) -> int:
         """The physical address by the page table; it takes no time, and the TLB does not see it.
@@ -81,10 +101,10 @@ class PeMmu:
     def _walk(self, walks: int) -> None:
         """The kernel waits for the walks, one after the other."""
         task, now_ps = self._pe.task, self._engine.now_ps
-        assert task is not None
         stall_ps = walks * self._walk_ps
         if not stall_ps:
             return
+        assert task is not None
         self._engine.at(now_ps + stall_ps, task.resume)
         task.wait(TLB_MISS)
         name = f"cube{self._pe.cube}.pe{self._pe.pe}"

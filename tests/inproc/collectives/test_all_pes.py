@@ -6,6 +6,8 @@ from launch import launched
 from runs import Run, ccl_file, run, script_file
 from shuffled_mail import ShuffledInprocMail
 
+from sipsim.topology.address import OFFSET_BITS, PhysAddr
+
 CUBE_RING = """
 import numpy as np
 
@@ -132,6 +134,17 @@ def test_cubes_with_copies_of_all_rows_are_refused(tmp_path):
     done = run(*FLAGS, script_file(tmp_path, source))
     line = "ValueError: all_reduce needs a row a cube: the tensor's cubes have copies of all rows"
     assert done.outcome.error.message.startswith(line)
+
+
+def test_pes_that_are_not_used_are_not_made():
+    """The default algorithm on 16 cubes of 8 PEs: a PE, a slice of HBM and a TCM of each cube, and no other."""
+    done = run("--sips", 2, "--bytes", "32K")
+    for member in done.members:
+        sip = member.chip.sip
+        assert [(pe.cube, pe.pe) for pe in sip.pes_in_use()] == [(cube, 0) for cube in range(16)]
+        assert sorted(member.chip.torch.space._free) == [(cube, 0) for cube in range(16)]
+        banks = {PhysAddr.decode(key << OFFSET_BITS)[1:4] for key in sip.memory._banks}
+        assert banks == {(cube, 0, space) for cube in range(16) for space in ("hbm", "tcm")}
 
 
 OWN_COPY = """

@@ -3,14 +3,16 @@
 import gc
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sipsim.config.model import PeMmu as PeMmuCost
 from sipsim.dtypes import DTYPES
+from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation, MemoryAccessError, MmuFault
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.dp_policy import DPPolicy
@@ -18,8 +20,10 @@ from sipsim.host.storage import Storage
 from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
+from sipsim.memory.mmu.pe_mmu import PeMmu
 from sipsim.memory.mmu.tlb import Tlb
 from sipsim.memory.store import MemoryStore
+from sipsim.record.recorder import Recorder
 from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import RING_VA_BASE, VIRTUAL_BIT, PePlace, PhysAddr
 
@@ -127,6 +131,17 @@ STEP = st.tuples(
 )
 
 
+FREE_WALKS = PeMmuCost(page_KiB=4, tlb_entries=2, walk_ns=0, virtual_rings=False)
+
+
+class PlainPe(NamedTuple):
+    """A PE without a kernel, which no walk of no time needs."""
+
+    cube: int
+    pe: int
+    task: None = None
+
+
 @pytest.fixture
 def quick_collections() -> Iterator[None]:
     """What there is already is not looked at by the collections in which memory returns."""
@@ -143,6 +158,8 @@ def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -
     table = PageTable(PAGE)
     memory = MemoryStore(0, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
     space = AddressSpace(memory, 0, CAPACITY, None, table)
+    every = [*product(range(CUBES), range(PES))]
+    mmus = {at: PeMmu(PlainPe(*at), FREE_WALKS, table, Engine(), Recorder(0)) for at in every}
     kept: list[Storage] = []
     last = VA
     for layout, cubes, pes, words, keep in steps:
@@ -153,24 +170,16 @@ def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -
         last = kept[-1].allocation.segments[-1].va + 2 * words
         for _ in range(4):
             start, nbytes = data.draw(st.integers(VA, last + 8)), data.draw(st.integers(1, 100))
-            for cube, pe in product(range(CUBES), range(PES)):
-                expected = translated(space.translation_for(cube, pe), start, nbytes)
-                assert translated(by_table(table, cube, pe), start, nbytes) == expected
-        for segment, (cube, pe) in product(kept[-1].allocation.segments, product(range(CUBES), range(PES))):
-            want = space.translation_for(cube, pe)(segment.va, segment.nbytes)
-            assert by_table(table, cube, pe)(segment.va, segment.nbytes) == want
+            for at in every:
+                expected = translated(space.translation_for(*at), start, nbytes)
+                assert translated(mmus[at].translate, start, nbytes) == expected
+        for segment, at in product(kept[-1].allocation.segments, every):
+            want = space.translation_for(*at)(segment.va, segment.nbytes)
+            assert mmus[at].translate(segment.va, segment.nbytes) == want
     kept.clear()
     space.free_dead()
     with pytest.raises(MmuFault, match=r"mapped near it: nothing$|was freed"):
         table.find(0, 0, max(last - 1, VA), 1)
-
-
-def by_table(table: PageTable, cube: int, pe: int) -> Callable[[int, int], int]:
-    def translate(address: int, nbytes: int) -> int:
-        found = table.find(cube, pe, address, nbytes)
-        return found.pa + address - found.va
-
-    return translate
 
 
 def translated(translate: Callable[[int, int], int], address: int, nbytes: int) -> int | None:
@@ -231,7 +240,7 @@ def test_the_first_load_of_a_page_walks() -> None:
     cold, warm = LOAD_64_PS + WALK_PS, LOAD_64_PS
     assert times == [cold, warm, warm, cold, warm]
     assert counts(bench) == (3, 2)
-    assert bench.sip.recorder.waited_ps["cube0.pe0"]["TLB miss"] == 2 * WALK_PS
+    assert bench.sip.recorder.waited_ps["cube0.pe0"] == {"TLB miss": 2 * WALK_PS, "dma_read": 5 * LOAD_64_PS}
 
 
 @pytest.mark.parametrize(
