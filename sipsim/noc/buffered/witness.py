@@ -24,6 +24,7 @@ class BufferWitness:
         self._reserved: dict[tuple[int, int], int] = {}
         self._order: dict[int, deque[Packet]] = {}
         self._busy_until_ps: dict[int, Ps] = {}
+        self._together: dict[tuple[int, int], Packet] = {}
 
     def arrived(self, fifo: "Fifo", packet: Packet) -> None:
         """A packet has come into a FIFO: into a place that was kept for it."""
@@ -50,10 +51,22 @@ class BufferWitness:
             raise _violation(output, f"a packet leaves at {start_ps} ps, before it has come")
         self._busy_until_ps[id(output)] = tail_ps
         lane = packet.flow.way.legs[packet.hop].lane
+        if packet.flow.way.is_together:
+            self._check_together(output, lane, packet)
         if lane is not None:
             key = id(output), lane
             self._reserved[key] = self._reserved.get(key, 0) + 1
             self._check_credits(output, lane)
+
+    def _check_together(self, output: "Output", lane: int | None, packet: Packet) -> None:
+        """A frame that takes places at its link's far end follows one that is through, packet by packet."""
+        key = id(output), packet.flow.way.vc if lane is None else lane
+        before = self._together.get(key)
+        is_next = before is not None and before.flow is packet.flow and before.index + 1 == packet.index
+        is_first = packet.index == 0 and (before is None or before.index == before.flow.way.packets - 1)
+        if not (is_next or is_first):
+            raise _violation(output, "another's packet is between those of a frame")
+        self._together[key] = packet
 
     def _check_credits(self, output: "Output", lane: int) -> None:
         free, used = len(output.slots[lane]), self._reserved[id(output), lane]

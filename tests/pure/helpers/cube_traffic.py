@@ -106,12 +106,12 @@ def workload(seed: int) -> tuple[int, int, BufferedFabric]:
         (fabric.reply if is_reply else fabric.start)(way, nbytes, done, vc)
 
     fabric_ways: dict[tuple[Node, Node], Route] = {}
-    sent, burst = draw.randint(20, 80), draw.choice((1, 5_000, 50_000))
+    sent, burst = draw.randint(15, 50), draw.choice((1, 5_000, 50_000))
     for _ in range(sent):
         start = draw.choice(draw.choice(kinds))
         others = {"pe": kinds, "io": kinds[::2]}.get(start.kind, kinds[:1])
         end = draw.choice([node for node in draw.choice(others) if node != start])
-        nbytes, vc = draw.choice((16, 64, 300, 1024)), draw.randrange(len(weights))
+        nbytes, vc = draw.choice((16, 64, 300, 700)), draw.randrange(len(weights))
         engine.at(draw.randrange(burst), lambda s=start, e=end, n=nbytes, v=vc: send(s, e, n, v))  # type: ignore[misc]
     assert engine.run_before(None, EVENTS)
     assert all(end.held == 0 for end in ends.values()) or len(ended) < sent

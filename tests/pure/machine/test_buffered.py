@@ -38,14 +38,13 @@ def tails(journeys: list[Journey], depth: int, arbitration: Arbitration = CHUNK)
 
 
 @settings(deadline=None)
-@given(st.integers(1, 10**6), st.integers(0, 10**9), st.integers(1, 5000), st.integers(0, 10**9))
+@given(st.integers(1, 10**5), st.integers(0, 10**9), st.integers(100, 5000), st.integers(0, 10**9))
 def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, total: int, size: int, more: int) -> None:
     """And the last packet takes at least as long as its bytes of the whole, so that an end is told in time."""
     count = -(-nbytes // size)
     parts, longer = cut(total, nbytes, size), cut(total + more, nbytes, size)
     assert parts.first_ps + (count - 1) * parts.each_ps + max(count - parts.longer_from, 0) == total
-    looked_at = {0, 1, count // 2, parts.longer_from - 1, parts.longer_from, count - 1}
-    for packet in looked_at & set(range(count)):
+    for packet in range(count):
         assert 0 <= parts.part_ps(packet) <= longer.part_ps(packet)
     assert parts.part_ps(count - 1) >= total * min(size, nbytes) // nbytes
 
