@@ -65,6 +65,7 @@ class HbmController(StreamingPort):
         params: HbmParams = self.params
         preset = PRESETS[params.preset]
         self._mapping = Mapping(preset, params.channels)
+        self._even = self._mapping.even_pieces
         self._timings = preset.timings
         self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
         is_closed = (params.page_policy or preset.page_policy) == "closed"
@@ -103,56 +104,66 @@ class HbmController(StreamingPort):
         return (-(-bursts // self._mapping.pseudo_channels) - 1) * self._timings.burst
 
     def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
-        now_ps, mapping = self.engine.now_ps, self._mapping
-        first, end = mapping.bursts(address & _OFFSET_MASK, nbytes)
-        channels = self._channels(mapping.is_even(first, end))
-        refresh_ps = max(each.refresh_ps for each in channels)
-        start_ps = end_ps = ready_ps = -1
-        for piece in mapping.pieces(first, end):
-            for number, channel in enumerate(channels):
-                group, count = mapping.share(piece, number)
-                if count:
-                    placed = channel.read(now_ps, piece.bank, piece.row, group, count)
-                    if start_ps < 0 or placed.start_ps < start_ps:
-                        start_ps = placed.start_ps
-                    if placed.end_ps > end_ps:
-                        end_ps = placed.end_ps
-                    if ready_ps < 0:
-                        ready_ps = placed.ready_ps
-        first_ps = start_ps - now_ps + self._timings.burst + self._front_ps
-        span_ps = end_ps - start_ps - self._timings.burst
-        wait_ps = first_ps + span_ps - self.least_read_ps - self.read_span_ps(nbytes)
-        if wait_ps and self.waits is not None:
-            refresh_ps = min(max(each.refresh_ps for each in channels) - refresh_ps, wait_ps)
-            rows_ps = min(ready_ps - now_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
-            reasons = (ROWS, rows_ps), (REFRESH, refresh_ps), (OTHERS, wait_ps - refresh_ps - max(rows_ps, 0))
-            self.note_wait(True, address, nbytes, now_ps + first_ps + span_ps, *reasons)
+        now_ps = self.engine.now_ps
+        offset = address & _OFFSET_MASK
+        first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
+        channels = self._channels(first, end)
+        refresh_ps = 0 if self.waits is None else max(each.refresh_ps for each in channels)
+        if len(channels) == 1:
+            placed = [self._one.read(now_ps, bank, row, 0, count) for bank, row, count in self._even(first, end)]
+        else:
+            placed = [
+                channels[number].read(now_ps, piece.bank, piece.row, group, count)
+                for piece, number, group, count in self._mapping.shares(first, end)
+            ]
+        start_ps, end_ps, ready_ps = placed[0]
+        if len(placed) > 1:
+            start_ps, end_ps = min(each[0] for each in placed), max(each[1] for each in placed)
+        burst_ps = self._timings.burst
+        first_ps, span_ps = start_ps - now_ps + burst_ps + self._front_ps, end_ps - start_ps - burst_ps
+        if self.waits is not None:
+            refresh_ps = max(each.refresh_ps for each in channels) - refresh_ps
+            self._note_read(address, nbytes, first_ps, span_ps, refresh_ps, ready_ps)
         return first_ps, span_ps
 
     def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
-        now_ps, mapping = self.engine.now_ps, self._mapping
-        first, end = mapping.bursts(address & _OFFSET_MASK, nbytes)
-        channels = self._channels(mapping.is_even(first, end))
-        posted_ps = now_ps
-        for piece in mapping.pieces(first, end):
-            for number, channel in enumerate(channels):
-                group, count = mapping.share(piece, number)
-                if count:
-                    in_queue_ps = channel.write(now_ps - span_ps, now_ps, piece.bank, piece.row, group, count)
-                    if in_queue_ps > posted_ps:
-                        posted_ps = in_queue_ps
+        now_ps = self.engine.now_ps
+        came_ps, offset = now_ps - span_ps, address & _OFFSET_MASK
+        first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
+        channels = self._channels(first, end)
+        if len(channels) == 1:
+            write = self._one.write
+            posted_ps = max(write(came_ps, now_ps, bank, row, 0, count) for bank, row, count in self._even(first, end))
+        else:
+            posted_ps = max(
+                channels[number].write(came_ps, now_ps, piece.bank, piece.row, group, count)
+                for piece, number, group, count in self._mapping.shares(first, end)
+            )
         end_ps = posted_ps - now_ps + self.least_write_ps
         if posted_ps > now_ps:
             self.note_wait(False, address, nbytes, now_ps + end_ps, (QUEUE, posted_ps - now_ps))
         return end_ps
 
-    def _channels(self, is_even: bool) -> list[PseudoChannel]:
+    def _note_read(self, address: int, nbytes: int, first_ps: Ps, span_ps: Ps, refresh_ps: Ps, ready_ps: Ps) -> None:
+        """Divide what a read took beyond its terms among its reasons."""
+        wait_ps = first_ps + span_ps - self.least_read_ps - self.read_span_ps(nbytes)
+        refresh_ps = min(refresh_ps, wait_ps)
+        rows_ps = min(ready_ps - self.engine.now_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
+        reasons = (ROWS, rows_ps), (REFRESH, refresh_ps), (OTHERS, wait_ps - refresh_ps - max(rows_ps, 0))
+        self.note_wait(True, address, nbytes, self.engine.now_ps + first_ps + span_ps, *reasons)
+
+    def _channels(self, first: int, end: int) -> list[PseudoChannel]:
         """The pseudo channels; only the first while an access, like all before it, is the same in all of them."""
-        if self._each is None:
-            if is_even:
-                return [self._one]
-            self._each = [deepcopy(self._one) for _ in range(self._mapping.pseudo_channels)]
-            for number, each in enumerate(self._each):
-                if each.witness is not None:
-                    each.witness = BusWitness(f"{self.node}, pseudo channel {number}")
-        return self._each
+        if self._each is not None:
+            return self._each
+        line = self._mapping.line
+        if first % line or end % line:
+            self.part()
+        return self._each or [self._one]
+
+    def part(self) -> None:
+        """Work out each pseudo channel by itself from now on."""
+        self._each = [deepcopy(self._one) for _ in range(self._mapping.pseudo_channels)]
+        for number, each in enumerate(self._each):
+            if each.witness is not None:
+                each.witness = BusWitness(f"{self.node}, pseudo channel {number}")

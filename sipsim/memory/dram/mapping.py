@@ -35,14 +35,6 @@ class Mapping:
         self._stripe = self.line * (preset.row_bytes // BURST_BYTES)
         self._banks = preset.banks_per_group
 
-    def bursts(self, offset: int, nbytes: int) -> tuple[int, int]:
-        """The first burst of an access, and the one after its last."""
-        return offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
-
-    def is_even(self, first: int, end: int) -> bool:
-        """Whether bursts from ``first`` to before ``end`` are the same in all pseudo channels."""
-        return not (first % self.line or end % self.line)
-
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
         """The bursts from ``first`` to before ``end``, stripe by stripe."""
         stripe = self._stripe
@@ -53,6 +45,14 @@ class Mapping:
             yield Piece(bank, row, at, stop)
             first += stop - at
 
+    def even_pieces(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """Of bursts that are the same in all pseudo channels: (bank, row, bursts in each), stripe by stripe."""
+        number, at = divmod(first, self._stripe)
+        if at + end - first <= self._stripe:
+            return [(number % self._banks, number // self._banks, (end - first) // self.pseudo_channels)]
+        pieces, channels = self.pieces(first, end), self.pseudo_channels
+        return [(piece.bank, piece.row, (piece.end - piece.first) // channels) for piece in pieces]
+
     def share(self, piece: Piece, number: int) -> tuple[int, int]:
         """Of a piece, the bank group of the first burst in pseudo channel ``number``, and how many are there."""
         groups, line = self.groups, self.line
@@ -62,3 +62,11 @@ class Mapping:
         skipped = min(max(first - begin, 0), groups)
         count = (lines - before) * groups + min(max(end - begin, 0), groups) - skipped
         return skipped % groups, count
+
+    def shares(self, first: int, end: int) -> Iterator[tuple[Piece, int, int, int]]:
+        """The bursts from ``first`` to before ``end`` by stripe and pseudo channel: (piece, number, group, bursts)."""
+        for piece in self.pieces(first, end):
+            for number in range(self.pseudo_channels):
+                group, count = self.share(piece, number)
+                if count:
+                    yield piece, number, group, count

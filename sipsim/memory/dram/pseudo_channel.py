@@ -3,8 +3,9 @@
 Decisions in integer arithmetic, without events: a read is given its place on the bus when it comes, a write when it is
 drained from the queue, which is worked out when something comes later.
 
-* **Bank**: a row opens by precharge (if another one is open; tRAS, tRTP, tWR kept) and activate (tRP, tRC, tRRD, tFAW
-  kept); its first column command is tRCD later. Data are on the bus tCL (tCWL) after a column command.
+* **Bank**: the banks of one number in all bank groups are a set; an access of whole lines opens one row in each, and is
+  looked up by the set. A row opens by precharge (if another one is open; tRAS, tRTP, tWR kept) and activate (tRP, tRC,
+  tRRD, tFAW kept); its first column command is tRCD later. Data are on the bus tCL (tCWL) after a column command.
 * **Bus**: half-duplex, a burst at a time (tCCD_S; two reads after one another in one bank group:
   tCCD_L, where none of another group waits). A read takes the first gaps between reads that have been placed (a
   controller that serves first what is ready). From reads to writes it turns by tRTW, back by tWTR and tCL.
@@ -56,6 +57,9 @@ class PseudoChannel:
         self._column_ps: list[Ps] = [0] * count
         self._precharge_ps: list[Ps] = [0] * count
         self._activate_ps: list[Ps] = [0] * count
+        self._set_row: list[int | None] = [None] * preset.banks_per_group
+        self._set_ready_ps: list[Ps] = [0] * preset.banks_per_group
+        self._set_precharge_ps: list[Ps] = [0] * preset.banks_per_group
         self._acts: deque[Ps] = deque([LONG_AGO] * 4, 4)
         self._interval = 0
         self._reads: list[tuple[Ps, Ps]] = []
@@ -98,22 +102,27 @@ class PseudoChannel:
         if interval > self._interval:
             self._interval = interval
             self._rows = [None] * len(self._rows)
+            self._set_row = [None] * self._banks_per_group
         groups, per_group, burst = self._groups, self._banks_per_group, self._timings.burst
-        rows, ready_ps = self._rows, now_ps
+        is_whole = bursts >= groups and not group
+        if is_whole and self._set_row[bank] == row:
+            ready_ps = self._set_ready_ps[bank]
+            return ready_ps if ready_ps > now_ps else now_ps
+        rows, ready_ps = self._rows, LONG_AGO
         for turn in range(groups if bursts > groups else bursts):
             at = (group + turn) % groups * per_group + bank
             if rows[at] != row:
                 self._activate(now_ps, at, row, rcd)
-            column_ps = self._column_ps[at] - turn * burst
-            if column_ps > ready_ps:
-                ready_ps = column_ps
-        return ready_ps
+            ready_ps = max(ready_ps, self._column_ps[at] - turn * burst)
+        if is_whole:
+            self._set_row[bank], self._set_ready_ps[bank] = row, ready_ps
+        return ready_ps if ready_ps > now_ps else now_ps
 
     def _activate(self, now_ps: Ps, at: int, row: int, rcd: Ps) -> None:
-        timings, acts = self._timings, self._acts
+        timings, acts, bank = self._timings, self._acts, at % self._banks_per_group
         free_ps = self._activate_ps[at]
         if self._rows[at] is not None:
-            free_ps = max(free_ps, max(now_ps, self._precharge_ps[at]) + timings.rp)
+            free_ps = max(free_ps, max(now_ps, self._precharge_ps[at], self._set_precharge_ps[bank]) + timings.rp)
         act_ps = max(now_ps, free_ps, acts[-1] + timings.rrd, acts[0] + timings.faw)
         since_ps = act_ps % self._refi
         if act_ps >= self._refi and since_ps < self._closed_ps:
@@ -121,6 +130,7 @@ class PseudoChannel:
             act_ps += self._closed_ps - since_ps
         acts.append(act_ps)
         self._rows[at] = row
+        self._set_row[bank] = None
         self._column_ps[at] = act_ps + rcd
         self._precharge_ps[at] = act_ps + timings.ras
         self._activate_ps[at] = act_ps + timings.rc
@@ -128,12 +138,16 @@ class PseudoChannel:
     def _used(self, bank: int, group: int, bursts: int, precharge_ps: Ps) -> None:
         """The banks of an access may precharge from ``precharge_ps`` on, and do so with a closed page."""
         groups, per_group = self._groups, self._banks_per_group
+        if bursts >= groups and not self._is_closed_page:
+            if precharge_ps > self._set_precharge_ps[bank]:
+                self._set_precharge_ps[bank] = precharge_ps
+            return
         for turn in range(groups if bursts > groups else bursts):
             at = (group + turn) % groups * per_group + bank
             if precharge_ps > self._precharge_ps[at]:
                 self._precharge_ps[at] = precharge_ps
             if self._is_closed_page:
-                self._rows[at] = None
+                self._rows[at] = self._set_row[bank] = None
                 self._activate_ps[at] = max(self._activate_ps[at], self._precharge_ps[at] + self._timings.rp)
 
     # --- the bus --------------------------------------------------------------------------------------------------
@@ -146,6 +160,11 @@ class PseudoChannel:
         at_ps = ready_ps if ready_ps > self._floor_ps else self._floor_ps
         if self._end_ps > now_ps:  # a gap of less than a burst would be of no use to anyone
             at_ps = self._end_ps - (self._end_ps - at_ps) // burst * burst
+        if not reads:
+            at_ps = self._past_refresh(at_ps)
+            end_ps = at_ps + bursts * burst
+            if end_ps <= self._next_refresh(at_ps):
+                return at_ps, self._took(at_ps, end_ps)
         pieces: list[tuple[Ps, Ps]] = []
         index = 0
         while bursts:
@@ -168,15 +187,15 @@ class PseudoChannel:
             bursts -= count
         for piece in pieces:
             self._took(*piece)
-        if at_ps > self._end_ps:
-            self._end_ps, self._was_write = at_ps, False
         return pieces[0][0], at_ps
 
-    def _took(self, start_ps: Ps, end_ps: Ps) -> None:
-        """Note a read on the bus, joined with those that it touches."""
+    def _took(self, start_ps: Ps, end_ps: Ps) -> Ps:
+        """Note a read on the bus, joined with those that it touches; its end."""
         if self.witness is not None:
             self.witness.took(start_ps, end_ps)
-        reads = self._reads
+        took_until_ps, reads = end_ps, self._reads
+        if end_ps > self._end_ps:
+            self._end_ps, self._was_write = end_ps, False
         index = bisect_left(reads, (start_ps, end_ps))
         if index < len(reads) and reads[index][0] == end_ps:
             end_ps = reads.pop(index)[1]
@@ -184,6 +203,7 @@ class PseudoChannel:
             reads[index - 1] = reads[index - 1][0], end_ps
         else:
             reads.insert(index, (start_ps, end_ps))
+        return took_until_ps
 
     def _past_refresh(self, at_ps: Ps) -> Ps:
         """The earliest time from ``at_ps`` at which data may be on the bus: a refresh stops column commands, and the
