@@ -26,6 +26,13 @@ AtPe = Callable[[Place, int], None]
 TO_CUBE, TO_PE, OF_PE, OF_CUBE = "to M_CPU", "to PE", "answer of PE", "answer of M_CPU"
 DISPATCH, GATHER = "dispatch", "gather"
 """Names of spans."""
+M_CPU = "m_cpu."
+"""The beginning of the names of M_CPUs, which are the components of spans."""
+
+
+def m_cpu_name(cube: int) -> str:
+    """What the M_CPU of a cube is called in spans."""
+    return f"{M_CPU}cube{cube}"
 
 
 class Sizes(NamedTuple):
@@ -113,14 +120,14 @@ class Round:
     def _at_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
         """M_CPU takes its PEs one after the other."""
         now_ps = self._engine.now_ps
-        span = self._recorder.span(self._name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
+        span = self._recorder.span(m_cpu_name(cube), TO_CUBE, sent_ps, now_ps, cause, cube, self._sizes.cube_bytes)
         for index, pe in enumerate(self._cubes[cube]):
             out_ps = self._control.m_cpu(cube).serve(self._path.dispatch_ps)
             then = partial(self._at_one, (cube, pe), now_ps, out_ps, index, span)
             self._control.send(m_cpu(cube), Node("pe", cube, pe), self._sizes.pe_bytes, out_ps - now_ps, then)
 
     def _at_one(self, place: Place, here_ps: Ps, out_ps: Ps, index: int, cause: int) -> None:
-        name, now_ps = self._name(place[0]), self._engine.now_ps
+        name, now_ps = m_cpu_name(place[0]), self._engine.now_ps
         dispatched = self._recorder.span(name, DISPATCH, here_ps, out_ps, cause, index + 1)
         self._at_pe(place, self._recorder.span(name, TO_PE, out_ps, now_ps, dispatched, *place, self._sizes.pe_bytes))
 
@@ -135,14 +142,14 @@ class Round:
     def _of_pe(self, place: Place, sent_ps: Ps, cause: int) -> None:
         cube, now_ps = place[0], self._engine.now_ps
         answers, done_bytes = self._answers[cube], self._sizes.done_bytes
-        answers.append(self._recorder.span(self._name(cube), OF_PE, sent_ps, now_ps, cause, *place, done_bytes))
+        answers.append(self._recorder.span(m_cpu_name(cube), OF_PE, sent_ps, now_ps, cause, *place, done_bytes))
         out_ps = self._control.m_cpu(cube).serve(self._path.m_gather_ps)
         if len(answers) == len(self._cubes[cube]):
             then = partial(self._of_cube, cube, now_ps, out_ps)
             self._control.send(m_cpu(cube), IO_CPU, done_bytes, out_ps - now_ps, then)
 
     def _of_cube(self, cube: int, here_ps: Ps, out_ps: Ps) -> None:
-        name, now_ps, answers = self._name(cube), self._engine.now_ps, self._answers[cube]
+        name, now_ps, answers = m_cpu_name(cube), self._engine.now_ps, self._answers[cube]
         gathered = self._recorder.span(name, GATHER, here_ps, out_ps, answers[-1], *answers)
         done_bytes = self._sizes.done_bytes
         self._of_cubes.append(self._recorder.span(name, OF_CUBE, out_ps, now_ps, gathered, cube, done_bytes))
@@ -155,7 +162,3 @@ class Round:
             self._checker.gathered(self)
         last = self._of_cubes[-1]
         self._gathered(self._recorder.span("io_cpu", GATHER, here_ps, self._engine.now_ps, last, *self._of_cubes))
-
-    @staticmethod
-    def _name(cube: int) -> str:
-        return f"m_cpu.cube{cube}"

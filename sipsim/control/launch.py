@@ -11,7 +11,7 @@ Limit: a launch that waits for another one on its PEs leaves the host when that 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from sipsim.control.fan_out import ControlPath, Round, Sizes
+from sipsim.control.fan_out import ControlPath, Round, Sizes, m_cpu_name
 from sipsim.plan.launch_path import Place
 
 Ps = int
@@ -133,7 +133,7 @@ class RoutedLaunch(Launch):
         now_ps = self._engine.now_ps
         if self._control.checker is not None:
             self._control.checker.starts(place, now_ps, self._target_ps)
-        name = f"m_cpu.cube{place[0]}"
+        name = m_cpu_name(place[0])
         self._begin(place, self._recorder.span(name, START, now_ps, now_ps, cause, message, self._margin))
 
     def ended(self, place: Place, span: int) -> None:

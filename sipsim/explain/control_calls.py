@@ -8,7 +8,7 @@ spans of the message and of the margin; ``end of a launch``: the index of its co
 from collections.abc import Iterator
 from typing import Any
 
-from sipsim.control.fan_out import DISPATCH, GATHER, OF_CUBE, OF_PE, TO_CUBE, TO_PE
+from sipsim.control.fan_out import DISPATCH, GATHER, M_CPU, OF_CUBE, OF_PE, TO_CUBE, TO_PE
 from sipsim.control.launch import END, HOST, IO_CPU, MARGIN, SKEW, START, TAKE, TO_IO_CPU
 from sipsim.noc.graph import Node
 from sipsim.plan import launch_path
@@ -22,7 +22,7 @@ PHASE = "(launch)"
 
 def is_control(span: Span) -> bool:
     """Whether it is a span of the host, IO_CPU or an M_CPU."""
-    return span.component in (HOST, IO_CPU) or span.component.startswith("m_cpu.")
+    return not span.component.startswith("cube") and span.component.startswith((HOST, IO_CPU, M_CPU))
 
 
 def is_end(span: Span) -> bool:
@@ -31,8 +31,8 @@ def is_end(span: Span) -> bool:
 
 
 def also_needed(span: Span) -> Iterator[int]:
-    """The spans that it waits for besides its cause."""
-    if is_control(span) and span.name in (GATHER, START):
+    """The spans that one of the control path waits for besides its cause."""
+    if span.name in (GATHER, START):
         yield from span.facts
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.explain.calls import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, place_of, work_of
-from sipsim.explain.control_calls import also_needed
+from sipsim.explain.control_calls import also_needed, is_control
 from sipsim.explain.history import History
 from sipsim.ipcq.backpressure import Backpressure
 from sipsim.ipcq.pe_ipcq import POLL
@@ -61,10 +61,11 @@ class Graph:
     def needs(self, rank: int, span: Span) -> Iterator[Key]:
         """What a span waits for. Number 0 is the start of the run."""
         yield span.cause
-        yield from ((rank, needed) for needed in also_needed(span))
         work = work_of(span)
         if span.is_wait:
             yield rank, span.facts[0]
+        elif is_control(span):
+            yield from ((rank, needed) for needed in also_needed(span))
         elif work == SEND:
             direction, seq, *_, command = span.facts
             yield rank, command

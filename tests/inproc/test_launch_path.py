@@ -8,6 +8,7 @@ import pytest
 from launch import launched
 from launch_flags import launch_flags, launch_settings
 from runs import Run, run, script_file
+from shuffled_mail import ShuffledInprocMail
 
 from launcher.api import run as run_program
 from sipsim.control.launch import RoutedLaunch
@@ -192,6 +193,17 @@ class TestRows:
         farthest = 5 + 0.1 + 11 + 8 * 0.25 + 2 * (2 * 2 + 2 * 0.05 + 0.1) + 0.05 + 7
         before = HOST + TAKE + farthest + 4 * 64 / 16 + 50 + TO_PE
         assert before + HOST < routed["launch_ns"] < before + GATHER + 4 * 20 + (farthest - 13.15)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_results_do_not_depend_on_the_mail(self, seed: int) -> None:
+        """With skews and late starts, which move what meets what."""
+        changes = {"max_start_skew_ns": 900, "start_skew_seed": seed, "start_margin_ns": 60}
+        flags = (*self.FLAGS, "--topology", "torus_2d", *launch_flags(**changes))
+        usual, shuffled = run(*flags), run(*flags, office=ShuffledInprocMail(seed))
+        assert usual.outcome.error is None
+        assert usual.document["digest"] == shuffled.document["digest"]
+        assert usual.document["launches"] == shuffled.document["launches"]
+        assert any(each["late_by_ns"] for each in usual.document["launches"])
 
     @pytest.mark.processes
     def test_the_digest_is_that_of_processes(self, tmp_path: Path) -> None:
