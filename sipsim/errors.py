@@ -91,6 +91,12 @@ class OutOfMemoryError(MemoryAccessError):
     kind = "OutOfMemoryError"
 
 
+class TcmFull(SimulationError):
+    """A handle that does not fit what is left of the kernel region of its PE's TCM."""
+
+    kind = "TcmFull"
+
+
 class CollectiveMismatch(SimulationError):
     """Ranks that call a collective with another type, count or operation than each other."""
 
@@ -123,6 +129,7 @@ ERROR_KINDS: dict[str, int] = {
             KernelError,
             MemoryAccessError,
             OutOfMemoryError,
+            TcmFull,
             CollectiveMismatch,
             NondeterministicReplay,
             OutputError,

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from sipsim.ipcq.latch import IN_PLACE
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, memory_of, on_any_sip, sum_ps
@@ -38,6 +39,8 @@ class CommandTimes:
     def credit_ps(self, place: PePlace, entry: IpcqInitEntry) -> tuple[Ps, Ps]:
         """For how long ``tl.recv`` is blocked by the credit, and how long the credit takes to the sender."""
         mode, here = self._plan.ipcq.credit_return_mode, (place.sip, place.cube, place.pe)
+        if self._plan.ipcq.latch == IN_PLACE:
+            mode = "piggyback"
         whole_ps = self._plan.ipcq_overhead_ps + entry.credit_ps
         if mode == "fast_path":
             return whole_ps, whole_ps

@@ -65,6 +65,13 @@ class PeDma:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         self.read(src, len(data), lambda _data: self.write(dst, data, done, COMM), COMM)
 
+    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
+        """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``."""
+        context, node = self._context, self._node
+        kernel_pa = PhysAddr(context.sip, int(node.cube), int(node.place), "tcm", 0).encode()
+        tcm = context.memory_ports.at("tcm", node)
+        self.read(src, nbytes, lambda _data: tcm.time_write(kernel_pa, nbytes, done), COMM)
+
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: int = 0) -> None:
         """Write ``data``; ``done()`` when the acknowledgement has arrived."""
         memory_node, port = self._memory_at(address)

@@ -140,6 +140,15 @@ class Machine:
         write = self._access(kind, self._memories.at(kind, slot).least_write_ps, "write")
         return [self.ipcq(), *fetch, *self._head(route, presets), drain, write]
 
+    def passing(self, place: Place, nbytes: int, read_pa: int | None) -> list[Term]:
+        """From a send until the last byte of its message has passed PE_DMA, or has come there from another memory."""
+        node = Node("pe", place[1], place[2])
+        if read_pa is not None and self.node_of(read_pa) != node:
+            return [self.ipcq(), *self.read(place, read_pa, nbytes)]
+        route = self.system.graph.route(node, self.system.graph.memory_node(place[1], place[2], "hbm"))
+        first = route._replace(edges=route.edges[:1])
+        return [self.ipcq(), self._node(node, route.start_ps), self._drain(first, self.message_bytes(nbytes))]
+
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
         route, presets = self._back(src, direction, peer)

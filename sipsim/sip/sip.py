@@ -21,6 +21,7 @@ from sipsim.noc.graph import Node
 from sipsim.noc.witness import FabricWitness
 from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
+from sipsim.pe.room import KernelRoom
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
@@ -40,6 +41,8 @@ class Pe:
         self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
         self.ipcq = self._make_ipcq(sip)
+        layout = sip.plan.resolved.components.tcm_layout
+        self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
         self.number_handle = scheduler.number_handle
@@ -48,9 +51,12 @@ class Pe:
         self._recorder = sip.recorder
 
     def settle(self) -> None:
-        """Block its kernel, which runs, until PE_CPU has issued all its commands."""
+        """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
         if self.task is not None:
             self.cpu.catch_up(self.task)
+            self.ipcq.slots.release_all(self.task.span)
+            if self.room is not None:
+                self.room.clear()
 
     def enter_phase(self, phase: str) -> None:
         """Its kernel is in a phase from now on; empty: in none."""
@@ -71,6 +77,7 @@ class Pe:
             credit_return,
             sip.recorder,
             sip.checker,
+            plan.ipcq.latch,
         )
         return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
 

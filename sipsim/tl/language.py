@@ -93,6 +93,7 @@ class TL(IpcqOps):
         """
         if not isinstance(value, TensorHandle):
             raise KernelError(f"tl.store takes an address and a handle, not {type(value).__name__}; {HANDLES}")
+        self._check_handle(value, "tl.store takes a handle")
         task = self._task()
         address = self._translate(as_bytes(ptr), value.nbytes)
         self._submit(DmaWrite(address, value)).wait(task)
@@ -106,6 +107,7 @@ class TL(IpcqOps):
         for value in (a, b):
             if not isinstance(value, TensorHandle):
                 raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
+            self._check_handle(value, "tl.add takes handles")
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
         task = self._task()

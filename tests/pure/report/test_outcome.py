@@ -165,6 +165,7 @@ class TestKinds:
                 "KernelError",
                 "MemoryAccessError",
                 "OutOfMemoryError",
+                "TcmFull",
             ],
             4: [
                 "agent_failed",
