@@ -97,6 +97,12 @@ class MmuFault(MemoryAccessError):
     kind = "MmuFault"
 
 
+class TcmFull(SimulationError):
+    """A handle that does not fit what is left of the kernel region of its PE's TCM."""
+
+    kind = "TcmFull"
+
+
 class CollectiveMismatch(SimulationError):
     """Ranks that call a collective with another type, count or operation than each other."""
 
@@ -130,6 +136,7 @@ ERROR_KINDS: dict[str, int] = {
             MemoryAccessError,
             OutOfMemoryError,
             MmuFault,
+            TcmFull,
             CollectiveMismatch,
             NondeterministicReplay,
             OutputError,

@@ -17,6 +17,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e9)]
 Direction = Literal["E", "W", "N", "S"]
 BufferKind = Literal["tcm", "hbm", "sram"]
 Backpressure = Literal["sleep", "poll"]
+Latch = Literal["copy", "in_place"]
 CreditReturnMode = Literal["fast_path", "fabric", "piggyback", "auto"]
 PollInterval = Annotated[float, Meta(ge=0.001, le=1e6)]
 SlotCount = Annotated[int, Meta(ge=1, le=65536)]
@@ -233,11 +234,15 @@ class TcmCost(Section, frozen=True, omit_defaults=True):
 
 
 class TcmLayout(Section, frozen=True):
-    """The regions of ADR-0023 D20, in MiB from the bottom: kernel memory, IPCQ receive rings, scratch."""
+    """The regions of ADR-0023 D20, in MiB from the bottom: kernel memory, IPCQ receive rings, scratch.
+
+    ``handles_take_room``: what a kernel holds lies in kernel memory and may fill it.
+    """
 
     kernel_MiB: Annotated[int, Meta(ge=1, le=1024)]
     ipcq_MiB: Annotated[int, Meta(ge=1, le=1024)]
     scratch_MiB: Annotated[int, Meta(ge=0, le=1024)]
+    handles_take_room: bool
 
 
 class PeDma(Section, frozen=True):
@@ -369,6 +374,7 @@ class IpcqKnobs(Section, frozen=True):
     backpressure: Backpressure
     poll_interval_ns: PollInterval
     poll_interval_max_ns: PollInterval | None
+    latch: Latch | None
     credit_return_mode: CreditReturnMode
     piggyback_wait_ns: NonNegative
     n_slots: SlotCount

@@ -3,9 +3,9 @@
 Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
 was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
 source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
-command; ``copy``: from, to, bytes; ``poll``: when polls began, span of the command; a wait: the span before
-it; a kernel: its last span, and the index of its collective. Those of the control path are in
-:mod:`sipsim.explain.control_calls`.
+command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what was fetched so far; ``ipcq.release``:
+direction; ``poll``: when polls began, span of the command; a wait: the span before it; a kernel: its last span, and
+the index of its collective. Those of the control path are in :mod:`sipsim.explain.control_calls`.
 """
 
 import math
@@ -18,11 +18,13 @@ from sipsim.dtypes import DTYPES
 from sipsim.explain.control_calls import control_call, is_control
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
+from sipsim.ipcq.latch import FETCH, IN_PLACE, PASS
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.pe.cpu import ISSUE
 from sipsim.pe.dma_engine import READ, WRITE
+from sipsim.pe.ipcq_engine import RELEASE
 from sipsim.pe.math import MATH
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
@@ -34,8 +36,10 @@ QUEUES = ".ipcq"
 """The end of the name of a PE's part that makes the spans of queues."""
 KERNEL = ".kernel"
 """The end of the name of a PE's part that makes the spans of kernels."""
-_OF_PE = (READ, WRITE, MATH, TLB_MISS, ISSUE)
-MESSAGE, CREDIT, SEND, RECV, COPY = "message", "credit", "send", "recv", "copy"
+_OF_PE = (READ, WRITE, MATH, TLB_MISS, ISSUE, RELEASE)
+MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
+
+
 _ON_CPU = {ISSUE: "issue", POLL: "look", WAKEUP: "wakeup"}
 """Spans of PE_CPU's own work, and their prices."""
 
@@ -69,6 +73,10 @@ class Calls:
             CREDIT: self._credit,
             RECV: self._receive,
             COPY: self._copy,
+            LATCH: self._copy,
+            RELEASE: self._release,
+            FETCH: lambda place, span: _fetched(place, span.facts),
+            PASS: self._pass,
             **{work: partial(_on_cpu, method) for work, method in _ON_CPU.items()},
         }
 
@@ -96,7 +104,13 @@ class Calls:
             _, _, nbytes, read_pa, _ = self.sending(span).facts
             memory = None if read_pa is None else read_pa >> OFFSET_BITS
             return work, span.cause[0], rank, span.component, facts[0], nbytes, memory
-        if work == COPY:
+        if work == FETCH:
+            return work, span.component, str(facts)
+        if work == PASS:
+            return work, rank, span.component, *self._sent_by(span).facts[2:4]
+        if work == RELEASE:
+            return work, rank, span.component, facts[0]
+        if work in (COPY, LATCH):
             return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
         if work in _ON_CPU:
             return (work,)
@@ -131,6 +145,19 @@ class Calls:
             return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
         return [Call("message", (src, direction, peer, nbytes, source))]
 
+    def _sent_by(self, passing: Span) -> Span:
+        """The send whose message passes PE_DMA."""
+        rank, number = passing.cause
+        return self._histories[rank].spans[number - 1]
+
+    def _pass(self, place: Place, span: Span) -> list[Call]:
+        _, _, nbytes, read_pa, _ = self._sent_by(span).facts
+        return [Call("passing", (on_any_sip(place), nbytes, None if read_pa is None else memory_of(read_pa)))]
+
+    def _release(self, place: Place, span: Span) -> list[Call]:
+        """What a release blocks for: the credit, unless that waits for another slot."""
+        return self._receive(place, span) if span.end_ps > span.start_ps else []
+
     def _credit(self, place: Place, span: Span) -> list[Call]:
         """Of a credit that has come for what this PE sends in a direction."""
         peer = self.queue(place, span.facts[0]).peer
@@ -139,8 +166,8 @@ class Calls:
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
         """What a receive blocks for after its slot is free."""
-        queue = self.queue(place, span.facts[0])
-        if queue.credit_mode == PIGGYBACK:
+        queue, is_in_use = self.queue(place, span.facts[0]), self._plan.ipcq.latch == IN_PLACE and work_of(span) == RECV
+        if queue.credit_mode == PIGGYBACK or is_in_use:
             return []
         method = "credit" if queue.credit_mode == FAST_PATH else "injection"
         return [_credit_call(method, place, queue.direction, queue.peer.place)]

@@ -17,6 +17,7 @@ import numpy as np
 
 from sipsim.errors import IpcqInvalidDirection
 from sipsim.forecast.times import CommandTimes
+from sipsim.ipcq.latch import COPY
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.memory.store import MemoryStore
 from sipsim.pe.commands import Completion, Const, DmaRead, DmaWrite, IpcqRecv, IpcqSend, MathOp
@@ -85,8 +86,9 @@ class CountedReceive:
 
     error = None
 
-    def __init__(self, pe: "CountingPe", queue: Queue) -> None:
+    def __init__(self, pe: "CountingPe", queue: Queue, latch_ps: Ps) -> None:
         self._pe = pe
+        self.latch_ps = latch_ps
         self._queue = queue
         self.start_ps = pe.now_ps
         self.end_ps: Ps | None = None
@@ -276,17 +278,29 @@ class CountingPe:
         fetch_ps = 0 if command.copy_to is not None else self._slot_ps(nbytes)
         command.result.array = cast(Array, NoValues(command.dims, nbytes, fetch_ps))
         self._run.counts["recv"] += 1
-        receive = CountedReceive(self, queue)
+        receive = CountedReceive(self, queue, self._latch_ps(nbytes) if command.copy_to is None else 0)
         queue.pending.append(receive)
         self._run.serve(queue)
         return receive
 
     def _slot_ps(self, nbytes: int) -> Ps:
-        """The time to fetch a message from its slot; none from the PE's own TCM."""
-        kind = self._run.plan.ipcq.buffer_kind
-        if kind == "tcm":
+        """The time to fetch a message from its slot; none from the PE's own TCM, or after it was copied."""
+        knobs = self._run.plan.ipcq
+        if knobs.buffer_kind == "tcm" or knobs.latch == COPY:
             return 0
-        return self._run.times.read_ps(self.place, PhysAddr(0, self.cube, self.pe, kind, 0).encode(), nbytes)
+        return self._run.times.read_ps(self.place, self._own(knobs.buffer_kind), nbytes)
+
+    def _latch_ps(self, nbytes: int) -> Ps:
+        """The time until the slot of a message is free. One that is used in place is taken as free at once."""
+        knobs, times = self._run.plan.ipcq, self._run.times
+        if knobs.latch != COPY:
+            return 0
+        read_ps = times.read_ps(self.place, self._own(knobs.buffer_kind), nbytes)
+        return read_ps + times.write_ps(self.place, self._own("tcm"), nbytes)
+
+    def _own(self, space: str) -> int:
+        """The first byte of one of its memories."""
+        return PhysAddr(0, self.cube, self.pe, space, 0).encode()
 
 
 class CountedLaunch:
@@ -346,10 +360,11 @@ class CountedLaunch:
             receive, arrival_ps = queue.pending.popleft(), queue.arrivals_ps.popleft()
             seen_ps = self.seen_ps(receive.start_ps, arrival_ps)
             taken_ps = max(receive.start_ps, seen_ps, queue.last_ps)
-            receive.end_ps = queue.last_ps = taken_ps + blocked_ps
+            freed_ps = taken_ps + receive.latch_ps
+            receive.end_ps = queue.last_ps = freed_ps + blocked_ps
             self._wake(queue)
             if sender is not None:
-                sender.credits_ps.append(taken_ps + return_ps)
+                sender.credits_ps.append(freed_ps + return_ps)
                 self._wake(sender)
 
     def seen_ps(self, since_ps: Ps, event_ps: Ps) -> Ps:

@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from sipsim.ipcq.credit_return import FABRIC, FAST_PATH
+from sipsim.ipcq.credit_return import FABRIC, FAST_PATH, PIGGYBACK
+from sipsim.ipcq.latch import IN_PLACE
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, memory_of, on_any_sip, sum_ps
@@ -47,10 +48,12 @@ class CommandTimes:
 
     def credit_ps(self, place: PePlace, entry: IpcqInitEntry) -> tuple[Ps, Ps]:
         """For how long ``tl.recv`` is blocked by the credit, and how long the credit takes to the sender."""
-        here = place.sip, place.cube, place.pe
+        here, mode = (place.sip, place.cube, place.pe), entry.credit_mode
+        if self._plan.ipcq.latch == IN_PLACE:
+            mode = PIGGYBACK
         whole_ps = self._plan.ipcq_overhead_ps + entry.credit_ps
-        if entry.credit_mode == FAST_PATH:
+        if mode == FAST_PATH:
             return whole_ps, whole_ps
-        if entry.credit_mode == FABRIC:
+        if mode == FABRIC:
             return sum_ps(self._machine.injection(here, entry.direction, entry.peer.place)), whole_ps
         return 0, whole_ps

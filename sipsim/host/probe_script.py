@@ -25,4 +25,4 @@ def _messages(n_elems: list[int], sender: str, direction: str, back: str, tl: TL
             tl.send(direction, TensorHandle(tl, np.zeros(n_elem, np.float16), DTYPES["f16"]))
     else:
         for n_elem in n_elems:
-            tl.recv(back, n_elem, "f16")
+            tl.release(tl.recv(back, n_elem, "f16"))

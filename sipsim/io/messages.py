@@ -1,5 +1,6 @@
 """The data plane of PE_IPCQ: writes each message into its peer's slot, on this SIP or behind links."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -52,10 +53,13 @@ class MessageSender:
         self._departures: dict[Node, Departures] = {}
         self._paths: dict[QueuePair, _Path] = {}
 
-    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
+    def carry_token(
+        self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None, passed: Callable[[], None] | None
+    ) -> None:
         """Write a message into the peer's slot; it leaves at ``token.sent_ps`` and nobody waits for it here.
 
-        With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come.
+        With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come. ``passed`` is
+        called when it has passed the last one on at the rate of its edge, or has got it, whichever it waits for.
         """
         peer, nbytes = queue.peer, self._message_bytes(len(token.data))
         overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
@@ -69,9 +73,16 @@ class MessageSender:
         tcm_ps, span_ps = tcm.take(len(token.data)) if source is None else (0, 0)
         if source is None and departures.is_clear:
             way.depart(message, nbytes, number, overhead_ps + tcm_ps, span_ps)
+            if passed is not None:
+                tail_ps = overhead_ps + tcm_ps + way.route.start_ps
+                passing_ps = max(tail_ps, tail_ps - span_ps + way.route.edges[0].drain_ps(nbytes))
+                self._engine.at(self._engine.now_ps + passing_ps, passed)
             return
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:
+            if passed is not None:
+                drain_ps = 0 if source is not None else way.route.edges[0].drain_ps(nbytes)
+                self._engine.at(tail_ps + drain_ps, passed)
             behind_pe.depart(message, nbytes, number, tail_ps - self._engine.now_ps, tail_ps - head_ps)
 
         departure = departures.add(go)

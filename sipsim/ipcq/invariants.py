@@ -8,6 +8,7 @@ from zlib import crc32
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.memory.store import MemoryStore
@@ -17,11 +18,12 @@ from sipsim.record.dump import Place
 class _Counts:
     """The steps of one queue pair, counted independently of its pointers, and checksums of its slots."""
 
-    __slots__ = ("arrived", "credited", "freed", "sent", "slots", "taken")
+    __slots__ = ("arrived", "credited", "freed", "read", "sent", "slots", "taken")
 
     def __init__(self) -> None:
         self.sent = self.arrived = self.taken = self.freed = self.credited = 0
         self.slots: dict[int, int] = {}
+        self.read: set[int] = set()
 
 
 class InvariantChecker:
@@ -77,16 +79,24 @@ class InvariantChecker:
         counts.slots[token.sender_seq] = crc32(token.data)
 
     def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
-        """A message was read from its slot; ``my_tail`` is not incremented yet."""
+        """A receive has taken a message; ``taken`` is not incremented yet."""
         counts = self._of(place, queue)
         number = counts.taken
         self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken and has not arrived")
-        checksum = counts.slots.pop(number)
-        self._check(
-            queue.my_tail == number, "I2", place, queue, f"my_tail is {queue.my_tail}, message {number} is next"
-        )
+        checksum = counts.slots[number]
+        self._check(queue.taken == number, "I2", place, queue, f"taken is {queue.taken}, message {number} is next")
         self._check(checksum == crc32(data), "I7", place, queue, f"message {number} changed in its slot")
         counts.taken += 1
+
+    def read(self, place: Place, queue: QueuePair, taken: TakenSlot, unread: bool) -> None:
+        """The bytes of a message were read from its slot, or are given up ``unread``."""
+        counts, number = self._of(place, queue), taken.seq
+        checksum = counts.slots.pop(number, None)
+        is_there = unread or checksum == crc32(self._memory.read(taken.slot_pa, taken.nbytes))
+        self._check(
+            is_there, "I7", place, queue, f"message {number} was read from its slot after that was written again"
+        )
+        counts.read.add(number)
 
     def freed(self, place: Place, queue: QueuePair) -> None:
         """``my_tail`` was incremented for a message that was taken."""
@@ -96,6 +106,10 @@ class InvariantChecker:
             queue.my_tail == counts.freed, "I2", place, queue, f"my_tail is {queue.my_tail}, {counts.freed} were freed"
         )
         self._check(counts.freed <= counts.taken, "I1", place, queue, "a slot was freed before its message was taken")
+        number = counts.freed - 1
+        is_read = number in counts.read
+        self._check(is_read, "I7", place, queue, f"the slot of message {number} is credited before it was read")
+        counts.read.discard(number)
 
     def credited(self, place: Place, queue: QueuePair) -> None:
         """A credit was applied to ``peer_tail_cache``."""

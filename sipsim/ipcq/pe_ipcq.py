@@ -21,10 +21,10 @@ from sipsim.ipcq.messages import (
     IpcqCreditMetadata,
     IpcqDmaToken,
     IpcqInitEntry,
-    Received,
 )
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
+from sipsim.ipcq.slots import Copier, Slots
 from sipsim.memory.store import MemoryStore
 from sipsim.record.dump import Place, Unread, Waiting
 from sipsim.record.recorder import Recorder
@@ -36,21 +36,18 @@ POLL, WAKEUP = "poll", "wakeup"
 class DataPlane(Protocol):
     """Moves the bytes of messages for PE_IPCQ."""
 
-    def carry_token(self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there."""
+    def carry_token(
+        self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None, passed: Callable[[], None] | None
+    ) -> None:
+        """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there.
 
-
-class Copier(Protocol):
-    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
-
-    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Copy ``data`` from ``src`` to ``dst``."""
+        ``passed`` is called when its last byte has passed PE_DMA.
+        """
 
 
 class IpcqContext(NamedTuple):
-    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to.
-
-    ``look_up``: the physical address of a slot by its virtual one, where the PE has an MMU.
+    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to. ``latch``: of the
+    config. ``look_up``: the physical address of a slot by its virtual one, where the PE has an MMU.
     """
 
     engine: Engine
@@ -61,6 +58,7 @@ class IpcqContext(NamedTuple):
     credit_return: CreditReturn
     recorder: Recorder
     checker: InvariantChecker | None = None
+    latch: str | None = None
     look_up: Callable[[int, int], int] | None = None
 
 
@@ -78,11 +76,12 @@ class PeIpcq:
             self._engine,
             self._memory,
             self._data_plane,
-            self._copier,
+            _,
             self._backpressure,
             self._credit_return,
             recorder,
             self._checker,
+            self._latch,
             self._look_up,
         ) = context
         self._span = recorder.span
@@ -96,6 +95,7 @@ class PeIpcq:
         self._any_receivers: deque[ReceiveRequest] = deque()
         self._any_since_ps = 0
         self._any_wakes = False
+        self.slots = Slots(place, self.name, self.queues, context, self._deliver)
 
     def send(self, direction: str, send: SendRequest) -> None:
         """Send a message into the peer's next slot: now, or when a credit frees one. Sends are served in order.
@@ -131,7 +131,7 @@ class PeIpcq:
         receive.reason = queue.recv_wait
         is_next = not (queue.is_empty or queue.posted or queue.blocked)
         if is_next and self._is_timed_ahead(receive):
-            self._take(queue, receive, receive.cause)
+            self.slots.take(queue, receive, receive.cause)
             return
         queue.posted.append(receive)
         if is_next:
@@ -233,7 +233,7 @@ class PeIpcq:
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
-        self._data_plane.carry_token(queue, token, read_pa)
+        self._data_plane.carry_token(queue, token, read_pa, send.passed)
         send.sent(slot_pa, seq, span, sent_ps)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:
@@ -279,7 +279,7 @@ class PeIpcq:
         while queue.posted and not queue.is_empty and not queue.blocked:
             if self._blocks_until_seen(queue, cause):
                 return
-            self._take(queue, queue.posted.popleft(), cause)
+            self.slots.take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
             self._any_wakes = True
             begin = self._any_since_ps, self._any_receivers[0].cause
@@ -304,52 +304,13 @@ class PeIpcq:
 
     def _is_timed_ahead(self, receive: ReceiveRequest) -> bool:
         """Whether a receive can be done in this step though it is still being issued: only its credit takes time."""
-        return receive.copy_to is None or receive.start_ps <= self._engine.now_ps
+        is_copied = receive.copy_to is not None or self._latch is not None
+        return not is_copied or receive.start_ps <= self._engine.now_ps
 
     def _deliver_first(self, queue: QueuePair, cause: int) -> None:
         queue.blocked = False
-        self._take(queue, queue.posted.popleft(), cause)
+        self.slots.take(queue, queue.posted.popleft(), cause)
         self._deliver(queue, cause)
-
-    def _take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        """Latch the next message. With ``copy_to_dst`` its slot is freed only after the copy."""
-        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.my_tail)
-        nbytes = len(token.data)
-        data = self._memory.read(slot_pa, nbytes)
-        if self._checker is not None:
-            self._checker.taken(self.place, queue, data)
-        receive.take(Received(queue.direction, slot_pa, queue.my_tail + 1, data, token.dtype, token.shape))
-        if receive.copy_to is None or receive.copy_to.nbytes != nbytes:
-            self._free_slot(queue, receive, cause)
-            return
-        queue.blocked = True
-        taken_ps, address = self._engine.now_ps, receive.copy_to.address
-
-        def copied() -> None:
-            queue.blocked = False
-            copy = self._span(self.name, "copy", taken_ps, self._engine.now_ps, cause, slot_pa, address, nbytes)
-            self._free_slot(queue, receive, copy)
-            self._deliver(queue, copy)
-
-        self._copier.copy(slot_pa, address, data, copied)
-
-    def _free_slot(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        queue.my_tail += 1
-        if self._checker is not None:
-            self._checker.freed(self.place, queue)
-        if receive.start_ps > self._engine.now_ps:
-            receive.freed_by, receive.freed_ps = receive.cause, receive.start_ps
-        else:
-            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
-        credit = IpcqCreditMetadata(
-            queue.my_tail,
-            queue.my_rx_base_pa,
-            *self.place,
-            queue.direction,
-            receive.freed_ps,
-            receive.freed_by,
-        )
-        self._credit_return.return_credit(queue, credit, receive.returned)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
         """Serve what has waited since ``begin`` (or will, as it is being issued): when it sees the event of now."""

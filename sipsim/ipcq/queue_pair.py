@@ -2,17 +2,19 @@
 
 from collections import deque
 
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import IpcqDmaToken, IpcqInitEntry
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.record.dump import Waiting
 
 
 class QueuePair:
-    """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots.
+    """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots. ``taken``: messages that
+    receives have taken; those from ``my_tail`` on are ``in_use``, in order, since their slots are not credited yet.
 
     ``sends`` wait for a free slot, in order, the first since ``sender_since_ps``; ``sender_wakes``: a credit has come,
     and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
-    while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``my_tail`` to
+    while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``taken`` to
     ``peer_head_cache``, by sequence number.
     """
 
@@ -23,6 +25,7 @@ class QueuePair:
         "credit_mode",
         "credit_ps",
         "direction",
+        "in_use",
         "messages",
         "my_head",
         "my_rx_base_pa",
@@ -39,6 +42,7 @@ class QueuePair:
         "sender_wakes",
         "sends",
         "slot_size",
+        "taken",
     )
 
     def __init__(self, entry: IpcqInitEntry) -> None:
@@ -51,6 +55,8 @@ class QueuePair:
         self.can_receive = entry.can_receive
         self.credit_ps = entry.credit_ps
         self.credit_mode = entry.credit_mode
+        self.taken = 0
+        self.in_use: deque[TakenSlot] = deque()
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
         self.sends: deque[SendRequest] = deque()
         self.sender_since_ps = 0
@@ -68,7 +74,7 @@ class QueuePair:
 
     @property
     def is_empty(self) -> bool:
-        return self.peer_head_cache <= self.my_tail
+        return self.peer_head_cache <= self.taken
 
     def next_tx_slot_pa(self) -> int:
         """The address, in the peer's ring, of the slot for the next send."""
@@ -89,7 +95,7 @@ class QueuePair:
 
     def next_rx_slot_pa(self) -> int:
         """The address of the slot with the next message to receive."""
-        return self.my_rx_base_pa + (self.my_tail % self.n_slots) * self.slot_size
+        return self.my_rx_base_pa + (self.taken % self.n_slots) * self.slot_size
 
     @property
     def rx_stop_pa(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import Received
 from sipsim.record.dump import Waiting
 
@@ -28,10 +29,11 @@ class CopyTo(NamedTuple):
 
 class SendRequest(Protocol):
     """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
-    that released its command; ``reason``: what it waits for.
+    that released its command; ``reason``: what it waits for. ``passed``: called when its last byte has passed PE_DMA.
     """
 
     source: Source
+    passed: Callable[[], None] | None
     start_ps: Ps
     cause: int
     reason: object
@@ -66,6 +68,9 @@ class ReceiveRequest(Protocol):
 
     def take(self, received: Received) -> None:
         """A message was taken from its slot and latched."""
+
+    def keep(self, taken: TakenSlot) -> None:
+        """Its message stays in its slot, for which its handle stands."""
 
     def returned(self) -> None:
         """The credit for the slot has been emitted."""

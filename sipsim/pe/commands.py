@@ -1,9 +1,11 @@
 """Commands of a PE: what a kernel asks of it, as records; and the completion of a command.
 
 A word of ``tl`` makes one and submits it to :mod:`sipsim.pe.scheduler`; the engine of its type times it, performs it
-on bytes and records it. Addresses are physical. ``dims`` and ``dtype`` are of the elements that are moved.
+on bytes and records it. One with a ``result`` and its ``result_bytes`` takes room in the TCM (:mod:`sipsim.pe.room`).
+Addresses are physical. ``dims`` and ``dtype`` are of the elements that are moved.
 """
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
@@ -12,6 +14,7 @@ import msgspec
 
 from sipsim.dtypes import DType
 from sipsim.errors import InvariantViolation
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.requests import CopyTo
 from sipsim.pe.handles import Array, Handle
 from sipsim.task import Task
@@ -32,6 +35,11 @@ class Const(NamedTuple):
     values: Array
     result: Handle
 
+    @property
+    def result_bytes(self) -> int:
+        """Of the values."""
+        return self.values.nbytes
+
 
 class DmaRead(NamedTuple):
     """Read a memory into ``result``."""
@@ -41,6 +49,11 @@ class DmaRead(NamedTuple):
     dims: Dims
     dtype: DType
     result: Handle
+
+    @property
+    def result_bytes(self) -> int:
+        """Of all that is read."""
+        return self.nbytes
 
 
 class DmaWrite(NamedTuple):
@@ -56,6 +69,11 @@ class MathOp(NamedTuple):
     op: str
     operands: tuple[Handle, ...]
     result: Handle
+
+    @property
+    def result_bytes(self) -> int:
+        """As many as of an operand."""
+        return self.operands[0].nbytes
 
 
 class IpcqSend(NamedTuple):
@@ -77,6 +95,17 @@ class IpcqRecv(NamedTuple):
     copy_to: CopyTo | None
     result: Handle
 
+    @property
+    def result_bytes(self) -> int:
+        """Of the message that is expected."""
+        return math.prod(self.dims) * self.dtype.itemsize
+
+
+class IpcqRelease(NamedTuple):
+    """Give back the slot that a handle stands for, which no command has named."""
+
+    handle: Handle
+
 
 class Completion(msgspec.Struct, eq=False):
     """The progress of a command that was submitted at ``start_ps``, released by span ``cause``.
@@ -84,6 +113,7 @@ class Completion(msgspec.Struct, eq=False):
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
     that was received, which may be before its end. ``reason`` says what it waits for, None for its own work, and
     ``waiter`` is the task that waits for its end. ``then`` starts the command behind it in its engine's queue.
+    ``reads``: slots that it reads in place, and has not yet.
     """
 
     command: Any
@@ -95,6 +125,7 @@ class Completion(msgspec.Struct, eq=False):
     value: Any = None
     waiter: Task | None = None
     then: Callable[[], None] | None = None
+    reads: tuple[TakenSlot, ...] = ()
 
     def has_ended(self) -> bool:
         """What a kernel is told that asks: the answer depends on time."""

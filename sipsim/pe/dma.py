@@ -124,6 +124,13 @@ class PeDma:
         read_out = partial(port.read_out, address, nbytes, send_back)
         context.fabric.start(forth, self._command_bytes, lambda _h, _t: read_out(), vc, 0, delay_ps)
 
+    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
+        """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``."""
+        context, node = self._context, self._node
+        kernel_pa = PhysAddr(context.sip, int(node.cube), int(node.place), "tcm", 0).encode()
+        tcm = context.memory_ports.at("tcm", node)
+        self._read(src, nbytes, lambda _data: tcm.time_write(kernel_pa, nbytes, done), COMM, _pass_on)
+
     def _write(self, address: int, data: bytes, done: Callable[[], None], vc: int, delay_ps: Ps, span_ps: Ps) -> None:
         """``delay_ps`` and ``span_ps``: of the data at this PE, as in ``Fabric.start``."""
         memory_node, port = self._memory_at(address)

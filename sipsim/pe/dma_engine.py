@@ -34,7 +34,9 @@ class ReadEngine(CommandEngine):
     def _arrived(self, completion: Completion, data: bytes) -> None:
         address, nbytes, dims, dtype, result = completion.command
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
-        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), result.name)
+        name = result.name
+        del result
+        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), name)
 
 
 @engine_for(DmaWrite)
@@ -46,6 +48,7 @@ class WriteEngine(CommandEngine):
 
     def take(self, command: DmaWrite) -> Completion:
         completion = self._begin(command)
+        self._claim(completion, command.operand)
         self._enter(completion, self._start)
         return completion
 
@@ -59,5 +62,6 @@ class WriteEngine(CommandEngine):
 
     def _written(self, completion: Completion) -> None:
         address, operand = completion.command
-        shape = as_text(operand.shape)
-        self._end(completion, WRITE, address, operand.nbytes, operand.dtype.name, shape, operand.name)
+        fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
+        del operand
+        self._end(completion, WRITE, *fields)

@@ -13,6 +13,7 @@ from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.engine import Engine
 from sipsim.errors import AhbmError
 from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.latch import FETCH
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.pe.commands import Completion
@@ -20,6 +21,7 @@ from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.handles import Handle
 from sipsim.pe.queues import EngineQueue, Start
+from sipsim.pe.room import KernelRoom
 from sipsim.record.recorder import Recorder
 from sipsim.registry import TypeRegistry
 from sipsim.task import Task
@@ -48,6 +50,7 @@ class SipParts(Protocol):
 class PeParts(Protocol):
     """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
     that its kernel belongs to, among those of the SIP; None for another kernel.
+    ``room``: for what the kernel holds, None where that takes none.
     """
 
     cube: int
@@ -57,6 +60,7 @@ class PeParts(Protocol):
     dma: PeDma
     ipcq: PeIpcq
     cpu: PeCpu
+    room: KernelRoom | None
     task: Task | None
 
 
@@ -109,6 +113,22 @@ class CommandEngine(ABC):
         """The completion of a command that starts now, or when PE_CPU has issued it."""
         return Completion(command, self.now_on_cpu_ps(), self._cause())
 
+    def _claim(self, completion: Completion, *operands: Handle) -> None:
+        """A command is the first to name some operands that stand for their slots: it reads these, and frees them."""
+        for operand in operands:
+            if operand.in_slot is not None:
+                completion.reads = (*completion.reads, operand.in_slot)
+                operand.in_slot.handle = ""
+                operand.in_slot = None
+                if self._pe.room is not None:
+                    operand.room = self._pe.room.take(operand.name, operand.nbytes)
+
+    def _was_read(self, completion: Completion, cause: int) -> None:
+        """A command has read all its slots."""
+        reads, completion.reads = completion.reads, ()
+        for slot in reads:
+            self._pe.ipcq.slots.release(slot, cause)
+
     def now_on_cpu_ps(self) -> int:
         """When PE_CPU has issued what its kernel gave it: the kernel's own time."""
         now_ps, free_ps = self._engine.now_ps, self._pe.cpu.free_ps
@@ -126,6 +146,10 @@ class CommandEngine(ABC):
             self.queue.check_end(completion)
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
+        if completion.reads:
+            self._was_read(completion, span)
+        # The kernel goes on below: nothing here may still refer to a handle that it drops.
+        completion.command = None
         task = completion.waiter
         if task is not None and start_ps == task.since_ps:
             # The kernel has waited since its start: the span is that of the kernel's time, too.
@@ -163,14 +187,24 @@ class CommandEngine(ABC):
         then: Callable[[Completion], None],
         _data: bytes,
     ) -> None:
-        # The values were latched when the receive took them: the slot may hold a later message by now.
+        # Without `latch` the slot may hold a later message by now: the receive has kept the values.
         fetched = handle.slot_pa, handle.nbytes
         completion.value = (*(completion.value or ()), fetched)
         handle.slot_pa = None
+        self._fetched_slot(completion, fetched[0])
         try:
             self._fetch(completion, handles, then)
         except AhbmError as error:
             completion.fail(error)
+
+    def _fetched_slot(self, completion: Completion, slot_pa: int | None) -> None:
+        """A slot in HBM or SRAM is free when its bytes are in the PE, whatever the command does with them."""
+        for slot in [each for each in completion.reads if each.slot_pa == slot_pa]:
+            completion.reads = tuple(each for each in completion.reads if each is not slot)
+            name, facts = self._pe.ipcq.name, completion.value
+            now_ps = self._engine.now_ps
+            read = self._recorder.span(name, FETCH, completion.start_ps, now_ps, completion.cause, *facts)
+            self._pe.ipcq.slots.release(slot, read)
 
 
 ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__)

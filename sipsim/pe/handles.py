@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from sipsim.dtypes import DType
+from sipsim.ipcq.latch import TakenSlot
+from sipsim.pe.room import Holding
 
 Array = np.ndarray[Any, Any]
 
@@ -13,10 +15,11 @@ class Handle:
     """Read-only values with a type and a shape. The result of a command is empty until the command fills it.
 
     ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
-    from which the values are still to be fetched, or None.
+    from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
+    command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM (``sipsim.pe.room``).
     """
 
-    __slots__ = ("array", "dtype", "name", "slot_pa")
+    __slots__ = ("array", "dtype", "in_slot", "is_released", "name", "room", "slot_pa")
 
     array: Array
 
@@ -24,6 +27,9 @@ class Handle:
         self.dtype = dtype
         self.name = name
         self.slot_pa: int | None = None
+        self.in_slot: TakenSlot | None = None
+        self.is_released = False
+        self.room: Holding | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,20 +1,22 @@
 """PE_IPCQ takes the sends and receives of a kernel.
 
 In ``return_slot`` mode a received message stays in its slot, and one in HBM or SRAM is fetched when its values are
-first used; a slot in the PE's own TCM needs no fetch. The bytes are latched when the receive takes the message, so the
-slot may be written again.
+first used, unless it was copied; a slot in the PE's own TCM needs no fetch. When its slot may be written again, says
+:mod:`sipsim.ipcq.latch`.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from sipsim.errors import IpcqTypeMismatch
 from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.latch import COPY, PASS, TakenSlot
 from sipsim.ipcq.messages import Received
 from sipsim.ipcq.requests import CopyTo, Source
-from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
+from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.pe.cpu import ROOM
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.queues import SendPlaces
@@ -28,6 +30,7 @@ SEND = record_kind(
 )
 RECV_FIELDS = ("recv_mode", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "consumer_seq")
 RECV = record_kind("ipcq.recv", *RECV_FIELDS, "result", "dst_addr")
+RELEASE = record_kind("ipcq.release", "dir", "consumer_seq", "handle")
 NO_ADDRESS = "-"
 RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 
@@ -41,7 +44,7 @@ class IpcqEngine(CommandEngine):
         self._place = sip.sip, pe.cube, pe.pe
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self.is_strict = sip.plan.ipcq.strict_validation
-        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm"
+        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm" and sip.plan.ipcq.latch != COPY
 
 
 class Sending(Completion, kw_only=True):
@@ -50,6 +53,9 @@ class Sending(Completion, kw_only=True):
     engine: "SendEngine"
     source: Source
     phase: str
+    passed: Callable[[], None] | None = None
+    span: int = 0
+    sent_ps: int = 0
 
     def sent(self, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves at ``sent_ps``."""
@@ -85,13 +91,24 @@ class SendEngine(IpcqEngine):
             taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
         start_ps, phase = self.now_on_cpu_ps(), self._pe.phase
         sending = Sending(command, start_ps, self._cause(), engine=self, source=taken, phase=phase)
+        if not isinstance(source, int):
+            self._claim(sending, source)
+            if sending.reads:
+                source.slot_pa, sending.passed = None, partial(self._passed, sending)
         self._ipcq.send(direction, sending)
         return sending
+
+    def _passed(self, sending: Sending) -> None:
+        """The last byte of a message has passed PE_DMA: its slot was read."""
+        now_ps = self._engine.now_ps
+        read = self._recorder.span(self._ipcq.name, PASS, sending.sent_ps, now_ps, sending.span)
+        self._was_read(sending, read)
 
     def end(self, sending: Sending, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves by ``span``."""
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], sent_ps
+        sending.span, sending.sent_ps = span, sent_ps
         if self._places is not None:
             wire_bytes = self._wire_format.message_bytes(nbytes)
             self._places.add(now_ps + self._overhead_ps, drain_ps(wire_bytes, self._bandwidth_bps))
@@ -129,6 +146,7 @@ class Receiving(Completion, kw_only=True):
     copy_to: CopyTo | None
     phase: str
     waits_since_ps: int | None = None
+    slot: TakenSlot | None = None
     freed_ps: int = 0
     freed_by: int = 0
 
@@ -145,6 +163,11 @@ class Receiving(Completion, kw_only=True):
         fits = len(received.data) == math.prod(dims) * kind.itemsize
         if not fits or (self.engine.is_strict and (received.dtype, received.shape) != (kind.name, dims)):
             self.error = _mismatch(self.command, received)
+
+    def keep(self, taken: TakenSlot) -> None:
+        """Its handle stands for the slot, whose credit comes later."""
+        self.slot, taken.handle = taken, self.command.result.name
+        self.engine.end(self)
 
     def returned(self) -> None:
         """The credit for its slot has been emitted."""
@@ -197,6 +220,7 @@ class ReceiveEngine(IpcqEngine):
         )
         if receiving.error is None:
             result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
+            result.in_slot = receiving.slot
             if copy_to is None and self._rings_are_far:
                 result.slot_pa = received.slot_pa
         span = self._recorder.span(
@@ -209,7 +233,27 @@ class ReceiveEngine(IpcqEngine):
             received.consumer_seq - 1,
             receiving.cause,
         )
+        del result
+        receiving.command = None
         self._release(receiving, span, "recv", now_ps)
+
+
+@engine_for(IpcqRelease)
+class ReleaseEngine(IpcqEngine):
+    """A release ends when the credit of its slot has been emitted, or at once if an earlier slot is still in use."""
+
+    def take(self, command: IpcqRelease) -> Completion:
+        completion, handle = self._begin(command), command.handle
+        slot, handle.in_slot = handle.in_slot, None
+        assert slot is not None
+        slot.handle = ""
+        self._ipcq.slots.release(
+            slot, completion.cause, partial(self._emitted, completion, slot, handle.name), unread=True
+        )
+        return completion
+
+    def _emitted(self, completion: Completion, slot: TakenSlot, name: str) -> None:
+        self._end(completion, RELEASE, slot.direction, slot.seq + 1, name)
 
 
 def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:

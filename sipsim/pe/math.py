@@ -42,6 +42,7 @@ class MathEngine(CommandEngine):
 
     def take(self, command: MathOp) -> Completion:
         completion = self._begin(command)
+        self._claim(completion, *command.operands)
         self._enter(completion, self._start)
         return completion
 
@@ -60,4 +61,6 @@ class MathEngine(CommandEngine):
         values.flags.writeable = False
         result.array = values
         names = ",".join([each.name for each in operands])
-        self._end(completion, MATH, op, result.dtype.name, as_text(result.shape), names, result.name)
+        fields = op, result.dtype.name, as_text(result.shape), names, result.name
+        del operands, result
+        self._end(completion, MATH, *fields)

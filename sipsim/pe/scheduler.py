@@ -8,9 +8,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from sipsim.pe.commands import Completion
+from sipsim.ipcq.latch import IN_PLACE
+from sipsim.pe.commands import Completion, IpcqRecv
 from sipsim.pe.engines import ENGINES, CommandEngine, PeParts, SipParts
 from sipsim.pe.queues import EngineQueue
+from sipsim.pe.room import KernelRoom
 
 
 class _Engines(dict[type, CommandEngine]):
@@ -62,7 +64,9 @@ class Scheduler:
         self._engines = _Engines(sip, pe)
         self._takes = _Takes(self._engines)
         self.number_handle = count().__next__
-        is_free = pe.cpu.is_free_of_cost and sip.plan.resolved.components.pe_scheduler.queue_depth is None
+        self._is_in_place = sip.plan.ipcq.latch == IN_PLACE
+        has_queues = sip.plan.resolved.components.pe_scheduler.queue_depth is not None
+        is_free = pe.cpu.is_free_of_cost and not has_queues and pe.room is None
         self.submit: Callable[[Any], Completion] = self._take if is_free else self._issue
 
     def _take(self, command: Any) -> Completion:
@@ -70,6 +74,15 @@ class Scheduler:
 
     def _issue(self, command: Any) -> Completion:
         task, engine = self._pe.task, self._engines[type(command)]
+        if self._pe.room is not None:
+            self._take_room(self._pe.room, command)
         if task is not None and task.is_current:
             engine.issue(task)
         return engine.take(command)
+
+    def _take_room(self, room: KernelRoom, command: Any) -> None:
+        """Room for the result of a command; a message that is used in place needs none."""
+        nbytes = getattr(command, "result_bytes", 0)
+        stays_in_slot = self._is_in_place and isinstance(command, IpcqRecv) and command.copy_to is None
+        if nbytes and not stays_in_slot:
+            command.result.room = room.take(command.result.name, nbytes)

@@ -1,8 +1,8 @@
 """The cost of one transfer, term by term: a raw DMA write, and the send/recv pair that moves the same bytes.
 
 The sums of the timing contract (DESIGN section 5) over the configured numbers, without simulation. A raw DMA is the
-non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``, with a receiver
-that waits already (ADR-0023 D13, T5).
+non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``, or of
+``tl.release`` where the handle stands for the slot, with a receiver that waits already (ADR-0023 D13, T5).
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from sipsim.engine import Engine
 from sipsim.errors import ConfigError
 from sipsim.ipcq.credit_return import FABRIC, FAST_PATH, PIGGYBACK
 from sipsim.ipcq.flits import WireFormat
+from sipsim.ipcq.latch import COPY, IN_PLACE
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route, bottleneck
@@ -85,6 +86,10 @@ class ProbePlan(Plan):
     def memory_port(self) -> MemoryPort:
         """A port of the memory that rings are in; all of them cost the same."""
         return self._port(self.ipcq.buffer_kind, self.dst)
+
+    def port_of(self, kind: str) -> MemoryPort:
+        """A port of a memory of the receiver."""
+        return self._port(kind, self.dst)
 
     @cached_property
     def tcm(self) -> MemoryPort | None:
@@ -160,6 +165,7 @@ class Probe:
             *self._transfer("data", self.forward, self._wire_format.message_bytes(self.nbytes), *self._spans()),
             self._write_latency(),
             *self._seeing(),
+            *self._latch(),
             *self._credit(),
         ]
 
@@ -191,13 +197,14 @@ class Probe:
 
     def receive_ps(self) -> Ps:
         """From then until ``recv`` returns: what it waits for the credit."""
-        knobs, overhead_ps, seen_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps, self._seeing_ps()
+        knobs, overhead_ps = self.plan.ipcq, self.plan.ipcq_overhead_ps
+        free_ps = self._seeing_ps() + sum(term.ps for term in self._latch())
         if self.credit_mode == PIGGYBACK:
-            return seen_ps
+            return free_ps
         if self.credit_mode == FAST_PATH:
-            return seen_ps + self.credit_ps()
+            return free_ps + self.credit_ps()
         (_, first), *_ = self._reverse(self._dst_node)
-        return seen_ps + overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
+        return free_ps + overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
 
     def credit_ps(self) -> Ps:
         """From then until the credit is back at the sender, if it leaves at once."""
@@ -241,6 +248,24 @@ class Probe:
         seeing_ps = self._seeing_ps()
         if seeing_ps:
             yield Term("receive", PE_CPU, "next poll" if self.plan.backpressure.polls else "wake-up", seeing_ps)
+
+    def _latch(self) -> Iterator[Term]:
+        """What the receiver does until the slot is free: a copy to its TCM, or ``tl.release``."""
+        latch, kind, sip = self.plan.ipcq.latch, self.plan.ipcq.buffer_kind, self.way.dst.sip
+        if latch == IN_PLACE:
+            yield from self._issue("release")
+        if latch != COPY:
+            return
+        memory, graph = self._memory, self.plan.system.graph
+        if memory != self._dst_node:
+            yield from self._transfer(
+                COPY, [(sip, graph.route(self._dst_node, memory))], self._parts.pe_dma.command_bytes
+            )
+        yield Term(COPY, MEMORY, f"{kind} read latency", self.plan.port_of(kind).least_read_ps)
+        if memory != self._dst_node:
+            back = graph.route(memory, self._dst_node)
+            yield from self._transfer(COPY, [(sip, back)], self._wire_format.data_bytes(self.nbytes))
+        yield Term(COPY, MEMORY, "tcm write latency", self.plan.port_of("tcm").least_write_ps)
 
     def _credit(self) -> Iterator[Term]:
         mode, nbytes = self.credit_mode, self.plan.ipcq.ipcq_credit_size_bytes

@@ -115,6 +115,18 @@ class Machine(LaunchTerms):
             drain = self._drain(route, self.message_bytes(nbytes), presets, *spans, *taking)
         return [self.ipcq(), *fetch, *self._head(route, presets), *drain, *self._writing(kind, ring)]
 
+    def passing(self, place: Place, nbytes: int, read_pa: int | None) -> list[Term]:
+        """From a send until the last byte of its message has passed PE_DMA, or has come there from another memory."""
+        node = Node("pe", place[1], place[2])
+        if read_pa is not None and self.node_of(read_pa) != node:
+            return [self.ipcq(), *self.read(place, read_pa, nbytes)]
+        route = self.system.graph.route(node, self.system.graph.memory_node(place[1], place[2], "hbm"))
+        first = route._replace(edges=route.edges[:1])
+        tcm = self._memories.at("tcm", node)
+        taking = self._taking(tcm, nbytes)
+        leaving = [*(self._reading("tcm", tcm) if taking else ()), self._node(node, route.start_ps)]
+        return [self.ipcq(), *leaving, *self._drain(first, self.message_bytes(nbytes), (), *taking)]
+
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
         route, presets = self._back(src, direction, peer)

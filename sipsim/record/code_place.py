@@ -42,6 +42,27 @@ def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
     return library if library.file else CodePlace(word=word)
 
 
+def user_line(frame: FrameType | None) -> tuple[str, int]:
+    """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if _known_users[filename]:
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+class _KnownUsers(dict[str, bool]):
+    """Whether a file is of a user, found out once."""
+
+    def __missing__(self, filename: str) -> bool:
+        found = self[filename] = _is_users(filename)
+        return found
+
+
+_known_users = _KnownUsers()
+
+
 def shown(file: str, line: int, folder: str = "") -> str:
     """``file:line`` for people: the path below ``folder``, else the last folder and the name; "" for no file."""
     if not file:

@@ -30,7 +30,8 @@ class Unread(NamedTuple):
 class QueueState(msgspec.Struct, frozen=True):
     """One queue pair: its place, direction, peer, the four pointers and the address range it receives in.
 
-    ``tx_base_pa`` is 0 for a receive-only ring.
+    ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: a handle for each slot of this PE's ring whose
+    message was taken; empty for one that is being read.
     """
 
     place: Place
@@ -44,11 +45,12 @@ class QueueState(msgspec.Struct, frozen=True):
     rx_bytes: int
     tx_base_pa: int
     n_slots: int
+    in_use: tuple[str, ...] = ()
 
     @property
     def unread(self) -> int:
         """Messages that have arrived and were not received."""
-        return self.peer_head_cache - self.my_tail
+        return self.peer_head_cache - self.my_tail - len(self.in_use)
 
 
 class Waiting(NamedTuple):

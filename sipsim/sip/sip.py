@@ -27,6 +27,7 @@ from sipsim.noc.fabrics import open_fabric
 from sipsim.noc.graph import Node
 from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
+from sipsim.pe.room import KernelRoom
 from sipsim.pe.scheduler import Scheduler
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
@@ -50,6 +51,8 @@ class Pe:
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
         self.ipcq = self._make_ipcq(sip)
+        layout = sip.plan.resolved.components.tcm_layout
+        self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
         self.number_handle = scheduler.number_handle
@@ -58,9 +61,12 @@ class Pe:
         self._recorder = sip.recorder
 
     def settle(self) -> None:
-        """Block its kernel, which runs, until PE_CPU has issued all its commands."""
+        """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
         if self.task is not None:
             self.cpu.catch_up(self.task)
+            self.ipcq.slots.release_all(self.task.span)
+            if self.room is not None:
+                self.room.clear()
 
     def enter_phase(self, phase: str) -> None:
         """Its kernel is in a phase from now on; empty: in none."""
@@ -87,6 +93,7 @@ class Pe:
             credit_return,
             sip.recorder,
             sip.checker,
+            plan.ipcq.latch,
             None if self.mmu is None else self.mmu.look_up,
         )
         return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)

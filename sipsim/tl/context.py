@@ -73,7 +73,7 @@ class KernelPe(Protocol):
         """Start a command."""
 
     def settle(self) -> None:
-        """Block its kernel until PE_CPU has done all that the kernel gave it."""
+        """The kernel ends: block it until PE_CPU has done all that it was given; free the slots in the kernel's use."""
 
     def enter_phase(self, phase: str) -> None:
         """Its kernel is in a phase from now on."""

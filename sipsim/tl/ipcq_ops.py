@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sipsim.dtypes import DType
 from sipsim.errors import KernelError
 from sipsim.ipcq.requests import CopyTo
-from sipsim.pe.commands import Direction, IpcqRecv, IpcqSend
+from sipsim.pe.commands import Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.task import Task
 from sipsim.tl.context import KernelMmu, KernelPe, KernelSip
 from sipsim.tl.futures import Future, RecvFuture, StoreFuture
@@ -134,6 +134,26 @@ class IpcqOps(HandleOps):
         future.completion.wait(task)
         return future.handle
 
+    def release(self, handle: TensorHandle) -> None:
+        """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
+        the word blocks as ``recv`` does, until the credit has been emitted; else it takes no time.
+
+        Raises:
+            KernelError: for anything but a handle that was not released yet.
+        """
+        task = self._task()
+        self._check_handle(handle, "tl.release takes a handle")
+        if handle.in_slot is not None:
+            self._submit(IpcqRelease(handle)).wait(task)
+        handle.is_released, handle.room = True, None
+
+    def _check_handle(self, value: object, what: str) -> None:
+        """Check that a command may name a handle."""
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"{what}, not {type(value).__name__}")
+        if value.is_released:
+            raise KernelError(f"handle {value.name} was given to tl.release; no command can name it any more")
+
     def _end(self) -> None:
         """Wait for the stores that have not ended.
 
@@ -196,6 +216,7 @@ class IpcqOps(HandleOps):
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
+            self._check_handle(src, "tl.send takes a handle")
             if not (src_addr is nbytes is shape is dtype is space is None):
                 raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
             return IpcqSend(dir, src, src.nbytes, src.shape, src.dtype)

@@ -119,6 +119,7 @@ class TL(IpcqOps):
         for value in (a, b):
             if not isinstance(value, TensorHandle):
                 raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
+            self._check_handle(value, "tl.add takes handles")
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
         task = self._task()
@@ -135,6 +136,7 @@ class TL(IpcqOps):
     def _store_command(self, word: str, ptr: int, value: TensorHandle) -> DmaWrite:
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
+        self._check_handle(value, f"{word} takes a handle")
         return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
 
     def _axis(self, axis: int) -> int:

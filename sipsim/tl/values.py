@@ -54,7 +54,8 @@ class TensorHandle(Handle):
     def __init__(self, tl: HandleOps, array: Array | None, dtype: DType) -> None:
         self.dtype = dtype
         self.name = f"h{tl._number_handle()}"
-        self.slot_pa = None
+        self.slot_pa = self.in_slot = self.room = None
+        self.is_released = False
         self._tl = tl
         if array is not None:
             self._tl._submit(Const(array, self))

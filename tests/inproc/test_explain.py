@@ -29,11 +29,10 @@ COSTS = ["pe_cpu.issue_ns=15", "pe_scheduler.queue_depth=2", "pe_cpu.wakeup_ns=3
 
 @pytest.mark.parametrize("seed", SEEDS[:12])
 def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
-    """With issue, queues, wake-ups and polls that back off; what PE_CPU takes is a part with its own key."""
-    flags = drawn(seed)
-    document, told = explained(
-        **{**flags, "set": [*flags["set"], *COSTS, "defaults.poll_interval_max_ns=80"], "check_invariants": True}
-    )
+    """With issue, queues, wake-ups, polls that back off and latches; what PE_CPU takes is a part with its own key."""
+    flags, latch = drawn(seed), ("copy", "in_place", "null")[seed % 3]
+    settings = [*flags["set"], *COSTS, "defaults.poll_interval_max_ns=80", f"defaults.latch={latch}"]
+    document, told = explained(**{**flags, "set": settings, "check_invariants": True})
     check_path(document, told)
     keys = {key: part.part for part in told.parts for key in part.keys}
     assert keys["pe_cpu.issue_ns"] == "PE_CPU, issue of a command"

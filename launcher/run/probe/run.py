@@ -13,6 +13,7 @@ from launcher.supervise.signals import StopSignals
 from sipsim import host
 from sipsim.chips.ahbm import AhbmChip
 from sipsim.errors import SimulationError
+from sipsim.ipcq.latch import IN_PLACE
 from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.plan.job import Job
 from sipsim.plan.probe import ProbePlan, Ps
@@ -44,10 +45,11 @@ class ProbeRun:
 
     @cached_property
     def received_ps(self) -> list[Ps]:
-        """From the first ``tl.send`` to the return of each ``tl.recv``."""
+        """From the first ``tl.send`` to the return of each ``tl.recv`` and ``tl.release``."""
+        ended_by = "ipcq.release" if self._plan.ipcq.latch == IN_PLACE else "ipcq.recv"
         sends, receives = (
             [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
-            for place, kind in ((self._plan.src, "ipcq.send"), (self._plan.dst, "ipcq.recv"))
+            for place, kind in ((self._plan.src, "ipcq.send"), (self._plan.dst, ended_by))
         )
         began_ps = int(sends[0][1]) - self._plan.issue_ps
         return [int(record[2]) - began_ps for record in receives]

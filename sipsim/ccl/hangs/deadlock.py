@@ -152,6 +152,9 @@ def _hints(state: _State) -> tuple[str, str]:
     calls = _calls_hint(state.dumps)
     if calls:
         return calls, ""
+    unused = _unused_hint(state)
+    if unused:
+        return unused, ""
     tasks = list({wait.task.place: wait.task for wait in state.roots}.values())
     wrong = [task for task in tasks if _unread_elsewhere(task, state.unread)]
     text = _direction_hint(wrong, state) if wrong else _sent_elsewhere_hint(state)
@@ -170,6 +173,18 @@ def _calls_hint(dumps: list[SipDump]) -> str:
     calls = "1 call" if number == 1 else f"{number} calls"
     what = f"the script of {who} has ended after {calls}, {others} made {most}"
     return f"ranks called other collectives: {what}; every rank must make the same calls in the same order"
+
+
+def _unused_hint(state: _State) -> str:
+    """A send waits for a slot whose message was received and is kept by a handle that no command has named."""
+    for wait in state.waits:
+        unused = [] if wait.far is None else list(filter(None, wait.far.in_use))
+        if wait.task.op == "send" and wait.far is not None and unused:
+            far, names = wait.far, ", ".join(unused[:4])
+            slots = f"{len(unused)} of the {far.n_slots} slots of its ring {far.direction}"
+            what = f"{place_name(far.place)} has received {slots} into handles that no command has named: {names}"
+            return f"{what}; a slot is released by the first command that names its handle, or by tl.release"
+    return ""
 
 
 def _direction_hint(wrong: list[TaskState], state: _State) -> str:

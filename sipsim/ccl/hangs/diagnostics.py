@@ -73,4 +73,5 @@ def _queue_state(place: Place, queue: QueuePair) -> QueueState:
         queue.n_slots * queue.slot_size,
         queue.peer.rx_base_pa if queue.can_send else 0,
         queue.n_slots,
+        tuple(taken.handle for taken in queue.in_use),
     )

@@ -91,6 +91,8 @@ class Kernel:
         self.got.append((direction, tag, words))
         self.handles.append((handle, data))
         self.last = handle
+        if handle.in_slot is not None:
+            _ = handle + handle
 
     def recv(self, op: Op) -> None:
         into = self.copied(op)
@@ -131,6 +133,15 @@ class Settings(NamedTuple):
     buffer_kind: str
     backpressure: str
     credit_return_mode: str
+    latch: str | None = None
+    depth: int | None = None
+    """Of the engines' queues; with one, commands, wake-ups and polls cost PE_CPU, too."""
+
+    def costs(self) -> dict[str, Any]:
+        if self.depth is None:
+            return {}
+        on_cpu = {"pe_cpu.issue_ns": 15, "pe_cpu.wakeup_ns": 30, "pe_cpu.poll_ns": 5}
+        return {**on_cpu, "pe_scheduler.queue_depth": self.depth, "defaults.poll_interval_max_ns": 80}
 
     def chosen(self, program: Program, seed: int) -> dict[str, Any]:
         rng = random.Random(seed)
@@ -159,6 +170,8 @@ class Settings(NamedTuple):
             "hbm.bandwidth_GBps": rng.choice((64, 8, 256)),
             "pe_dma.bandwidth_GBps": rng.choice((64, 64, 64, 4)),
             "links.ucie.params.bandwidth_GBps": rng.choice((64, 7)),
+            "defaults.latch": self.latch,
+            **self.costs(),
             **(line if self.sips > 1 and rng.random() < 0.5 else {}),
         }
 

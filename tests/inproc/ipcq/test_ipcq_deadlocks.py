@@ -37,9 +37,11 @@ def later(tl: TL, direction: str) -> Any:
     return tl.recv_async(direction, 1, "i32")
 
 
-def deadlock(kernels: list[Callable[[TL], object]], table: NeighbourTable = TRIANGLE) -> RunError:
+def deadlock(
+    kernels: list[Callable[[TL], object]], table: NeighbourTable = TRIANGLE, settings: dict[str, Any] | None = None
+) -> RunError:
     """Run a kernel on each of A, B and C, with rings of two slots; returns the error."""
-    settings = {"sip.cube_mesh": {"w": 2, "h": 1}, "defaults.n_slots": 2}
+    settings = {"sip.cube_mesh": {"w": 2, "h": 1}, "defaults.n_slots": 2, **(settings or {})}
     plan = WiredPlan(config(settings), [A, B, C][: len(table)], table)
 
     def start(member: SipNode) -> None:
@@ -60,6 +62,20 @@ PLACE = re.compile(r"(, all)? at tests/\S+\.py:\d+")
 def without_places(text: str) -> str:
     """The files and lines of this file's own calls left out."""
     return PLACE.sub("", text)
+
+
+def test_a_handle_that_is_never_used_is_named() -> None:
+    """Rank 0's cube 0 sends three to cube 1, whose ring of two slots is full of messages that its kernel has received
+    and never names."""
+
+    def keeps(tl: TL) -> None:
+        _kept = [tl.recv("a", 1, "i32") for _ in range(3)]
+
+    error = deadlock([lambda tl: send(tl, "b", 3), keeps, lambda tl: None], settings={"defaults.latch": "in_place"})
+    assert error.message.startswith(
+        f"{NAMES[B]} has received 2 of the 2 slots of its ring a into handles that no command has named: h0, h1; "
+        "a slot is released by the first command that names its handle, or by tl.release; 2 PEs wait"
+    )
 
 
 def reason(error: RunError) -> str:

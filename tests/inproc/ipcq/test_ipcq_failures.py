@@ -14,10 +14,12 @@ from runs import Run, ccl_file, run, script_file
 
 from sipsim.engine import Engine
 from sipsim.io.messages import MessageSender
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest
+from sipsim.ipcq.slots import Slots
 from sipsim.memory.store import MemoryStore
 
 HEAD = """
@@ -79,41 +81,42 @@ def wrong_slot(patch: pytest.MonkeyPatch) -> None:
     """A message written one slot after its address."""
     real = MessageSender.carry_token
 
-    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        real(sender, queue, token._replace(dst_addr=token.dst_addr + queue.peer.slot_size), read_pa)
+    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, *more: Any) -> None:
+        real(sender, queue, token._replace(dst_addr=token.dst_addr + queue.peer.slot_size), *more)
 
     patch.setattr(MessageSender, "carry_token", carry)
 
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A tail that does not move on."""
-    real = PeIpcq._free_slot
+    real = Slots._was_read
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        queue.my_tail -= 1
-        real(ipcq, queue, receive, cause)
+    def was_read(slots: Slots, taken: TakenSlot, *more: Any) -> None:
+        slots._queues[taken.direction].my_tail -= 1
+        real(slots, taken, *more)
 
-    patch.setattr(PeIpcq, "_free_slot", free)
+    patch.setattr(Slots, "_was_read", was_read)
 
 
 def freed_unread(patch: pytest.MonkeyPatch) -> None:
     """A slot that is given back once more after its receive."""
-    real = PeIpcq._free_slot
+    real = Slots._was_read
 
-    def free(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        real(ipcq, queue, receive, cause)
-        real(ipcq, queue, receive, cause)
+    def was_read(slots: Slots, taken: TakenSlot, *more: Any) -> None:
+        real(slots, taken, *more)
+        slots._queues[taken.direction].in_use.append(taken)
+        real(slots, taken, *more, unread=True)
 
-    patch.setattr(PeIpcq, "_free_slot", free)
+    patch.setattr(Slots, "_was_read", was_read)
 
 
 def sent_again(patch: pytest.MonkeyPatch) -> None:
     """Each message sent twice."""
     real = MessageSender.carry_token
 
-    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None) -> None:
-        real(sender, queue, token, read_pa)
-        real(sender, queue, token, read_pa)
+    def carry(sender: MessageSender, queue: QueuePair, token: IpcqDmaToken, *more: Any) -> None:
+        real(sender, queue, token, *more)
+        real(sender, queue, token, *more)
 
     patch.setattr(MessageSender, "carry_token", carry)
 
@@ -181,13 +184,13 @@ class _Late:
 
 def overwritten(patch: pytest.MonkeyPatch) -> None:
     """Something writes into a slot between the arrival and the receive."""
-    real = PeIpcq._take
+    real = Slots.take
 
-    def take(ipcq: PeIpcq, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        ipcq._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
-        real(ipcq, queue, receive, cause)
+    def take(slots: Slots, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
+        slots._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
+        real(slots, queue, receive, cause)
 
-    patch.setattr(PeIpcq, "_take", take)
+    patch.setattr(Slots, "take", take)
 
 
 INVARIANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int, str]] = [

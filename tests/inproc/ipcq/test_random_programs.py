@@ -43,6 +43,26 @@ def test_several_sips_do_what_bounded_queues_do(mode: tuple[str, str, str]) -> N
         run_one(seed, 2 + seed % 2, mode)
 
 
+@pytest.mark.parametrize("latch", [None, "copy", "in_place"])
+@pytest.mark.parametrize("mode", MODES[::2], ids="-".join)
+def test_costs_of_a_pe_change_times_only(mode: tuple[str, str, str], latch: str | None) -> None:
+    """With issue, wake-ups, polls that back off, short queues, and slots that are credited once they are read.
+
+    In place, a program names each handle at once; one that leaves a future may leave a slot, too, and is not run.
+    """
+    first = 1000 * MODES.index(mode) + 700
+    for seed in range(first, first + 5):
+        program = random_program(seed)
+        if latch == "in_place" and any(op.kind == "post" for ops in program.ops for op in ops):
+            continue
+        settings = Settings(1 + seed % 2, *mode, latch, 1 + seed % 3)
+        try:
+            check(program, run_program(program, settings, seed, mail_seed=seed))
+        except Exception as error:
+            error.add_note(f"program {seed}, {settings}, a {program.shape}")
+            raise
+
+
 def test_rare_cases() -> None:
     run_one(7631, 1, ("tcm", "poll", "piggyback"))
 

@@ -94,9 +94,10 @@ ONE_SET = [
     (
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
-        "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, module, n_elem, n_slots, "
-        "opposites, piggyback_wait_ns, poll_interval_max_ns, poll_interval_ns, rank_per, root_cube, slot_size, "
-        "strict_validation, topology, vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, world_size",
+        "credit_return_mode, credit_virtual_channel, hw_strict, ipcq_credit_size_bytes, latch, module, n_elem, "
+        "n_slots, opposites, piggyback_wait_ns, poll_interval_max_ns, poll_interval_ns, rank_per, root_cube, "
+        "slot_size, strict_validation, topology, vc_chunk_size, vc_comm_weight, vc_compute_weight, virtual_channels, "
+        "world_size",
     ),
     ("links.ucie.params=3", "links.ucie.params = 3: must be a mapping of names to entries"),
     ("wire={ns_per_cm: 1}", "unknown key 'ns_per_cm' in wire; did you mean 'ns_per_mm'? allowed: ns_per_mm"),

@@ -10,6 +10,7 @@ from hardware import pair_bench
 
 from sipsim.errors import InvariantViolation
 from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.queue_pair import QueuePair
 
@@ -43,8 +44,15 @@ class Scene:
         self.checker.arrived(RECEIVER, self.into, token)
 
     def taken(self, tail: int, data: bytes = DATA) -> None:
-        self.into.my_tail = tail
+        self.into.taken = tail
         self.checker.taken(RECEIVER, self.into, data)
+
+    def read(self, seq: int) -> None:
+        slot_pa = self.into.my_rx_base_pa + seq % 2 * self.into.slot_size
+        self.checker.read(RECEIVER, self.into, TakenSlot("W", seq, slot_pa, len(DATA)), unread=False)
+
+    def written(self, seq: int, data: bytes) -> None:
+        self.bench.sip.memory.write(self.into.my_rx_base_pa + seq % 2 * self.into.slot_size, data)
 
     def freed(self, tail: int) -> None:
         self.into.my_tail = tail
@@ -59,6 +67,7 @@ def one_message(scene: Scene, seq: int = 0) -> None:
     scene.sent(seq, seq + 1)
     scene.arrived(seq, seq + 1)
     scene.taken(seq)
+    scene.read(seq)
     scene.freed(seq + 1)
     scene.credited(seq + 1)
 
@@ -83,10 +92,22 @@ BROKEN: list[tuple[list[Steps], str, tuple[int, int], str]] = [
     ([lambda s: s.arrived(0, 1, sent_ps=1_000)], "I5: sent at 1000 ps, arrived at 1000 ps", (1, 0), "W"),
     ([lambda s: s.arrived(0, 1, data=b"abce")], "I6: message 0 is announced and not in its slot", (1, 0), "W"),
     ([lambda s: s.taken(0)], "I1: message 0 was taken and has not arrived", (1, 0), "W"),
-    ([two_here, lambda s: s.taken(1)], "I2: my_tail is 1, message 0 is next", (1, 0), "W"),
+    ([two_here, lambda s: s.taken(1)], "I2: taken is 1, message 0 is next", (1, 0), "W"),
     ([two_here, lambda s: s.taken(0, b"abce")], "I7: message 0 changed in its slot", (1, 0), "W"),
     ([two_here, lambda s: s.taken(0), lambda s: s.freed(2)], "I2: my_tail is 2, 1 were freed", (1, 0), "W"),
     ([two_here, lambda s: s.freed(1)], "I1: a slot was freed before its message was taken", (1, 0), "W"),
+    (
+        [two_here, lambda s: s.taken(0), lambda s: s.freed(1)],
+        "I7: the slot of message 0 is credited before it was read",
+        (1, 0),
+        "W",
+    ),
+    (
+        [two_here, lambda s: s.taken(0), lambda s: s.written(0, b"abce"), lambda s: s.read(0)],
+        "I7: message 0 was read from its slot after that was written again",
+        (1, 0),
+        "W",
+    ),
     ([one_message, lambda s: s.credited(0)], "I2: peer_tail_cache went back from 1 to 0", (0, 0), "E"),
     ([one_message, lambda s: s.credited(2)], "I1: 2 slots were returned, 1 messages were sent", (0, 0), "E"),
 ]

@@ -166,6 +166,7 @@ class TestKinds:
                 "MemoryAccessError",
                 "MmuFault",
                 "OutOfMemoryError",
+                "TcmFull",
             ],
             4: [
                 "agent_failed",

@@ -1,0 +1,168 @@
+"""The slots of a PE's receive rings from the step in which a message is taken until its credit is returned.
+
+What happens in between is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.ipcq.latch`). A slot is credited only when its bytes
+were read, and all slots before it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sipsim.engine import Engine
+from sipsim.ipcq.credit_return import CreditReturn
+from sipsim.ipcq.invariants import InvariantChecker
+from sipsim.ipcq.latch import COPY, IN_PLACE, TakenSlot
+from sipsim.ipcq.messages import IpcqCreditMetadata, Received
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.ipcq.requests import ReceiveRequest
+from sipsim.memory.store import MemoryStore
+from sipsim.record.dump import Place
+from sipsim.record.recorder import Recorder
+from sipsim.topology.address import PhysAddr
+
+
+def nothing() -> None:
+    """Nobody waits."""
+
+
+class Copier(Protocol):
+    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Copy ``data`` from ``src`` to ``dst``."""
+
+    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
+        """Copy ``nbytes`` at ``src`` to where the kernel's values lie in the PE's TCM; only the time of it."""
+
+
+class SlotsContext(Protocol):
+    """The parts that the slots use."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def memory(self) -> MemoryStore: ...
+    @property
+    def copier(self) -> Copier: ...
+    @property
+    def credit_return(self) -> CreditReturn: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    @property
+    def checker(self) -> InvariantChecker | None: ...
+    @property
+    def latch(self) -> str | None: ...
+
+
+class Slots:
+    """The slots of one PE. ``deliver(queue, cause)``: serve the receives that a copy has held up."""
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        queues: dict[str, QueuePair],
+        context: SlotsContext,
+        deliver: Callable[[QueuePair, int], None],
+    ) -> None:
+        self.place = place
+        self.name = name
+        self._queues = queues
+        self._deliver = deliver
+        self._engine = context.engine
+        self._memory = context.memory
+        self._copier = context.copier
+        self._credit_return = context.credit_return
+        self._span = context.recorder.span
+        self._checker = context.checker
+        self._latch = context.latch
+        self._tcm_pa = PhysAddr(*place, "tcm", 0).encode()
+
+    def take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
+        """Take the next message; its slot is freed when its bytes were read (:mod:`sipsim.ipcq.latch`)."""
+        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
+        nbytes = len(token.data)
+        data = self._memory.read(slot_pa, nbytes)
+        if self._checker is not None:
+            self._checker.taken(self.place, queue, data)
+        taken = TakenSlot(queue.direction, queue.taken, slot_pa, nbytes)
+        queue.taken += 1
+        queue.in_use.append(taken)
+        receive.take(Received(queue.direction, slot_pa, queue.taken, data, token.dtype, token.shape))
+        if receive.copy_to is not None and receive.copy_to.nbytes == nbytes:
+            self._copy(taken, receive, cause)
+        elif self._latch == IN_PLACE:
+            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
+            receive.keep(taken)
+        elif self._latch == COPY:
+            self._copy(taken, receive, cause)
+        else:
+            self._free(taken, receive, cause)
+
+    def _copy(self, taken: TakenSlot, receive: ReceiveRequest, cause: int) -> None:
+        """Copy a message, to its receive's destination or to the PE's TCM; then its slot is free."""
+        queue, taken_ps, slot_pa, copy_to = (
+            self._queues[taken.direction],
+            self._engine.now_ps,
+            taken.slot_pa,
+            receive.copy_to,
+        )
+        queue.blocked = True
+        name, address = ("latch", self._tcm_pa) if copy_to is None else ("copy", copy_to.address)
+
+        def copied() -> None:
+            queue.blocked = False
+            copy = self._span(self.name, name, taken_ps, self._engine.now_ps, cause, slot_pa, address, taken.nbytes)
+            self._free(taken, receive, copy)
+            self._deliver(queue, copy)
+
+        if copy_to is None:
+            self._copier.latch(slot_pa, taken.nbytes, copied)
+        else:
+            self._copier.copy(slot_pa, address, self._memory.read(slot_pa, taken.nbytes), copied)
+
+    def _free(self, taken: TakenSlot, receive: ReceiveRequest, cause: int) -> None:
+        """The bytes of a message were read for its receive."""
+        if receive.start_ps > self._engine.now_ps:
+            receive.freed_by, receive.freed_ps = receive.cause, receive.start_ps
+        else:
+            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
+        self._was_read(taken, receive.freed_by, receive.freed_ps, receive.returned)
+
+    def release(
+        self, taken: TakenSlot, cause: int, emitted: Callable[[], None] = nothing, unread: bool = False
+    ) -> None:
+        """A handle stands for its slot no more, by span ``cause``: its bytes were read now, or nobody will.
+
+        ``emitted`` is called when the credit has been emitted, or waits for a slot before this one.
+        """
+        if taken.is_read:
+            emitted()
+            return
+        self._was_read(taken, cause, self._engine.now_ps, emitted, unread=unread)
+
+    def release_all(self, cause: int) -> None:
+        """The kernel has ended: what it still uses in place is released."""
+        for queue in self._queues.values():
+            for taken in [each for each in queue.in_use if each.handle]:
+                self.release(taken, cause, unread=True)
+
+    def _was_read(
+        self, taken: TakenSlot, cause: int, read_ps: int, emitted: Callable[[], None], unread: bool = False
+    ) -> None:
+        """The slots that are read, up to the first that is not, are freed at ``read_ps``: now, or later by a span that
+        is being issued.
+        """
+        queue, taken.is_read = self._queues[taken.direction], True
+        before = queue.my_tail
+        if self._checker is not None:
+            self._checker.read(self.place, queue, taken, unread)
+        while queue.in_use and queue.in_use[0].is_read:
+            queue.in_use.popleft()
+            queue.my_tail += 1
+            if self._checker is not None:
+                self._checker.freed(self.place, queue)
+        if queue.my_tail == before:
+            emitted()
+            return
+        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, read_ps, cause)
+        self._credit_return.return_credit(queue, credit, emitted)

@@ -1,0 +1,203 @@
+"""``tcm_layout.handles_take_room``: what a kernel holds fills its PE's TCM, and returns when the kernel drops it."""
+
+import gc
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hardware import Bench, hbm, pair_bench, tcm
+
+from sipsim.dtypes import DTYPES
+from sipsim.errors import InvariantViolation, TcmFull
+from sipsim.pe.room import KernelRoom
+from sipsim.tl.language import TL
+from sipsim.tl.values import TensorHandle
+
+MIB = 2**20
+F32 = DTYPES["f32"]
+
+
+def bench_of(**more: Any) -> Bench:
+    settings = {key.replace("__", "."): value for key, value in more.items()}
+    return pair_bench({"tcm_layout.handles_take_room": True, "tcm_layout.kernel_MiB": 4, **settings})
+
+
+def mib(tl: TL, count: int = 1) -> TensorHandle:
+    return tl.load(hbm(tl.program_id(1), 0), count * MIB // 4, "f32")
+
+
+def used_by(body: Callable[[TL, Callable[[], None]], object], bench: Bench | None = None) -> list[float]:
+    """MiB that a kernel's handles take where it asks, and after its end."""
+    bench = bench or bench_of()
+    room, seen = bench.sip.pe(0, 0).room, list[float]()
+    assert room is not None
+    bench.kernel(0, 0, lambda tl: body(tl, lambda: seen.append(room.used_bytes / MIB)))
+    bench.run()
+    return [*seen, room.used_bytes / MIB]
+
+
+def holds_192_mib(tl: TL) -> None:
+    _held = [tl.load(hbm(0, 0), MIB // 4, "f32") for _ in range(192)]
+
+
+def test_192_mib_do_not_fit_16() -> None:
+    """Without the cost they do."""
+    free = pair_bench()
+    free.kernel(0, 0, holds_192_mib)
+    free.run()
+    bench = pair_bench({"tcm_layout.handles_take_room": True})
+    bench.kernel(0, 0, holds_192_mib)
+    with pytest.raises(TcmFull) as caught:
+        bench.run()
+    place = rf"made at {Path(__file__).parent.name}/{Path(__file__).name}:{holds_192_mib.__code__.co_firstlineno + 1}"
+    largest = "; ".join(rf"h{number} of 1048576 bytes, {place}" for number in range(5))
+    assert re.fullmatch(
+        r"h14 of 1048576 bytes does not fit the 0 bytes that are left of the 14680064 of tcm_layout.kernel_MiB; "
+        rf"work in smaller tiles, drop handles or give them to tl.release; the largest handles: {largest}; and 9 more",
+        str(caught.value),
+    )
+    assert (caught.value.cube, caught.value.pe) == (0, 0)
+
+
+def test_the_line_that_made_a_handle_is_named() -> None:
+    bench = bench_of()
+
+    def kernel(tl: TL) -> None:
+        big = tl.load(hbm(0, 0), 3 * MIB // 4, "f32")
+        tl.store(tcm(0, 0), big)
+        mib(tl, 2)
+
+    bench.kernel(0, 0, kernel)
+    with pytest.raises(TcmFull, match=rf"h0 of 3145728 bytes, made at .*:{kernel.__code__.co_firstlineno + 1}$"):
+        bench.run()
+
+
+def test_room_returns_when_a_handle_is_dropped() -> None:
+    """Each result takes its own; a name that is bound anew drops what it was bound to after the new one is there."""
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        a = mib(tl)
+        note()
+        b = a + a
+        note()
+        del a
+        note()
+        b = b + b
+        note()
+        del b
+        note()
+        for _ in range(20):
+            mib(tl, 4)
+        note()
+
+    assert used_by(kernel) == [1, 2, 1, 1, 0, 0, 0]
+
+
+def test_operands_are_held_until_their_command_has_ended() -> None:
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        total = mib(tl) + mib(tl)
+        note()
+        tl.store(tcm(0, 0), total)
+        del total
+        note()
+        tl.store(tcm(0, 0), mib(tl, 4))
+        note()
+
+    assert used_by(kernel) == [1, 0, 0, 0]
+
+
+def test_values_of_the_kernel_take_whole_lines() -> None:
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        _one = TensorHandle(tl, np.ones(1, "<f4"), F32)
+        note()
+        _line = TensorHandle(tl, np.ones(17, "<f4"), F32)
+        note()
+
+    assert used_by(kernel) == [64 / MIB, 192 / MIB, 0]
+
+
+def test_a_released_handle_takes_no_room() -> None:
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        handle = mib(tl)
+        tl.release(handle)
+        note()
+
+    assert used_by(kernel) == [0, 0]
+
+
+def test_a_cycle_keeps_its_room_until_the_kernel_ends() -> None:
+    """Whether Python's collector has come by or not; what the kernel leaves elsewhere takes room no longer than it."""
+    left: list[TensorHandle] = []
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        knot: list[Any] = [mib(tl)]
+        knot.append(knot)
+        left.append(mib(tl))
+        del knot
+        note()
+        gc.collect()
+        note()
+
+    bench = bench_of()
+    assert used_by(kernel, bench) == [2, 2, 0]
+    assert used_by(lambda tl, note: [mib(tl, 4)], bench) == [0]
+    left.clear()
+    assert used_by(lambda tl, note: [mib(tl, 4), note()], bench) == [4, 0]
+
+
+@pytest.mark.parametrize(("latch", "kept", "named"), [(None, 1, 1), ("copy", 1, 1), ("in_place", 0, 1)])
+@pytest.mark.parametrize("kind", ["sram", "hbm"])
+def test_a_message_takes_room_unless_it_stays_in_its_slot(latch: str | None, kind: str, kept: int, named: int) -> None:
+    """In place it takes none until the first command has named it."""
+    bench = bench_of(
+        defaults__latch=latch, defaults__buffer_kind=kind, defaults__slot_size=MIB, defaults__n_slots=1
+    )
+    bench.kernel(1, 0, lambda tl: tl.send("W", mib(tl)))
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        handle = tl.recv("E", MIB // 4, "f32")
+        note()
+        tl.store(tcm(0, 0), handle)
+        note()
+
+    assert used_by(kernel, bench) == [kept, named, 0]
+
+
+def test_a_message_copied_to_an_address_is_held_too() -> None:
+    bench = bench_of(
+        defaults__latch="in_place", defaults__buffer_kind="hbm", defaults__slot_size=MIB, defaults__n_slots=1
+    )
+    bench.kernel(1, 0, lambda tl: tl.send("W", mib(tl)))
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        _handle = tl.recv("E", MIB // 4, "f32", dst_addr=hbm(0, 8 * MIB))
+        note()
+
+    assert used_by(kernel, bench) == [1, 0]
+
+
+def forgets_the_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KernelRoom, "has", lambda *_: True)
+
+
+def forgets_what_returns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KernelRoom, "give", lambda room, number: room._held.pop(number, None))
+
+
+@pytest.mark.parametrize("bug", [forgets_the_bound, forgets_what_returns])
+def test_a_tcm_that_holds_more_than_it_has_is_found(bug: Callable[[pytest.MonkeyPatch], None]) -> None:
+    """Planted bugs."""
+    with pytest.MonkeyPatch.context() as patch:
+        bug(patch)
+        bench = bench_of()
+
+        def kernel(tl: TL) -> None:
+            mib(tl)
+            _held = [mib(tl) for _ in range(5)]
+
+        bench.kernel(0, 0, kernel)
+        with pytest.raises(InvariantViolation, match=r"^the TCM of cube 0 PE 0 holds more than it has: "):
+            bench.run()
