@@ -14,6 +14,7 @@ from launcher.run.probe.options import parse_probe
 from sipsim.record.explanation import Explanation
 
 SMALL = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+OFF = ("--set", "pe_mmu=null")
 WALK_NS = 200
 
 
@@ -31,13 +32,13 @@ def time_ns(done: Run) -> float:
 
 def test_the_first_touch_of_a_tensor_costs_a_walk_and_the_next_nothing():
     """All PEs load at the start, all walk at once: one walk on the path. With a warm-up the TLBs hold all pages."""
-    without = time_ns(run(*SMALL))
+    without = time_ns(run(*SMALL, *OFF))
     assert time_ns(run(*SMALL, *mmu(), "--check-invariants")) == without + WALK_NS
-    assert time_ns(run(*SMALL, *mmu(), "-w", 1)) == time_ns(run(*SMALL, "-w", 1))
+    assert time_ns(run(*SMALL, *mmu(), "-w", 1)) == time_ns(run(*SMALL, *OFF, "-w", 1))
 
 
 def test_without_it_nothing_is_counted():
-    assert "tlbs" not in run(*SMALL).document["runs"][0]
+    assert "tlbs" not in run(*SMALL, *OFF).document["runs"][0]
 
 
 def test_lookups_of_each_pe_in_the_result():
@@ -120,7 +121,7 @@ def test_a_run_confirms_what_half_a_walk_saves():
 def test_the_probe_tells_what_a_miss_adds(capsys, src, dst, rings, page_KiB, walks):
     """From any PE of a cube to any: the same sums as without, and the walk of the first send apart."""
     words = ["--from", src, "--to", dst, "--bytes", "4096"]
-    without = probe(parse_probe(words))
+    without = probe(parse_probe([*words, *OFF]))
     told = probe(parse_probe([*words, *mmu(page_KiB, 4, rings)]))
     misses = told.pop("tlb_misses")
     assert told == without
@@ -137,7 +138,7 @@ def test_the_probe_tells_what_a_miss_adds(capsys, src, dst, rings, page_KiB, wal
         found = [line.strip("# ") for line in lines if "PE_MMU" in line]
         first = "PE_MMU: TLBs hold the pages; a miss adds 200.000 ns to a command"
         assert found == [first, "PE_MMU: before the first send 200.000 ns for 1; simulated 200.000 ns"][: 1 + walks]
-    assert main(words) == 0
+    assert main([*words, *OFF]) == 0
     assert "PE_MMU" not in capsys.readouterr().out
 
 

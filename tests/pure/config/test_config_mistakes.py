@@ -370,8 +370,10 @@ ONE_SET = [
         "pe_mmu={page_KiB: 96, tlb_entries: 4, walk_ns: 1, virtual_rings: false}",
         "pe_mmu.page_KiB = 96: must be a power of two, such as 64",
     ),
-    ("pe_mmu={page_KiB: 64, tlb_entries: 4, walk_ns: 1}", "pe_mmu.virtual_rings: missing; it must be given"),
-    ("pe_mmu.walk_ns=3", "pe_mmu = null: must be a mapping to be set inside"),
+    (
+        "pe_mmu={page_KiB: 64, tlb_entries: 0, walk_ns: 1, virtual_rings: false}",
+        "pe_mmu.tlb_entries = 0: must be at least 1",
+    ),
     (
         "pe_mmu.walk=3",
         "unknown key 'walk' in pe_mmu; did you mean 'walk_ns'? allowed: page_KiB, tlb_entries, virtual_rings, walk_ns",
