@@ -16,16 +16,17 @@ FETCH, PASS = "slot fetch", "slot pass"
 
 
 class TakenSlot:
-    """A slot whose message ``seq`` of a direction was taken. ``is_read``: it may be credited. ``handle``: that which
-    stands for it, empty once a command reads it.
+    """A slot whose message ``seq`` of a direction was taken. ``read_ps``: when its bytes are read, by span
+    ``read_by``; None while that is not known. ``handle``: that which stands for it, empty once a command reads it.
     """
 
-    __slots__ = ("direction", "handle", "is_read", "nbytes", "seq", "slot_pa")
+    __slots__ = ("direction", "handle", "nbytes", "read_by", "read_ps", "seq", "slot_pa")
 
     def __init__(self, direction: str, seq: int, slot_pa: int, nbytes: int) -> None:
         self.direction = direction
         self.seq = seq
         self.slot_pa = slot_pa
         self.nbytes = nbytes
-        self.is_read = False
+        self.read_ps: int | None = None
+        self.read_by = 0
         self.handle = ""

@@ -37,11 +37,15 @@ class DataPlane(Protocol):
     """Moves the bytes of messages for PE_IPCQ."""
 
     def carry_token(
-        self, queue: QueuePair, token: IpcqDmaToken, read_pa: int | None, passed: Callable[[], None] | None
+        self,
+        queue: QueuePair,
+        token: IpcqDmaToken,
+        read_pa: int | None,
+        passed: Callable[[IpcqDmaToken, int], None] | None,
     ) -> None:
         """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there.
 
-        ``passed`` is called when its last byte has passed PE_DMA.
+        ``passed`` is told when its last byte passes PE_DMA.
         """
 
 

@@ -10,7 +10,8 @@ from sipsim.record.dump import Waiting
 
 class QueuePair:
     """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots. ``taken``: messages that
-    receives have taken; those from ``my_tail`` on are ``in_use``, in order, since their slots are not credited yet.
+    receives have taken; those from ``my_tail`` on are ``in_use``, in order, since their slots are not credited yet. The
+    last slot was freed at ``freed_ps``, by span ``freed_by``.
 
     ``sends`` wait for a free slot, in order, the first since ``sender_since_ps``; ``sender_wakes``: a credit has come,
     and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
@@ -25,6 +26,8 @@ class QueuePair:
         "credit_mode",
         "credit_ps",
         "direction",
+        "freed_by",
+        "freed_ps",
         "in_use",
         "messages",
         "my_head",
@@ -55,7 +58,7 @@ class QueuePair:
         self.can_receive = entry.can_receive
         self.credit_ps = entry.credit_ps
         self.credit_mode = entry.credit_mode
-        self.taken = 0
+        self.taken = self.freed_ps = self.freed_by = 0
         self.in_use: deque[TakenSlot] = deque()
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
         self.sends: deque[SendRequest] = deque()

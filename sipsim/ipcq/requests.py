@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from sipsim.ipcq.latch import TakenSlot
-from sipsim.ipcq.messages import Received
+from sipsim.ipcq.messages import IpcqDmaToken, Received
 from sipsim.record.dump import Waiting
 
 Ps = int
@@ -29,11 +29,11 @@ class CopyTo(NamedTuple):
 
 class SendRequest(Protocol):
     """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
-    that released its command; ``reason``: what it waits for. ``passed``: called when its last byte has passed PE_DMA.
+    that released its command; ``reason``: what it waits for. ``passed``: told when its last byte passes PE_DMA.
     """
 
     source: Source
-    passed: Callable[[], None] | None
+    passed: Callable[[IpcqDmaToken, Ps], None] | None
     start_ps: Ps
     cause: int
     reason: object

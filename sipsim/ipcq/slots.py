@@ -53,6 +53,9 @@ class SlotsContext(Protocol):
     def latch(self) -> str | None: ...
 
 
+Ps = int
+
+
 class Slots:
     """The slots of one PE. ``deliver(queue, cause)``: serve the receives that a copy has held up."""
 
@@ -129,16 +132,22 @@ class Slots:
         self._was_read(taken, receive.freed_by, receive.freed_ps, receive.returned)
 
     def release(
-        self, taken: TakenSlot, cause: int, emitted: Callable[[], None] = nothing, unread: bool = False
+        self,
+        taken: TakenSlot,
+        cause: int,
+        emitted: Callable[[], None] = nothing,
+        unread: bool = False,
+        read_ps: Ps | None = None,
     ) -> None:
-        """A handle stands for its slot no more, by span ``cause``: its bytes were read now, or nobody will.
+        """A handle stands for its slot no more, by span ``cause``: its bytes are read now or at ``read_ps``, or nobody
+        will read them.
 
         ``emitted`` is called when the credit has been emitted, or waits for a slot before this one.
         """
-        if taken.is_read:
+        if taken.read_ps is not None:
             emitted()
             return
-        self._was_read(taken, cause, self._engine.now_ps, emitted, unread=unread)
+        self._was_read(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
 
     def release_all(self, cause: int) -> None:
         """The kernel has ended: what it still uses in place is released."""
@@ -147,22 +156,27 @@ class Slots:
                 self.release(taken, cause, unread=True)
 
     def _was_read(
-        self, taken: TakenSlot, cause: int, read_ps: int, emitted: Callable[[], None], unread: bool = False
+        self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
     ) -> None:
-        """The slots that are read, up to the first that is not, are freed at ``read_ps``: now, or later by a span that
-        is being issued.
+        """A slot is read at ``read_ps``, now or later. Those up to the first whose reading is not known are freed when
+        the last of them is read.
         """
-        queue, taken.is_read = self._queues[taken.direction], True
-        before = queue.my_tail
+        queue, taken.read_ps, taken.read_by = self._queues[taken.direction], read_ps, cause
         if self._checker is not None:
             self._checker.read(self.place, queue, taken, unread)
-        while queue.in_use and queue.in_use[0].is_read:
-            queue.in_use.popleft()
+        before, freed_ps, freed_by = queue.my_tail, queue.freed_ps, queue.freed_by
+        while queue.in_use and (last_ps := queue.in_use[0].read_ps) is not None:
+            freed = queue.in_use.popleft()
+            if last_ps >= freed_ps:
+                freed_ps, freed_by = last_ps, freed.read_by
             queue.my_tail += 1
             if self._checker is not None:
                 self._checker.freed(self.place, queue)
         if queue.my_tail == before:
             emitted()
             return
-        credit = IpcqCreditMetadata(queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, read_ps, cause)
+        queue.freed_ps, queue.freed_by = freed_ps, freed_by
+        credit = IpcqCreditMetadata(
+            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by
+        )
         self._credit_return.return_credit(queue, credit, emitted)

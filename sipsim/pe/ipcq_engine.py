@@ -14,7 +14,7 @@ import numpy as np
 from sipsim.errors import IpcqTypeMismatch
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.latch import COPY, PASS, TakenSlot
-from sipsim.ipcq.messages import Received
+from sipsim.ipcq.messages import IpcqDmaToken, Received
 from sipsim.ipcq.requests import CopyTo, Source
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.pe.cpu import ROOM
@@ -53,9 +53,7 @@ class Sending(Completion, kw_only=True):
     engine: "SendEngine"
     source: Source
     phase: str
-    passed: Callable[[], None] | None = None
-    span: int = 0
-    sent_ps: int = 0
+    passed: Callable[[IpcqDmaToken, int], None] | None = None
 
     def sent(self, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves at ``sent_ps``."""
@@ -98,17 +96,17 @@ class SendEngine(IpcqEngine):
         self._ipcq.send(direction, sending)
         return sending
 
-    def _passed(self, sending: Sending) -> None:
-        """The last byte of a message has passed PE_DMA: its slot was read."""
-        now_ps = self._engine.now_ps
-        read = self._recorder.span(self._ipcq.name, PASS, sending.sent_ps, now_ps, sending.span)
-        self._was_read(sending, read)
+    def _passed(self, sending: Sending, token: IpcqDmaToken, passed_ps: int) -> None:
+        """The last byte of a message passes PE_DMA then, now or later: its slot is read."""
+        read = self._recorder.span(self._ipcq.name, PASS, token.sent_ps, passed_ps, token.span)
+        reads, sending.reads = sending.reads, ()
+        for slot in reads:
+            self._ipcq.slots.release(slot, read, read_ps=passed_ps)
 
     def end(self, sending: Sending, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves by ``span``."""
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], sent_ps
-        sending.span, sending.sent_ps = span, sent_ps
         if self._places is not None:
             wire_bytes = self._wire_format.message_bytes(nbytes)
             self._places.add(now_ps + self._overhead_ps, drain_ps(wire_bytes, self._bandwidth_bps))
