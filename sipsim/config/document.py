@@ -13,6 +13,7 @@ from sipsim.errors import ConfigError
 from sipsim.registry import Registry, UnknownName, unknown_name
 
 Path = tuple[str | int, ...]
+KIND, PARAMS = "kind", "params"
 
 SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
 """The section of each config file, by the file's stem."""
@@ -49,6 +50,8 @@ class Document:
     def merge(self, path: Path, value: Any, origin: str) -> None:
         """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
 
+        ``params`` belong to a ``kind``: where that changes, those of the former one are dropped.
+
         Raises:
             ConfigError: when ``path`` leads through a value that is not a mapping.
         """
@@ -59,9 +62,12 @@ class Document:
         parent = self._mapping_at(path[:-1], origin)
         old = parent.get(path[-1])
         if isinstance(old, dict) and isinstance(value, dict):
-            for key, item in value.items():
+            for key, item in sorted(value.items(), key=lambda each: each[0] != KIND):
                 self.merge((*path, key), item, origin)
             return
+        if path[-1] == KIND and old != value and PARAMS in parent:
+            parent[PARAMS] = {}
+            self._forget_below((*path[:-1], PARAMS))
         parent[path[-1]] = value
         if isinstance(old, dict):
             self._forget_below(path)
