@@ -1,8 +1,8 @@
 """What each cost of the machine changes: a few lines of kernel with the variant ``ideal``, and with the default config.
 
 Each row is a run in this process, on cubes 0 and 1 of one SIP if not said otherwise. Times are simulated, from the
-launch to the end of its last kernel; a run that fails is shown by its error. ``--only TEXT`` picks rows, and
-``--json FILE`` writes them.
+launch to the end of its last kernel, without the launch and page walks but in their own rows; a run that fails is shown
+by its error. ``--only TEXT`` picks rows, and ``--json FILE`` writes them.
 """
 
 import argparse
@@ -35,7 +35,10 @@ def worker(rank, world_size, torch):
 
 
 class Case(NamedTuple):
-    """``body``: of the kernel. ``settings``: besides the mesh of two cubes. ``pes``: of each cube."""
+    """``body``: of the kernel. ``settings``: besides the mesh of two cubes. ``changes``: of the default config only.
+
+    ``pes``: of each cube.
+    """
 
     name: str
     body: str
@@ -43,6 +46,7 @@ class Case(NamedTuple):
     sips: int = 1
     link: str = "ucie"
     pes: tuple[int, ...] = (0,)
+    changes: tuple[str, ...] = ("launch=null", "pe_mmu=null")
 
 
 CASES = (
@@ -103,6 +107,19 @@ CASES = (
                 tl.wait(future)
         """,
         ("defaults.n_slots=1",),
+        changes=("launch=null", "pe_mmu=null", "defaults.latch=copy"),
+    ),
+    Case(
+        "receive twice from a ring of one slot, and name neither message before",
+        """
+        if cube == 0:
+            tile = tl.load(here(tl, "tcm"), 2048)
+            tl.send("E", tile)
+            tl.send("E", tile)
+        else:
+            first, second = tl.recv("W", 2048, "f16"), tl.recv("W", 2048, "f16")
+        """,
+        ("defaults.n_slots=1",),
     ),
     Case(
         "receive twice through a ring of one slot in HBM",
@@ -112,9 +129,8 @@ CASES = (
             tl.send("E", tile)
             tl.send("E", tile)
         else:
-            first = tl.recv("W", 2048, "f16")
-            second = tl.recv("W", 2048, "f16")
-            tl.store(hbm, first + second)
+            for _ in range(2):
+                tl.store(hbm, tl.recv("W", 2048, "f16"))
         """,
         ("defaults.n_slots=1", "defaults.buffer_kind=hbm"),
     ),
@@ -177,7 +193,16 @@ CASES = (
         sips=2,
         link="ethernet_100g",
     ),
-    Case("start a kernel that does nothing", "pass"),
+    Case(
+        "load 2 B from the tensor twice",
+        """
+        if cube == 0:
+            tl.load(hbm, 1)
+            tl.load(hbm, 1)
+        """,
+        changes=("launch=null",),
+    ),
+    Case("start a kernel that does nothing", "pass", changes=()),
 )
 
 
@@ -192,7 +217,7 @@ def outcome(case: Case, variant: str, folder: str) -> str:
         sips=case.sips,
         link=case.link,
         variant=variant,
-        set=[*SMALL, *case.settings],
+        set=[*SMALL, *case.settings, *(() if variant else case.changes)],
         verify_data=False,
     )
     if done.error is not None:
