@@ -1,7 +1,7 @@
 """What the accesses of a span waited for in memories: other accesses, rows, refresh
 (:class:`sipsim.memory.port.Wait`)."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class Waits:
         found: dict[str, Ps] = {}
         if not self._of_access:
             return found
-        for wait in self._waits(rank, span):
+        for wait in self._waits(rank, span, excess_ps):
             space = PhysAddr.decode(wait.address).space.upper()
             for reason, ps in wait.parts:
                 ps = min(ps, excess_ps)
@@ -60,15 +60,21 @@ class Waits:
                     excess_ps -= ps
         return found
 
-    def _waits(self, rank: int, span: Span) -> Iterator[Wait]:
+    def _waits(self, rank: int, span: Span, excess_ps: Ps) -> Iterator[Wait]:
+        """Of alike accesses within the span's time, such as messages of one PE that leave together, the one that fits
+        its excess best."""
+
+        def unlike(wait: Wait) -> tuple[bool, Ps]:
+            is_at_an_end = wait.now_ps == span.start_ps or wait.end_ps == span.end_ps
+            return not is_at_an_end, abs(excess_ps - sum(ps for _, ps in wait.parts))
+
         for access in self._accesses(rank, span):
             some = self._of_access.get(access, [])
-            for wait in some[bisect_left(some, span.start_ps, key=lambda each: each.now_ps) :]:
-                if wait.now_ps > span.end_ps:
-                    break
-                if wait.end_ps <= span.end_ps:
-                    yield wait
-                    break
+            first = bisect_left(some, span.start_ps, key=lambda each: each.now_ps)
+            stop = bisect_right(some, span.end_ps, key=lambda each: each.now_ps)
+            fitting = [wait for wait in some[first:stop] if wait.end_ps <= span.end_ps]
+            if fitting:
+                yield min(fitting, key=unlike)
         if work_of(span) == MESSAGE:
             direction, _, nbytes, _, _ = self._calls.sending(span).facts
             place = place_of(span.cause[0], self._calls.sending(span))

@@ -55,7 +55,7 @@ SLOW_MEMORIES = [
 
 
 @pytest.mark.parametrize("memories", [MEMORIES, SLOW_MEMORIES], ids=["banks and ports", "slow"])
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 100))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))])
 def test_waiting_in_memories_has_its_own_parts(seed: int, memories: list[str]) -> None:
     """Nothing that a memory adds is left as a rest without a name, and its buses carry an access at a time."""
     flags = drawn(seed)
@@ -64,6 +64,14 @@ def test_waiting_in_memories_has_its_own_parts(seed: int, memories: list[str]) -
     names = {part.part for part in told.parts}
     assert not [name for name in names if name.startswith("waiting in ")]
     assert memories is SLOW_MEMORIES or "HBM controller, front end of reads" in names
+
+
+def test_messages_that_leave_together_wait_for_their_tcm_by_name() -> None:
+    document, told = explained(sips=4, topology="ring_1d", bytes="256K", set=["sip.cube_mesh.w=2", *MEMORIES])
+    check_path(document, told)
+    names = {part.part for part in told.parts}
+    assert "waiting for TCM: other accesses" in names
+    assert not [name for name in names if name.startswith("waiting in ")]
 
 
 def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
