@@ -73,7 +73,7 @@ class Calls:
             CREDIT: self._credit,
             RECV: self._receive,
             COPY: self._copy,
-            LATCH: self._copy,
+            LATCH: self._latch,
             RELEASE: self._release,
             FETCH: lambda place, span: _fetched(place, span.facts),
             PASS: self._pass,
@@ -171,6 +171,10 @@ class Calls:
             return []
         method = "credit" if queue.credit_mode == FAST_PATH else "injection"
         return [_credit_call(method, place, queue.direction, queue.peer.place)]
+
+    def _latch(self, place: Place, span: Span) -> list[Call]:
+        src, _, nbytes = span.facts
+        return [Call("latch", (on_any_sip(place), memory_of(src), nbytes))]
 
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts

@@ -295,8 +295,7 @@ class CountingPe:
         knobs, times = self._run.plan.ipcq, self._run.times
         if knobs.latch != COPY:
             return 0
-        read_ps = times.read_ps(self.place, self._own(knobs.buffer_kind), nbytes)
-        return read_ps + times.write_ps(self.place, self._own("tcm"), nbytes)
+        return times.latch_ps(self.place, self._own(knobs.buffer_kind), nbytes)
 
     def _own(self, space: str) -> int:
         """The first byte of one of its memories."""

@@ -21,6 +21,7 @@ class CommandTimes:
         self.math_ps = cache(lambda nbytes: sum_ps(self._machine.math(nbytes)))
         self._read_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.read(place, memory, nbytes)))
         self._write_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.write(place, memory, nbytes)))
+        self._latch_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.latch(place, memory, nbytes)))
         self.message_ps = cache(self._message_ps)
         self.issue_ps = sum_ps(self._machine.issue())
         self._has_launches = plan.resolved.components.launch is not None
@@ -40,6 +41,10 @@ class CommandTimes:
     def gather_ps(self, place: tuple[int, int]) -> Ps:
         """From the end of the last kernel, there, to the host."""
         return sum_ps(self._machine.gathering(place)) if self._has_launches else 0
+
+    def latch_ps(self, place: Place, address: int, nbytes: int) -> Ps:
+        """A copy of a message from its slot to the kernel's region of the TCM."""
+        return self._latch_ps(on_any_sip(place), memory_of(address), nbytes)
 
     def _message_ps(self, src: PePlace, entry: IpcqInitEntry, nbytes: int) -> tuple[Ps, Ps]:
         """From ``tl.send`` until a message of ``nbytes`` is in its slot; and the time for which it holds its route."""

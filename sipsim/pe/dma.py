@@ -47,12 +47,15 @@ def _pass_on(data: bytes, done: Callable[[bytes], None], _head_ps: Ps, _tail_ps:
 
 
 class PeTcm:
-    """The ports of a PE's TCM, for what its kernel holds: without effect where they have no bandwidth."""
+    """The ports of a PE's TCM, for what its kernel holds: without effect where they have no bandwidth.
+
+    ``address``: the first byte of the kernel's region.
+    """
 
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
         port = ports.at("tcm", node)
         self._port = port if isinstance(port, StreamingPort) else None
-        self._address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
+        self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
     @property
     def has_ports(self) -> bool:
@@ -64,13 +67,13 @@ class PeTcm:
         if self._port is None:
             done(data)
         else:
-            self._port.stream_write(self._address, len(data), tail_ps - head_ps, partial(done, data))
+            self._port.stream_write(self.address, len(data), tail_ps - head_ps, partial(done, data))
 
     def take(self, nbytes: int) -> tuple[Ps, Ps]:
         """Begin to read data that leave the PE: time until the last byte, and from the first to the last."""
         if self._port is None:
             return 0, 0
-        first_ps, span_ps = self._port.claim_read(self._address, nbytes)
+        first_ps, span_ps = self._port.claim_read(self.address, nbytes)
         return first_ps + span_ps, span_ps
 
 
@@ -125,11 +128,24 @@ class PeDma:
         context.fabric.start(forth, self._command_bytes, lambda _h, _t: read_out(), vc, 0, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
-        """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``."""
-        context, node = self._context, self._node
-        kernel_pa = PhysAddr(context.sip, int(node.cube), int(node.place), "tcm", 0).encode()
-        tcm = context.memory_ports.at("tcm", node)
-        self._read(src, nbytes, lambda _data: tcm.time_write(kernel_pa, nbytes, done), COMM, _pass_on)
+        """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``.
+
+        Bytes are written as they come. Within the TCM too: its ports read and write at the same time.
+        """
+        memory_node, port = self._memory_at(src)
+        if memory_node == self._node:
+
+            def leave(span_ps: Ps) -> None:
+                self._after(span_ps, lambda: port.stream_write(self._tcm.address, nbytes, span_ps, done))
+
+            port.stream_read(src, nbytes, leave)
+            return
+        tcm = self._context.memory_ports.at("tcm", self._node)
+
+        def land(_data: bytes, _done: object, head_ps: Ps, tail_ps: Ps) -> None:
+            tcm.stream_write(self._tcm.address, nbytes, tail_ps - head_ps, done)
+
+        self._read(src, nbytes, lambda _data: None, COMM, land)
 
     def _write(self, address: int, data: bytes, done: Callable[[], None], vc: int, delay_ps: Ps, span_ps: Ps) -> None:
         """``delay_ps`` and ``span_ps``: of the data at this PE, as in ``Fabric.start``."""

@@ -256,16 +256,22 @@ class Probe:
             yield from self._issue("release")
         if latch != COPY:
             return
-        memory, graph = self._memory, self.plan.system.graph
-        if memory != self._dst_node:
-            yield from self._transfer(
-                COPY, [(sip, graph.route(self._dst_node, memory))], self._parts.pe_dma.command_bytes
-            )
-        yield Term(COPY, MEMORY, f"{kind} read latency", self.plan.port_of(kind).least_read_ps)
-        if memory != self._dst_node:
-            back = graph.route(memory, self._dst_node)
-            yield from self._transfer(COPY, [(sip, back)], self._wire_format.data_bytes(self.nbytes))
-        yield Term(COPY, MEMORY, "tcm write latency", self.plan.port_of("tcm").least_write_ps)
+        memory, graph, nbytes = self._memory, self.plan.system.graph, self.nbytes
+        ring, tcm = self.plan.port_of(kind), self.plan.port_of("tcm")
+        spans = [
+            Term(COPY, DRAIN, f"{nbytes} B through {space}", ps)
+            for space, ps in ((kind, ring.read_span_ps(nbytes)), ("tcm", tcm.write_span_ps(nbytes)))
+        ]
+        if memory == self._dst_node:
+            yield Term(COPY, MEMORY, f"{kind} read latency", ring.least_read_ps)
+            slower = max(spans, key=lambda term: term.ps)
+            yield from [slower] if slower.ps else []
+        else:
+            there, back = graph.route(self._dst_node, memory), graph.route(memory, self._dst_node)
+            yield from self._transfer(COPY, [(sip, there)], self._parts.pe_dma.command_bytes)
+            yield Term(COPY, MEMORY, f"{kind} read latency", ring.least_read_ps)
+            yield from self._transfer(COPY, [(sip, back)], self._wire_format.data_bytes(nbytes), *spans)
+        yield Term(COPY, MEMORY, "tcm write latency", tcm.least_write_ps)
 
     def _credit(self) -> Iterator[Term]:
         mode, nbytes = self.credit_mode, self.plan.ipcq.ipcq_credit_size_bytes

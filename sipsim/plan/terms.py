@@ -69,6 +69,18 @@ class Machine(LaunchTerms):
             return [*self._reading(space, port), *self._near(space, port, port.read_span_ps(nbytes))]
         return self._read_from(here, there, port, space, nbytes)
 
+    def latch(self, place: Place, address: int, nbytes: int) -> list[Term]:
+        """A copy by PE_DMA to the kernel's region of the PE's TCM."""
+        here, there, port, space = self._memory(place, address)
+        tcm = self._memories.at("tcm", here)
+        if here == there:
+            slower_ps = max(port.read_span_ps(nbytes), port.write_span_ps(nbytes))
+            return [*self._reading(space, port), *self._near(space, port, slower_ps), *self._writing(space, port)]
+        return [
+            *self._read_from(here, there, port, space, nbytes, *self._landing(tcm, nbytes)),
+            *self._writing("tcm", tcm),
+        ]
+
     def write(self, place: Place, address: int, nbytes: int) -> list[Term]:
         """A write by PE_DMA: the data to the memory, its access, the acknowledgement."""
         tcm = self._memories.at("tcm", Node("pe", place[1], place[2]))

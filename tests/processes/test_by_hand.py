@@ -18,6 +18,7 @@ from launcher.run.options import parse
 
 pytestmark = pytest.mark.processes
 
+
 def test_the_same_digest_and_nothing_is_left(tmp_path):
     with by_hand(tmp_path, *SMALL) as run:
         assert [stat.S_IMODE(run.ticket(rank).stat().st_mode) for rank in range(3)] == [0o600] * 3

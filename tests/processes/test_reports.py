@@ -151,8 +151,7 @@ class TestShowing:
         done = launched("--sips", "2", "--json", tmp_path / "o.json", "--log-dir", logs, path)
         assert (done.exit_code, done.document["status"]) == (4, "ok")
         assert own(done) == [
-            f"ahbm-launch: --log-dir {logs}/rank-1.log: No space left on device; "
-            "the logs there are incomplete"
+            f"ahbm-launch: --log-dir {logs}/rank-1.log: No space left on device; the logs there are incomplete"
         ]
 
 

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 PYTHON = '#!/bin/sh\necho "$*" >>"{log}"\n'
-LAUNCH = '#!/bin/sh\necho begins\nread -r _\necho ends\n'
+LAUNCH = "#!/bin/sh\necho begins\nread -r _\necho ends\n"
 
 
 class Checkout:

@@ -32,8 +32,8 @@ MISTAKES = [
         "tl.dot(1, 2)",
         "exception",
         "AttributeError: tl has no operation 'dot'; it has add, has_direction, ipcq_slots, last_polled_dir, load, "
-        "num_programs, phase, program_id, rank, recv, recv_async, send, store, store_async, wait, "
-        "world_size",
+        "num_programs, phase, program_id, rank, recv, recv_async, release, send, store, store_async, "
+        "wait, world_size",
     ),
 ]
 

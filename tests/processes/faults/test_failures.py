@@ -16,6 +16,7 @@ from launch import ALL_REDUCE, END_S, STAND, Done, environment, launched, launch
 
 pytestmark = pytest.mark.processes
 
+
 class TestAKilledProcess:
     def test_a_sip(self, tmp_path):
         done = kill_standing(tmp_path, "sip-1")

@@ -164,9 +164,7 @@ def test_a_wrong_direction_on_every_rank(engine: str, tmp_path: Path) -> None:
         f"recv E at kernels.py:{RECV}, with unread messages from W; 4 PEs wait "
     )
     assert second.startswith("  a cycle: ")
-    assert waits == (
-        f"  4 PEs on SIPs 0 to 1, cubes 0 to 1, PE 0: recv E at kernels.py:{RECV}; unread messages from W"
-    )
+    assert waits == (f"  4 PEs on SIPs 0 to 1, cubes 0 to 1, PE 0: recv E at kernels.py:{RECV}; unread messages from W")
     assert scripts.startswith("  ranks 0 to 1: host script waits for a launched kernel at kernels.py:")
     assert where.endswith(f": {tmp_path / 'logs' / 'deadlock.txt'}")
     whole = (tmp_path / "logs" / "deadlock.txt").read_text()

@@ -25,9 +25,7 @@ def matrix(request: pytest.FixtureRequest) -> "tuple[str, subprocess.CompletedPr
 
 
 @pytest.mark.parametrize(("victim", "may"), CELLS)
-def test_a_run_ends_as_it_must(
-    victim: str, may: str, matrix: "tuple[str, subprocess.CompletedProcess[str]]"
-) -> None:
+def test_a_run_ends_as_it_must(victim: str, may: str, matrix: "tuple[str, subprocess.CompletedProcess[str]]") -> None:
     moments, done = matrix
     (row,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == [victim, may]]
     runs, late = int(row[2]), int(row[3])

@@ -44,9 +44,7 @@ BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(
 WITH_UP = {**OPPOSITE, "Up": "Down", "Down": "Up"}
 
 
-def paired(
-    table: NeighbourTable, opposite: dict[str, str] = OPPOSITE
-) -> dict[tuple[int, str], tuple[int, str]]:
+def paired(table: NeighbourTable, opposite: dict[str, str] = OPPOSITE) -> dict[tuple[int, str], tuple[int, str]]:
     rings = pair_rings(table, opposite=opposite)
     return {tuple(sender): tuple(ring) for sender, ring in rings.items()}  # type: ignore[misc]
 

@@ -114,9 +114,7 @@ BROKEN: list[tuple[list[Steps], str, tuple[int, int], str]] = [
 
 
 @pytest.mark.parametrize(("steps", "says", "place", "direction"), BROKEN, ids=[says for _, says, _, _ in BROKEN])
-def test_each_violation_is_named(
-    steps: list[Steps], says: str, place: tuple[int, int], direction: str
-) -> None:
+def test_each_violation_is_named(steps: list[Steps], says: str, place: tuple[int, int], direction: str) -> None:
     """With the place and the direction, as fields and in words."""
     scene = Scene()
     for step in steps[:-1]:

@@ -80,9 +80,7 @@ OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0
     ("link", "latency_ns", "chunk_ns", "credit_ns"),
     [("ucie", 10, 256 / 64, 256 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
 )
-def test_a_receive_only_sip_sends_only_credits(
-    link: str, latency_ns: float, chunk_ns: float, credit_ns: float
-) -> None:
+def test_a_receive_only_sip_sends_only_credits(link: str, latency_ns: float, chunk_ns: float, credit_ns: float) -> None:
     """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link."""
     settings = {**ONE_CUBE, "system.sips.link": link}
     plan = WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(1, 0, 0)], {0: {"global_E": 1}, 1: {}})

@@ -152,9 +152,7 @@ def test_a_cycle_keeps_its_room_until_the_kernel_ends() -> None:
 @pytest.mark.parametrize("kind", ["sram", "hbm"])
 def test_a_message_takes_room_unless_it_stays_in_its_slot(latch: str | None, kind: str, kept: int, named: int) -> None:
     """In place it takes none until the first command has named it."""
-    bench = bench_of(
-        defaults__latch=latch, defaults__buffer_kind=kind, defaults__slot_size=MIB, defaults__n_slots=1
-    )
+    bench = bench_of(defaults__latch=latch, defaults__buffer_kind=kind, defaults__slot_size=MIB, defaults__n_slots=1)
     bench.kernel(1, 0, lambda tl: tl.send("W", mib(tl)))
 
     def kernel(tl: TL, note: Callable[[], None]) -> None:

@@ -91,9 +91,7 @@ def test_what_was_told_a_while_ago_is_not_taken_for_the_present(clock: Clock, ca
     assert shown.due()
     shown.note(Status(2, 24 * US, 7, 200, 20 * US, 500_000_000), Outcome(2))
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
-        "ahbm-launch: 20%, simulated 24.000 us of about 100.000 us in 2.5 s, 7 grants, about 8 s left"
-    )
+    assert line == ("ahbm-launch: 20%, simulated 24.000 us of about 100.000 us in 2.5 s, 7 grants, about 8 s left")
 
 
 def test_every_five_seconds_from_the_first_on(clock: Clock, capsys: Any) -> None:

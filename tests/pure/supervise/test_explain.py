@@ -121,6 +121,7 @@ def test_no_table_of_channels_without_waits() -> None:
 
 # --- stalls ---------------------------------------------------------------------------------------------------
 
+
 def asleep(cpu_s: float) -> ProcessState:
     return ProcessState("sleeping", cpu_s)
 
