@@ -220,7 +220,7 @@ HERE = ["--from", "0.0.0", "--to"]
         (
             [*HERE, "0.1.0", "--set", "router.overhead_n=3"],
             "--set router.overhead_n=3: unknown key 'overhead_n' in router; did you mean 'overhead_ns'? "
-            "allowed: bandwidth_GBps, overhead_ns",
+            "allowed: bandwidth_GBps, buffer_packets, overhead_ns, packet_bytes",
         ),
     ],
 )
