@@ -31,14 +31,14 @@ class EngineQueue:
 
     def admit(self, task: Task) -> None:
         """Block the kernel until there is a place."""
-        self._forget_ended()
         while len(self._commands) >= self._depth:
             self._commands[0].wait(task)
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
         """Start a command now, or when the one before it has ended."""
-        self._forget_ended()
+        if self._commands:
+            self._forget_ended()
         before = self._commands[-1] if self._commands else None
         self._commands.append(completion)
         if before is None:

@@ -146,6 +146,25 @@ def test_systems(tmp_path, system):
             assert here[key] == there[key], key
 
 
+PE_COSTS = [
+    "pe_cpu.issue_ns=15",
+    "pe_cpu.wakeup_ns=30",
+    "pe_cpu.poll_ns=5",
+    "pe_scheduler.queue_depth=2",
+    "tcm_layout.handles_take_room=true",
+    "defaults.poll_interval_max_ns=80",
+]
+
+
+@pytest.mark.parametrize("latch", ["copy", "in_place"])
+@pytest.mark.parametrize("backpressure", ["sleep", "poll"])
+def test_costs_of_a_pe_are_the_same_in_one_process(latch, backpressure):
+    settings = [*PE_COSTS, f"defaults.latch={latch}", f"defaults.backpressure={backpressure}"]
+    flags = (*TORUS, *SMALL, "--bytes", "48K", "--check-invariants", *(f"--set={each}" for each in settings))
+    digests = {launched(*flags, "--engine", engine).digest for engine in ("local", "inproc")}
+    assert len(digests) == 1
+
+
 def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors\n"
