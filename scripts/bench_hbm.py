@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sipsim.config.model import MemoryCost
+from sipsim.config.components import MemoryCost
 from sipsim.engine import Engine
 from sipsim.memory.dram.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
 from sipsim.memory.hbm_controller import HbmController

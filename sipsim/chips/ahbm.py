@@ -11,8 +11,8 @@ from sipsim.config.override import Override
 from sipsim.control import rules as control_rules
 from sipsim.explain.explanation import Explainer
 from sipsim.explain.history import read_histories, write_history
+from sipsim.forecast.counted import Uncountable
 from sipsim.forecast.job import forecast
-from sipsim.forecast.kernels import Uncountable
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch

@@ -16,8 +16,9 @@ import msgspec
 
 from broker.wire import PacketBatch
 from sipsim.config.document import Rule
-from sipsim.config.model import NoParams, Resolved, Section
+from sipsim.config.model import Resolved
 from sipsim.config.override import Override
+from sipsim.config.section import NoParams, Section
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan

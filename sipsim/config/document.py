@@ -7,7 +7,8 @@ of :class:`~sipsim.config.model.Resolved`.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sipsim.config.model import Renamed, Resolved, Section, field_types
+from sipsim.config.model import Resolved
+from sipsim.config.section import Renamed, Section, field_types
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.registry import Registry, UnknownName, unknown_name

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from msgspec import inspect
 
 from sipsim.config.document import SECTION_FILES, Document, Path, dotted, renamed_in, renamed_keys, unknown_key
-from sipsim.config.model import Renamed, Resolved
+from sipsim.config.model import Resolved
+from sipsim.config.section import Renamed
 from sipsim.config.strict_yaml import YamlMistake, one_line, parse_text
 from sipsim.errors import ConfigError
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, default_collective
 from sipsim.dtypes import DTYPES
-from sipsim.forecast.kernels import CountedLaunch, Uncountable
+from sipsim.forecast.counted import Uncountable
+from sipsim.forecast.kernels import CountedLaunch
 from sipsim.forecast.times import CommandTimes
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.dp_policy import DPPolicy

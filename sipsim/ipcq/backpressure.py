@@ -25,7 +25,8 @@ so it would with a constant short interval, which is why a loop that spins for l
 **Limits**: a look disturbs nobody else's accesses; a kernel that sleeps is woken by its own event only.
 """
 
-from sipsim.config.model import IpcqKnobs, PeCpu
+from sipsim.config.components import PeCpu
+from sipsim.config.model import IpcqKnobs
 from sipsim.units import ns_to_ps
 
 Ps = int

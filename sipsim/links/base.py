@@ -11,7 +11,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from sipsim.config.model import Resolved, Section
+from sipsim.config.model import Resolved
+from sipsim.config.section import Section
 from sipsim.links.port import Port, PortContext
 from sipsim.registry import Registry
 from sipsim.topology.base import SipLink

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from sipsim.config.model import Renamed
+from sipsim.config.section import Renamed
 from sipsim.links.base import LINK_KINDS, LinkKind
 from sipsim.units import drain_ps
 

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from sipsim.config.model import FlitBytes, FlitOverhead, NonNegative, Renamed
+from sipsim.config.components import FlitBytes, FlitOverhead
+from sipsim.config.section import NonNegative, Renamed
 from sipsim.links.base import LINK_KINDS, AnyLinkKind, LatencyPart
 from sipsim.noc.ucie import UcieCrossing
 from sipsim.units import ns_to_ps

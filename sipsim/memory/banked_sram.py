@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from sipsim.config.model import MemoryCost, Positive, Section, TcmCost
+from sipsim.config.components import MemoryCost, Positive, TcmCost
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.bus import Bus, BusWitness
 from sipsim.memory.port import MEMORY_KINDS, Ps, Refusal, StreamingPort

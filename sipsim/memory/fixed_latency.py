@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sipsim.config.model import MemoryCost, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
 from sipsim.memory.store import MemoryStore

@@ -27,7 +27,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sipsim.config.model import MemoryCost, NonNegative, Section, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.section import NonNegative, Section
 from sipsim.engine import Engine
 from sipsim.memory.bus import BusWitness
 from sipsim.memory.dram.mapping import Mapping

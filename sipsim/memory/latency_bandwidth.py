@@ -13,7 +13,8 @@ for all of it; a write whose data come more slowly than the bus takes them claim
 on.
 """
 
-from sipsim.config.model import MemoryCost, Positive, Section, TcmCost
+from sipsim.config.components import MemoryCost, Positive, TcmCost
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.bus import Bus, BusWitness
 from sipsim.memory.port import MEMORY_KINDS, Ps, StreamingPort

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from sipsim.config.model import MemoryCost, NoParams, Section, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.section import NoParams, Section
 from sipsim.engine import Engine
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node

@@ -9,7 +9,8 @@ Limits: no banks within a port; what PE_MATH and PE_GEMM read and write is not c
 
 from typing import Literal
 
-from sipsim.config.model import MemoryCost, Positive, Section, TcmCost
+from sipsim.config.components import MemoryCost, Positive, TcmCost
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.latency_bandwidth import BusPort
 from sipsim.memory.port import MEMORY_KINDS

@@ -84,15 +84,16 @@ class Bottleneck(NamedTuple):
         return self.drain_ps + sum(ps for _, ps in self.stored)
 
 
-def bottleneck(edges: Sequence[Edge], payload_bytes: int) -> Bottleneck:
+def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, end_ps: int = 0) -> Bottleneck:
     """The bottleneck of a chain of edges: with nothing stored on the way, the slowest edge.
 
     A head goes on when the node behind a link has stored a frame, or the whole transfer if that is shorter. With
-    ``s(k)`` what was stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind.
+    ``s(k)`` what was stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind. ``source_ps``,
+    ``end_ps``: what a memory before the first edge (hop -1) and one behind the last (one more hop) need for the bytes.
     """
     stored: tuple[tuple[int, int], ...] = ()
     stored_before = stored
-    hops, most_ps, stored_ps = [0], 0, 0
+    hops, most_ps, stored_ps = [-1 if source_ps else 0], source_ps, 0
     for hop, edge in enumerate(edges):
         behind_ps = stored_ps + edge.drain_ps(payload_bytes)
         if behind_ps > most_ps:
@@ -103,6 +104,8 @@ def bottleneck(edges: Sequence[Edge], payload_bytes: int) -> Bottleneck:
         if held_ps:
             stored = (*stored, (hop, held_ps))
             stored_ps += held_ps
+    if stored_ps + end_ps > most_ps:
+        hops, most_ps, stored_before = [len(edges)], stored_ps + end_ps, stored
     return Bottleneck(tuple(hops), most_ps - sum(ps for _, ps in stored_before), stored_before)
 
 

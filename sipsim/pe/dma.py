@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sipsim.config.model import PeDma as PeDmaCost
+from sipsim.config.components import PeDma as PeDmaCost
 from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat

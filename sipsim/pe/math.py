@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from sipsim.config.model import PeMath as PeMathCost
+from sipsim.config.components import PeMath as PeMathCost
 from sipsim.pe.commands import Completion, MathOp
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array

@@ -16,7 +16,7 @@ import gc
 import sys
 from typing import NamedTuple
 
-from sipsim.config.model import TcmLayout
+from sipsim.config.components import TcmLayout
 from sipsim.errors import InvariantViolation, TcmFull
 from sipsim.record.code_place import shown, user_line
 from sipsim.topology.address import tcm_map

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sipsim.config.model import IoCpu, Launch, MCpu, Resolved
+from sipsim.config.components import IoCpu, Launch, MCpu
+from sipsim.config.model import Resolved
 from sipsim.noc.graph import Node, Route, RouteGraph
 from sipsim.units import ns_to_ps
 

@@ -190,10 +190,10 @@ class Probe:
     def arrival_ps(self) -> Ps:
         """From the send until the message is in its slot."""
         message_bytes = self._wire_format.message_bytes(self.nbytes)
-        more_ps = max(0, *(span.ps - self.drain(self.nbytes).edge.drain_ps(message_bytes) for span in self._spans()))
+        source, end = self._spans()
         access_ps = self.plan.memory_port.least_write_ps + sum(term.ps for term in self._leaving())
         start_ps = self.plan.issue_ps + self.plan.ipcq_overhead_ps
-        return start_ps + _latency_ps(self.forward, message_bytes) + more_ps + access_ps
+        return start_ps + _latency_ps(self.forward, message_bytes, source.ps, end.ps) + access_ps
 
     def receive_ps(self) -> Ps:
         """From then until ``recv`` returns: what it waits for the credit."""
@@ -258,10 +258,10 @@ class Probe:
             return
         memory, graph, nbytes = self._memory, self.plan.system.graph, self.nbytes
         ring, tcm = self.plan.port_of(kind), self.plan.port_of("tcm")
-        spans = [
-            Term(COPY, DRAIN, f"{nbytes} B through {space}", ps)
-            for space, ps in ((kind, ring.read_span_ps(nbytes)), ("tcm", tcm.write_span_ps(nbytes)))
-        ]
+        spans = (
+            _span(COPY, nbytes, kind, ring.read_span_ps(nbytes)),
+            _span(COPY, nbytes, "tcm", tcm.write_span_ps(nbytes)),
+        )
         if memory == self._dst_node:
             yield Term(COPY, MEMORY, f"{kind} read latency", ring.least_read_ps)
             slower = max(spans, key=lambda term: term.ps)
@@ -296,15 +296,17 @@ class Probe:
         tcm = self.plan.tcm
         return [] if tcm is None else [Term("data", MEMORY, "tcm read latency", tcm.least_read_ps)]
 
-    def _spans(self) -> list[Term]:
+    def _spans(self) -> tuple[Term, Term]:
         """What the memories at both ends need for the bytes."""
         kind, tcm, nbytes = self.plan.ipcq.buffer_kind, self.plan.tcm, self.nbytes
-        spans = [(kind, self.plan.memory_port.write_span_ps(nbytes))]
-        if tcm is not None:
-            spans.append(("tcm", tcm.read_span_ps(nbytes)))
-        return [Term("data", DRAIN, f"{nbytes} B through {space}", ps) for space, ps in spans]
+        taken_ps = 0 if tcm is None else tcm.read_span_ps(nbytes)
+        return _span("data", nbytes, "tcm", taken_ps), _span(
+            "data", nbytes, kind, self.plan.memory_port.write_span_ps(nbytes)
+        )
 
-    def _transfer(self, part: str, pieces: Pieces, nbytes: int, *spans: Term) -> Iterator[Term]:
+    def _transfer(
+        self, part: str, pieces: Pieces, nbytes: int, source: Term | None = None, end: Term | None = None
+    ) -> Iterator[Term]:
         for sip, route in pieces:
             yield self._node(part, sip, route.start, route.start_ps)
             for edge in route.edges:
@@ -314,11 +316,16 @@ class Probe:
                     yield Term(part, WIRES, f"wire from sip{sip}.{edge.src}", edge.wire_ps)
                     yield self._node(part, sip, edge.dst, edge.overhead_ps)
         edges = _edges(pieces)
-        limit = bottleneck([edge for _, edge in edges], nbytes)
+        limit = bottleneck([edge for _, edge in edges], nbytes, source.ps if source else 0, end.ps if end else 0)
         for hop, ps in limit.stored:
             yield Term(part, DRAIN, f"a frame stored behind {self.edge_name(*edges[hop])}", ps)
-        drain = self._drain(part, edges[limit.hops[0]], nbytes)
-        yield max((drain, *spans), key=lambda term: term.ps)
+        slowest = limit.hops[0]
+        if source is not None and slowest < 0:
+            yield source
+        elif end is not None and slowest == len(edges):
+            yield end
+        else:
+            yield self._drain(part, edges[slowest], nbytes)
 
     def _latency(self, part: str, sip: int, edge: Edge) -> Iterator[Term]:
         name = self.edge_name(sip, edge)
@@ -348,9 +355,14 @@ def gbytes_per_s(edge: Edge) -> float:
     return edge.bandwidth_bps / 10**9
 
 
-def _latency_ps(pieces: Pieces, nbytes: int) -> Ps:
+def _latency_ps(pieces: Pieces, nbytes: int, source_ps: Ps = 0, end_ps: Ps = 0) -> Ps:
     head_ps = sum(route.head_ps() for _, route in pieces)
-    return head_ps + bottleneck([edge for _, edge in _edges(pieces)], nbytes).ps
+    return head_ps + bottleneck([edge for _, edge in _edges(pieces)], nbytes, source_ps, end_ps).ps
+
+
+def _span(part: str, nbytes: int, space: str, ps: Ps) -> Term:
+    """What a memory needs for the bytes."""
+    return Term(part, DRAIN, f"{nbytes} B through {space}", ps)
 
 
 def _slowest(pieces: Pieces, nbytes: int) -> Drain:

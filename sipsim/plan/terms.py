@@ -112,19 +112,19 @@ class Machine(LaunchTerms):
         slot = self.system.graph.memory_node(peer.cube, peer.pe, kind)
         route, presets = self._route(src[0], source, peer.sip, slot, direction)
         ring = self._memories.at(kind, slot)
-        spans = [self._span(kind, ring, ring.write_span_ps(nbytes))]
+        ends = [self._span(kind, ring, ring.write_span_ps(nbytes))]
         fetch = [] if read_pa is None else [*self._fetch(source, read_pa)]
         if fetch and read_pa is not None:
             memory, space = self.node_of(read_pa), PhysAddr.decode(read_pa).space
             port, back = self._memories.at(space, memory), self.system.graph.route(memory, source)
             route_and_fetch = route._replace(edges=(*back.edges, *route.edges))
-            spans.append(self._span(space, port, port.read_span_ps(nbytes)))
-            drain = self._drain(route_and_fetch, self.message_bytes(nbytes), presets, *spans)
+            reading = [self._span(space, port, port.read_span_ps(nbytes))]
+            drain = self._drain(route_and_fetch, self.message_bytes(nbytes), presets, reading, ends)
         else:
             tcm = self._memories.at("tcm", source)
             taking = self._taking(tcm, nbytes)
             fetch = [*self._reading("tcm", tcm)] if taking else []
-            drain = self._drain(route, self.message_bytes(nbytes), presets, *spans, *taking)
+            drain = self._drain(route, self.message_bytes(nbytes), presets, taking, ends)
         return [self.ipcq(), *fetch, *self._head(route, presets), *drain, *self._writing(kind, ring)]
 
     def passing(self, place: Place, nbytes: int, read_pa: int | None) -> list[Term]:
@@ -137,7 +137,7 @@ class Machine(LaunchTerms):
         tcm = self._memories.at("tcm", node)
         taking = self._taking(tcm, nbytes)
         leaving = [*(self._reading("tcm", tcm) if taking else ()), self._node(node, route.start_ps)]
-        return [self.ipcq(), *leaving, *self._drain(first, self.message_bytes(nbytes), (), *taking)]
+        return [self.ipcq(), *leaving, *self._drain(first, self.message_bytes(nbytes), (), taking)]
 
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""

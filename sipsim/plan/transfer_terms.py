@@ -1,6 +1,6 @@
 """What a transfer costs by the config: its terms, each with the part of the machine and the config keys of its cost."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sipsim.config.model import IpcqKnobs, Resolved
@@ -74,7 +74,7 @@ class TransferTerms:
         """
         yield from self._head(route, presets)
         if route.edges:
-            yield from self._drain(route, nbytes, presets, *spans)
+            yield from self._drain(route, nbytes, presets, spans)
 
     def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
         """Time that an edge of a SIP needs for a MiB."""
@@ -119,16 +119,23 @@ class TransferTerms:
         key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
         return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
 
-    def _drain(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> list[Term]:
-        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of edges and
-        memories.
+    def _drain(
+        self,
+        route: Route,
+        nbytes: int,
+        presets: Presets = (),
+        sources: Sequence[Term] = (),
+        ends: Sequence[Term] = (),
+    ) -> list[Term]:
+        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of the edges
+        and of the memories at their ends.
         """
-        edges, limit = route.edges, bottleneck(route.edges, nbytes)
+        edges, source, end = route.edges, _longest(sources), _longest(ends)
+        limit = bottleneck(edges, nbytes, source.ps, end.ps)
         names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
         stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
-        longest = max(spans, key=lambda span: span.ps, default=None)
-        if longest is not None and longest.ps > limit.drain_ps:
-            return [*stored, longest]
+        if limit.hops[0] in (-1, len(edges)):
+            return [*stored, source if limit.hops[0] < 0 else end]
         slowest = [hop for hop in limit.hops if hop < len(edges)]
         kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
         inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
@@ -143,6 +150,10 @@ class TransferTerms:
         return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
 
     # --- memories ---------------------------------------------------------------------------------------------------
+
+
+def _longest(spans: Sequence[Term]) -> Term:
+    return max(spans, key=lambda span: span.ps, default=Term("", (), 0))
 
 
 def _link_key(preset: str, name: str) -> str:

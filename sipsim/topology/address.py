@@ -8,7 +8,7 @@ Source: DESIGN section 5; TCM regions: ADR-0023 D20.
 import sys
 from typing import NamedTuple
 
-from sipsim.config.model import TcmLayout
+from sipsim.config.components import TcmLayout
 from sipsim.registry import note_definer, on_forget
 
 SPACES = ["tcm", "hbm", "sram"]

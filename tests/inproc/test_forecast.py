@@ -8,8 +8,9 @@ from runs import ccl_file, run
 
 from launcher.run import options, prepare
 from sipsim.chips.base import kind_of
+from sipsim.forecast.counted import Uncountable
 from sipsim.forecast.job import forecast
-from sipsim.forecast.kernels import REMOTE, Uncountable
+from sipsim.forecast.kernels import REMOTE
 from sipsim.plan.forecast import JobForecast
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")

@@ -57,8 +57,8 @@ class ProbeRun:
     @cached_property
     def walked_ps(self) -> Ps:
         """For how long the sender waited for page walks, all before a send."""
-        src = self._plan.src
-        return self._sip(src.sip).recorder.waited_ps[f"cube{src.cube}.pe{src.pe}"][TLB_MISS]
+        launches = self._chip(self._plan.src.sip).torch.kernels.records
+        return sum(launch.busy_ps.get(TLB_MISS, 0) for launch in launches)
 
     def raw_ps(self, nbytes: int) -> Ps | None:
         """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach.
@@ -77,6 +77,9 @@ class ProbeRun:
         return self._plan.issue_ps + ended[0] - began_ps
 
     def _sip(self, number: int) -> Sip:
+        return self._chip(number).sip
+
+    def _chip(self, number: int) -> AhbmChip:
         chip = self._ran.members[number].chip
         assert isinstance(chip, AhbmChip)
-        return chip.sip
+        return chip

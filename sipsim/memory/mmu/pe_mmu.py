@@ -14,7 +14,7 @@ so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's 
 
 from typing import NamedTuple, Protocol
 
-from sipsim.config.model import PeMmu as PeMmuCost
+from sipsim.config.components import PeMmu as PeMmuCost
 from sipsim.engine import Engine
 from sipsim.memory.mmu.page_table import Mapping, PageTable
 from sipsim.memory.mmu.tlb import Tlb

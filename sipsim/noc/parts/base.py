@@ -8,7 +8,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from sipsim.config.model import MemoryCost, NoParams, Resolved, Section, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.model import Resolved
+from sipsim.config.section import NoParams, Section
 from sipsim.noc.graph import Framing, Node
 from sipsim.registry import Registry
 from sipsim.topology.address import add_space

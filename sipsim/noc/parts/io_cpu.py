@@ -1,6 +1,6 @@
 """IO_CPU: takes the host's launches, at the edge of the SIP (ADR-0036)."""
 
-from sipsim.config.model import Node as NodeCost
+from sipsim.config.components import Node as NodeCost
 from sipsim.noc.graph import Node
 from sipsim.noc.parts.base import PARTS, Cost, Part, Site
 

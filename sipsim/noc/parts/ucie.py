@@ -4,7 +4,7 @@ A port and the one that faces it are the two ends of a crossing (:mod:`sipsim.no
 ``fdi_to_fdi_ns``, rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. There is no retimer in a package.
 """
 
-from sipsim.config.model import Node as NodeCost
+from sipsim.config.components import Node as NodeCost
 from sipsim.noc.graph import Framing, Node
 from sipsim.noc.grid import middle
 from sipsim.noc.parts.base import PARTS, Cost, Part, Site

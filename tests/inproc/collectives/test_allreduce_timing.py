@@ -20,7 +20,7 @@ from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
-from sipsim.config.model import Node as NodeCost
+from sipsim.config.components import Node as NodeCost
 from sipsim.config.model import Resolved
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.noc.graph import Node

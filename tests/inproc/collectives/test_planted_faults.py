@@ -232,7 +232,7 @@ reference, kernel = mine.reference, mine.kernel
 """
 
 OTHER_WAY_ROUND = """
-mine._EXCHANGES = {
+mine.EXCHANGES = {
     0: lambda sums, rank, w, h, tl: mine._ring(sums, w, "global_W", "global_E", tl),
     1: lambda sums, rank, w, h, tl: mine._ring(
         mine._ring(sums, h, "global_S", "global_N", tl), w, "global_E", "global_W", tl

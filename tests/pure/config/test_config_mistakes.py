@@ -178,9 +178,7 @@ ONE_SET = [
     ),
     (
         "links.ucie.kind=ethernet",
-        "unknown key 'fdi_to_fdi_ns' in links.ucie.params; "
-        "allowed: bandwidth_GBps, fcs_bytes, forwarding, gap_bytes, header_bytes, latency_ns, max_payload_bytes, "
-        "min_frame_bytes, preamble_bytes, stream_header_bytes",
+        "links.ucie.params.bandwidth_GBps: missing; it must be given",
     ),
     (
         "links.ethernet_100g.params.packet_overhead_bytes=50",

@@ -7,9 +7,11 @@ import pytest
 
 from sipsim.chips.load import load
 from sipsim.config.check import convert_part
+from sipsim.config.components import ComponentsFile, Wire
 from sipsim.config.document import Problem
-from sipsim.config.model import AlgorithmEntry, ComponentsFile, IpcqKnobs, Renamed, Section, Wire
+from sipsim.config.model import AlgorithmEntry, IpcqKnobs
 from sipsim.config.override import parse_set
+from sipsim.config.section import Renamed, Section
 from sipsim.errors import ConfigError
 
 

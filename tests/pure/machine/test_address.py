@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.config.model import TcmLayout
+from sipsim.config.components import TcmLayout
 from sipsim.topology.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
 
 places = st.builds(
@@ -80,14 +80,14 @@ def test_text() -> None:
 
 def test_tcm_regions() -> None:
     """ADR-0023 D20: kernel memory 0 to 14 MiB, rings to 15, scratch to 16."""
-    regions = tcm_map(TcmLayout(kernel_MiB=14, ipcq_MiB=1, scratch_MiB=1))
+    regions = tcm_map(TcmLayout(kernel_MiB=14, ipcq_MiB=1, scratch_MiB=1, handles_take_room=False))
     assert regions == (Region(0, 14 * MIB), Region(14 * MIB, MIB), Region(15 * MIB, MIB))
     assert regions.size == 16 * MIB
 
 
 @given(st.integers(1, 1024), st.integers(1, 1024), st.integers(0, 1024))
 def test_tcm_regions_fill_it_without_holes(kernel: int, ipcq: int, scratch: int) -> None:
-    regions = tcm_map(TcmLayout(kernel_MiB=kernel, ipcq_MiB=ipcq, scratch_MiB=scratch))
+    regions = tcm_map(TcmLayout(kernel_MiB=kernel, ipcq_MiB=ipcq, scratch_MiB=scratch, handles_take_room=False))
     ends = [region.offset + region.size for region in regions]
     assert [region.offset for region in regions] == [0, *ends[:-1]]
     assert regions.size == ends[-1] == (kernel + ipcq + scratch) * MIB

@@ -8,7 +8,8 @@ from hardware import ONE_SIP, Bench, WiredPlan, config
 
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
-from sipsim.config.model import MemoryCost, Section, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
 from sipsim.memory.store import MemoryStore

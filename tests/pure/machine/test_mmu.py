@@ -10,7 +10,7 @@ from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sipsim.config.model import PeMmu as PeMmuCost
+from sipsim.config.components import PeMmu as PeMmuCost
 from sipsim.dtypes import DTYPES
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation, MemoryAccessError, MmuFault

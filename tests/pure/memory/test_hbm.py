@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hardware import Bench, WiredPlan, config
 
-from sipsim.config.model import MemoryCost
+from sipsim.config.components import MemoryCost
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.memory.bus import BusWitness

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
-from sipsim.config.model import Resolved, Section
+from sipsim.config.model import Resolved
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge

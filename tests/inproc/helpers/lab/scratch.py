@@ -5,7 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.config.model import MemoryCost, Section, TcmCost
+from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.port import MEMORY_KINDS, MemoryPort
 from sipsim.memory.store import MemoryStore

@@ -1,0 +1,39 @@
+"""What the sections of config files are made of: bounded numbers, and a struct whose keys are exactly its fields."""
+
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+from msgspec import Meta, Struct
+
+Index = Annotated[int, Meta(ge=0, le=2047)]
+PositiveInt = Annotated[int, Meta(ge=1, le=2**40)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class Renamed(NamedTuple):
+    """What became of a key of earlier versions.
+
+    ``to``: the name or names of what replaces it, such as ``latency_ps`` or ``links.ucie.params.fdi_to_fdi_ns``;
+    ``how``: what to write there, where the old value does not stand, such as ``in ps: 1000 times the old value``.
+    """
+
+    to: str
+    how: str = ""
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A mapping in a config file whose keys are exactly the fields.
+
+    ``renamed``: the keys that it had in earlier versions; a file or flag with one is refused with what replaces it.
+    """
+
+    renamed: ClassVar[dict[str, Renamed]] = {}
+
+
+def field_types(section: type[Section]) -> dict[str, Any]:
+    """The type of each key, in order."""
+    hints = get_type_hints(section, include_extras=True)
+    return {key: hints[key] for key in section.__struct_fields__}
+
+
+class NoParams(Section, frozen=True):
+    """The parameters of a kind that has none of its own."""
