@@ -206,6 +206,10 @@ class Probe:
         (_, first), *_ = self._reverse(self._dst_node)
         return free_ps + overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
 
+    def next_receive_ps(self) -> Ps:
+        """From a receive to the next one where messages wait: its issue, and what it does once it sees its message."""
+        return self.plan.issue_ps + self.receive_ps() - self._seeing_ps()
+
     def credit_ps(self) -> Ps:
         """From then until the credit is back at the sender, if it leaves at once."""
         back = self._reverse(self._dst_node)

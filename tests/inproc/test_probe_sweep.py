@@ -68,7 +68,7 @@ def test_framing_of_a_link_bounds_the_rate() -> None:
 @pytest.mark.parametrize(
     ("system", "bounded_by"),
     [
-        ([], "tl.recv's wait for its credit (fast_path)"),
+        ([], "tl.recv, to the end of its wait for the credit (fast_path)"),
         (["--set", "defaults.credit_return_mode=fabric"], "the drain of link 0.E>1.W"),
         (
             ["--set", "defaults.n_slots=2", "--link", "ethernet_100g"],

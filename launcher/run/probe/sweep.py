@@ -104,7 +104,10 @@ def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
     sip, edge = probe.drain(size)
     found: list[BoundRow] = [
         {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
-        {"what": f"tl.recv's wait for its credit ({probe.credit_mode})", "ps": probe.receive_ps()},
+        {
+            "what": f"tl.recv, to the end of its wait for the credit ({probe.credit_mode})",
+            "ps": probe.next_receive_ps(),
+        },
     ]
     if knobs.n_slots <= MOST_SLOTS:
         waits_ps = plan.piggyback_wait_ps if probe.credit_mode == PIGGYBACK else 0
