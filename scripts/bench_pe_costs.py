@@ -27,7 +27,7 @@ LOOP = {
     "pe_cpu.wakeup_ns": 30,
     "pe_cpu.poll_ns": 5,
     "defaults.poll_interval_ns": 10,
-    "defaults.poll_interval_max_ns": 80,
+    "defaults.poll_interval_max_ns": 55,
 }
 MANY_SLOTS = {"defaults.n_slots": 1024, "defaults.slot_size": 1024}
 HBM_RING = {"defaults.buffer_kind": "hbm"}
