@@ -42,7 +42,7 @@ class Backpressure:
     def __init__(self, interval_ps: Ps, most_ps: Ps = 0, look_ps: Ps = 0, wake_ps: Ps = 0) -> None:
         self.polls = interval_ps > 0
         self.interval_ps = max(interval_ps, look_ps) if self.polls else 0
-        self.most_ps = max(most_ps, self.interval_ps)
+        self.most_ps = max(most_ps, self.interval_ps) if self.polls else 0
         self.look_ps = look_ps if self.polls else 0
         self.wake_ps = 0 if self.polls else wake_ps
         self.delays = self.polls or wake_ps > 0

@@ -109,6 +109,10 @@ class Fabric(Edges):
             raise ValueError(f"lead_ps is {lead_ps}; give 0 to {most}")
         way.transfers += 1
         legs, now = way.legs, self._engine.now_ps
+        if span_ps and span_ps <= delay_ps and legs and span_ps <= legs[0].drain_ps:
+            # The source is no slower than the first edge, which so never waits for its bytes.
+            delay_ps -= span_ps
+            span_ps = 0
         self._started = seq = self._started + 1
         tail = now + delay_ps + route.start_ps
         head = tail - span_ps
