@@ -830,7 +830,7 @@ class Tree:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AHBM_", "PYTHON"))}
         paths = {"PYTHONPATH": str(self.path), "TMPDIR": str(folder / "tmp"), "AHBM_SSH": str(folder / "ssh")}
         # The variant without costs: so a change of a default cost does not change the record.
-        paths["AHBM_VARIANT"] = "ideal"
+        paths["AHBM_VARIANT"] = "adr"
         return {**own, **paths, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ first session also fails for what a worker has left.
 The temporary directory (``tempfile`` and ``TMPDIR``) belongs to the session, so that other programs on the machine are
 not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only the socket files are checked.
 
-Tests marked ``default_costs`` run with the default config, all others with its variant ``ideal``.
+Tests marked ``default_costs`` run with the default config, all others with its variant ``adr``.
 
 Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
 """
@@ -35,7 +35,7 @@ MARK = "AHBM_TEST_SESSION"
 CHECK = "AHBM_CHECK_INVARIANTS"
 """Checks invariants in every run of a test, also in processes that it starts."""
 VARIANT = "AHBM_VARIANT"
-"""Tests have the variant ``ideal`` of the config, whose times are sums that can be written down, unless they are marked
+"""Tests have the variant ``adr`` of the config, whose times are sums that can be written down, unless they are marked
 ``default_costs``."""
 END_GRACE_MS = 2000
 """How long a process may still take that was asked to end."""
@@ -214,7 +214,7 @@ class _Session:
         names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK, VARIANT)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
-        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1", VARIANT: "ideal"})
+        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1", VARIANT: "adr"})
         tempfile.tempdir = str(self.temp)
 
     def close(self) -> None:

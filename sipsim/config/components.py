@@ -6,7 +6,8 @@ from msgspec import Meta
 
 from sipsim.config.section import Index, NonNegative, PositiveInt, Renamed, Section
 
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
+"""Such as a bandwidth in GB/s: at least a byte a second."""
 QueueDepth = Annotated[int, Meta(ge=1, le=65536)]
 FlitBytes = Annotated[int, Meta(ge=2, le=4096)]
 FlitOverhead = Annotated[int, Meta(ge=0, le=4095)]

@@ -4,8 +4,8 @@ Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched befor
 was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
 source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
 command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what was fetched so far; ``ipcq.release``:
-direction; ``poll``: when polls began, span of the command; a wait: the span before it; a kernel: its last span, and
-the index of its collective. Those of the control path are in :mod:`sipsim.explain.control_calls`.
+nothing, direction; ``poll``: when polls began, span of the command; a wait: the span before it; a kernel: its last
+span, and the index of its collective. Those of the control path are in :mod:`sipsim.explain.control_calls`.
 """
 
 import math
@@ -109,7 +109,7 @@ class Calls:
         if work == PASS:
             return work, rank, span.component, *self._sent_by(span).facts[2:4]
         if work == RELEASE:
-            return work, rank, span.component, facts[0]
+            return work, rank, span.component, facts[1]
         if work in (COPY, LATCH):
             return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
         if work in _ON_CPU:
@@ -156,7 +156,7 @@ class Calls:
 
     def _release(self, place: Place, span: Span) -> list[Call]:
         """What a release blocks for: the credit, unless that waits for another slot."""
-        return self._receive(place, span) if span.end_ps > span.start_ps else []
+        return self._emission(place, span.facts[1]) if span.end_ps > span.start_ps else []
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
         """Of a credit that has come for what this PE sends in a direction."""
@@ -166,8 +166,12 @@ class Calls:
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
         """What a receive blocks for after its slot is free."""
-        queue, is_in_use = self.queue(place, span.facts[0]), self._plan.ipcq.latch == IN_PLACE and work_of(span) == RECV
-        if queue.credit_mode == PIGGYBACK or is_in_use:
+        return [] if self._plan.ipcq.latch == IN_PLACE else self._emission(place, span.facts[0])
+
+    def _emission(self, place: Place, direction: str) -> list[Call]:
+        """What blocks for the credit of a ring."""
+        queue = self.queue(place, direction)
+        if queue.credit_mode == PIGGYBACK:
             return []
         method = "credit" if queue.credit_mode == FAST_PATH else "injection"
         return [_credit_call(method, place, queue.direction, queue.peer.place)]

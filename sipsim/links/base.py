@@ -38,7 +38,7 @@ class AnyLinkKind(Section, frozen=True):
     the least chunk (:meth:`lookahead_ps`; DESIGN section 5).
     """
 
-    bandwidth_GBps: Annotated[float, Meta(gt=0, le=1e6)]
+    bandwidth_GBps: Annotated[float, Meta(ge=1e-9, le=1e6)]
 
     def latency_parts(self) -> tuple[LatencyPart, ...]:
         """What the latency is the sum of: for ``--explain`` and ``ahbm-probe``."""

@@ -125,7 +125,7 @@ class JoinedSips:
         return [*found, (dst_sip, self.graph.route(src, dst))]
 
     def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
-        """Whether the way that :meth:`pieces` goes has only links that join dies (``LinkKind.is_die_to_die``), or none."""
+        """Whether the way that :meth:`pieces` goes has only links that are ``is_die_to_die``, or none."""
         while src_sip != dst_sip:
             far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
             if not self.link_kinds[far.channel].is_die_to_die:

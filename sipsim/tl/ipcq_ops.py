@@ -151,6 +151,11 @@ class IpcqOps(HandleOps):
         """Check that a command may name a handle."""
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{what}, not {type(value).__name__}")
+        if value._tl is not self:
+            raise KernelError(
+                f"{what} of this kernel; {value.name} is another's, whose values its PE held: "
+                f"store them there, and load them here, or send them"
+            )
         if value.is_released:
             raise KernelError(f"handle {value.name} was given to tl.release; no command can name it any more")
 

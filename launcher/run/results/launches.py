@@ -30,7 +30,19 @@ def _line(name: str, pes: str, some: Sequence[Launch]) -> str:
     ranks = sorted({each["rank"] for each in some})
     on = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
     often = "" if len(some) == len(ranks) else f", {len(some)} times"
-    return f"launch {name} on {on}{often} ({pes}): {_between(min(times_ns), max(times_ns))}{_busy(some, times_ns)}"
+    when = _between(min(times_ns), max(times_ns))
+    if len(some) == 1:
+        when = f"{when} from {some[0]['start_ns'] / 1000:.3f} us on"
+    return f"launch {name} on {on}{often} ({pes}): {when}{_around(some, times_ns)}{_busy(some, times_ns)}"
+
+
+def _around(some: Sequence[Launch], times_ns: Sequence[float]) -> str:
+    """The part in which no kernel of a launch runs: its way to the PEs, and that of the answers."""
+    kernels_ns = sum((each["kernels_end_ns"] or 0) - (each["kernels_start_ns"] or 0) for each in some)
+    around_ns = sum(times_ns) - kernels_ns
+    return (
+        f", {around_ns / 1000 / len(some):.3f} us of it before and after all its kernels" if around_ns > 0.0005 else ""
+    )
 
 
 def _between(least_ns: float, most_ns: float) -> str:

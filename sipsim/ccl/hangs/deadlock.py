@@ -183,7 +183,10 @@ def _unused_hint(state: _State) -> str:
             far, names = wait.far, ", ".join(unused[:4])
             slots = f"{len(unused)} of the {far.n_slots} slots of its ring {far.direction}"
             what = f"{place_name(far.place)} has received {slots} into handles that no command has named: {names}"
-            return f"{what}; a slot is released by the first command that names its handle, or by tl.release"
+            return (
+                f"{what} (latch: in_place); name one in a command, or tl.release it; else give defaults.n_slots more, "
+                f"or defaults.latch copy"
+            )
     return ""
 
 
@@ -288,7 +291,7 @@ def _wait_text(wait: Wait, state: _State) -> str:
 def _ring_text(op: str, local: QueueState) -> str:
     if op == "send":
         return f"{local.my_head - local.peer_tail_cache} of its ring's {local.n_slots} slots are full"
-    return f"message {local.my_tail} has not arrived"
+    return f"message {local.my_tail + len(local.in_use)} has not arrived"
 
 
 def _edge_text(wait: Wait) -> str:

@@ -13,7 +13,10 @@ class QueueEnd(TypedDict):
     pe: Annotated[int, no_time("The PE of this end.")]
     direction: Annotated[str, no_time("The direction by which the kernel there names the queue pair.")]
     my_head: Annotated[int, no_time("Messages that this end has sent.")]
-    my_tail: Annotated[int, no_time("Messages that this end has received.")]
+    my_tail: Annotated[
+        int,
+        no_time("Slots that this end has freed: of messages that it has received, and read if they are used in place."),
+    ]
     peer_head_cache: Annotated[int, no_time("Messages of the peer that have arrived here.")]
     peer_tail_cache: Annotated[int, no_time("Messages sent from here whose slots the peer has freed, as known here.")]
     rx_base_pa: Annotated[int, no_time("The physical address of the ring in which this end receives.")]

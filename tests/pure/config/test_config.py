@@ -43,9 +43,9 @@ def test_defaults_load() -> None:
 def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fused, plain = "intercube_allreduce_fused", ALLREDUCE
     assert load().ccl.defaults.algorithm == fused
-    assert load(variant="ideal").ccl.defaults.algorithm == plain
-    assert load(variant="ideal", overrides=sets(f"defaults.algorithm={fused}")).ccl.defaults.algorithm == fused
-    monkeypatch.setenv("AHBM_VARIANT", "ideal")
+    assert load(variant="adr").ccl.defaults.algorithm == plain
+    assert load(variant="adr", overrides=sets(f"defaults.algorithm={fused}")).ccl.defaults.algorithm == fused
+    monkeypatch.setenv("AHBM_VARIANT", "adr")
     assert load().ccl.defaults.algorithm == plain
     assert load(variant="").ccl.defaults.algorithm == fused
 
@@ -53,8 +53,8 @@ def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("variant", "environment", "line"),
     [
-        ("idel", "", "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: ideal"),
-        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: ideal"),
+        ("idel", "", "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: adr, ideal"),
+        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: adr, ideal"),
     ],
 )
 def test_an_unknown_variant(variant: str | None, environment: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:

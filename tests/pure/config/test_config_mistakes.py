@@ -51,7 +51,7 @@ ONE_SET = [
     ("wire.ns_per_mm=1e999", "wire.ns_per_mm = inf: must be a finite number"),
     ("wire.ns_per_mm=-0.5", "wire.ns_per_mm = -0.5: must be at least 0"),
     ("wire.ns_per_mm=1e13", "wire.ns_per_mm = 10000000000000.0: must be at most 1000000"),
-    ("router.bandwidth_GBps=0", "router.bandwidth_GBps = 0: must be more than 0"),
+    ("router.bandwidth_GBps=0", "router.bandwidth_GBps = 0: must be at least 1e-09"),
     ("pe_dma.ack_bytes=1099511627777", "pe_dma.ack_bytes = 1099511627777: must be at most 1099511627776"),
     ("system.sips.topology=3", "system.sips.topology = 3: must be text"),
     ("defaults.strict_validation=1", "defaults.strict_validation = 1: must be true or false"),
@@ -287,7 +287,7 @@ ONE_SET = [
     ),
     (
         "hbm={kind: latency_bandwidth, params: {bandwidth_GBps: 0}}",
-        "hbm.params.bandwidth_GBps = 0: must be more than 0",
+        "hbm.params.bandwidth_GBps = 0: must be at least 1e-09",
     ),
     ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}, {FUSED}"),
     (

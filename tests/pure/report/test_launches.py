@@ -9,7 +9,7 @@ from sipsim.record.launches import KernelUse, places_text
 
 
 def launch(name: str, rank: int, end_ns: float, run: int | None = None, **busy_ns: float) -> dict[str, Any]:
-    times = {"start_ns": 0.0, "end_ns": end_ns}
+    times = {"start_ns": 0.0, "end_ns": end_ns, "kernels_start_ns": 0.0, "kernels_end_ns": end_ns}
     return {"name": name, "rank": rank, "run": run, "pes": "cube 0, PE 0", "kernels": 2, "busy_ns": busy_ns, **times}
 
 
@@ -22,10 +22,22 @@ def test_equal_launches_are_one_line() -> None:
     ]
 
 
+def test_the_way_of_a_launch_is_told_apart() -> None:
+    some = {**launch("scan", 0, 3000.0, load=1500.0), "start_ns": 500.0, "kernels_start_ns": 1500.0}
+    some["kernels_end_ns"] = 2400.0
+    (line,) = launch_lines([some], 1, False)
+    assert line == (
+        "launch scan on rank 0 (cube 0, PE 0): 2.500 us from 0.500 us on, 1.600 us of it before and after all its "
+        "kernels, 30.0 % load"
+    )
+
+
 def test_collectives_have_rows_already() -> None:
     some = [launch("all_reduce", 0, 1000.0, 0)]
     assert list(launch_lines(some, 1, False)) == []
-    assert list(launch_lines(some, 1, True)) == ["launch all_reduce on rank 0 (cube 0, PE 0): 1.000 us"]
+    assert list(launch_lines(some, 1, True)) == [
+        "launch all_reduce on rank 0 (cube 0, PE 0): 1.000 us from 0.000 us on"
+    ]
 
 
 def test_there_are_few_lines() -> None:
