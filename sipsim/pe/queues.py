@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from sipsim.errors import InvariantViolation
+from sipsim.errors import AhbmError, InvariantViolation
 from sipsim.pe.commands import Completion
 from sipsim.task import Task
 
@@ -32,19 +32,19 @@ class EngineQueue:
     def admit(self, task: Task) -> None:
         """Block the kernel until there is a place."""
         while len(self._commands) >= self._depth:
-            self._commands[0].wait(task)
+            self._commands[0].wait_for_end(task)
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when the one before it has ended."""
+        """Start a command now, or when the one before it has ended. One that cannot start ends with its error."""
         if self._commands:
             self._forget_ended()
         before = self._commands[-1] if self._commands else None
         self._commands.append(completion)
         if before is None:
-            start(completion)
+            _start_or_fail(start, completion)
         else:
-            before.then = partial(start, completion)
+            before.then = partial(_start_or_fail, start, completion)
 
     def check_end(self, completion: Completion) -> None:
         """Check that a command, which ends now, overtakes none.
@@ -62,6 +62,13 @@ class EngineQueue:
     def _forget_ended(self) -> None:
         while self._commands and self._commands[0].ended:
             self._commands.popleft()
+
+
+def _start_or_fail(start: Start, completion: Completion) -> None:
+    try:
+        start(completion)
+    except AhbmError as error:
+        completion.fail(error)
 
 
 class SendPlaces:
