@@ -140,8 +140,9 @@ class Completion(msgspec.Struct, eq=False):
         if self.ended:
             raise InvariantViolation(f"a {type(self.command).__name__} ended a second time")
         self.ended = True
-        if self.then is not None:
-            self.then()
+        then, self.then = self.then, None
+        if then is not None:
+            then()
         if self.waiter is not None:
             self.waiter.resume()
 
