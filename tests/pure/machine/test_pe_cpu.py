@@ -8,13 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
-from pair_times import IPCQ_PS, NEAR_PS, PE_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_ps, put
+from pair_times import (
+    IPCQ_PS,
+    NEAR_PS,
+    PE_PS,
+    READ_PS,
+    RETURN_PS,
+    WRITE_PS,
+    arrival_ps,
+    drain_ps,
+    near_fetch_ps,
+    put,
+)
 
 from sipsim.dtypes import DTYPES
 from sipsim.errors import InvariantViolation, MemoryAccessError
 from sipsim.pe.commands import Completion, DmaRead, MathOp
 from sipsim.pe.dma import PeDma
 from sipsim.pe.queues import EngineQueue
+from sipsim.record.recorder import Span
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
 
@@ -60,6 +72,35 @@ def test_a_send_waits_for_a_place(depth: int) -> None:
         expected.append(clock)
         passed.append(max(clock + IPCQ_PS + PE_PS, passed[-1] if passed else 0) + drain_ps(4096))
     assert sent_ps(bench_with(15, depth, defaults__n_slots=16), 12, 4096) == expected
+
+
+@pytest.mark.parametrize("issue_ps", [0, ISSUE_PS])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int, issue_ps: int) -> None:
+    """Each third message is fetched from HBM: its last byte passes PE_DMA as it comes, and a message from the TCM that
+    is sent meanwhile passes behind it. Fetches of several at a time follow each other, as their bytes do."""
+    bench = bench_with(issue_ps // 1000, depth, defaults__n_slots=16)
+    spans = bench.sip.recorder.spans = list[Span]()
+    sources = [hbm(0, 0) if number % 3 == 0 else tcm(0, 0) for number in range(12)]
+
+    def sender(tl: TL) -> None:
+        for address in sources:
+            tl.send("E", src_addr=address, shape=1024, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.run()
+    passed, expected, clock, drain = list[int](), list[int](), 0, drain_ps(4096)
+    for number, address in enumerate(sources):
+        clock += issue_ps
+        if number >= depth:
+            clock = max(clock, passed[number - depth])
+        expected.append(clock)
+        here_ps = clock + IPCQ_PS + PE_PS + (near_fetch_ps("hbm") if address == hbm(0, 0) else 0)
+        passed.append(max(here_ps, passed[-1] if passed else 0) + drain)
+    assert [record.end_ps for record in bench.records("ipcq.send")] == expected
+    for each in spans:
+        cause_ps = spans[each.cause[1] - 1].end_ps if each.cause[1] else 0
+        assert (each.end_ps if each.is_wait else each.start_ps) == cause_ps, each
 
 
 NEAR_LOAD_PS = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64)
