@@ -140,8 +140,9 @@ class Completion(msgspec.Struct, eq=False):
         if self.ended:
             raise InvariantViolation(f"a {type(self.command).__name__} ended a second time")
         self.ended = True
-        if self.then is not None:
-            self.then()
+        then, self.then = self.then, None
+        if then is not None:
+            then()
         if self.waiter is not None:
             self.waiter.resume()
 
@@ -162,8 +163,12 @@ class Completion(msgspec.Struct, eq=False):
         Raises:
             Exception: the command's error.
         """
+        self.wait_for_end(task)
+        if self.error is not None:
+            raise self.error
+
+    def wait_for_end(self, task: Task) -> None:
+        """Block a task as :meth:`wait` does, whose command this need not be: an error is left to who waits for that."""
         if not self.ended:
             self.waiter = task
             task.wait(self.reason or type(self.command).__name__)
-        if self.error is not None:
-            raise self.error

@@ -60,19 +60,23 @@ class PeCpu:
         if self._issue_ps:
             self._spend(task, max(self.free_ps, self._engine.now_ps) + self._issue_ps, ISSUE)
 
-    def catch_up(self, task: Task) -> None:
+    def catch_up(self, task: Task, what: str = ISSUE) -> None:
         """Block the kernel until what it has given is issued."""
         if self.free_ps > self._engine.now_ps:
             self._engine.at(self.free_ps, task.resume)
-            task.wait(ISSUE)
+            task.wait(what)
 
-    def pause_until(self, task: Task, time_ps: Ps, what: str) -> None:
-        """Block the kernel until a time, for a reason that is the name of a span."""
-        self._spend(task, time_ps, what)
-        self.catch_up(task)
+    def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
+        """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
+        self._spend(task, time_ps, what, *facts, since_ps=since_ps)
+        self.catch_up(task, what)
 
-    def _spend(self, task: Task, end_ps: Ps, what: str) -> None:
-        start_ps = max(self.free_ps, self._engine.now_ps)
+    def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
+        """Block the kernel for a time, once it has issued what it gave before."""
+        self.pause_until(task, max(self.free_ps, self._engine.now_ps) + stall_ps, what, *facts)
+
+    def _spend(self, task: Task, end_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
+        start_ps = max(self.free_ps, self._engine.now_ps) if since_ps is None else since_ps
         self.free_ps = task.since_ps = end_ps
-        task.span = self._recorder.span(self._name, what, start_ps, end_ps, task.span)
+        task.span = self._recorder.span(self._name, what, start_ps, end_ps, task.span, *facts)
         self._recorder.waited_ps[self._name][what] += end_ps - start_ps

@@ -87,6 +87,14 @@ class PeDma:
         self._ack_bytes = cost.ack_bytes
         self._tcm = PeTcm(context.sip, context.memory_ports, node)
 
+    def check(self, address: int) -> None:
+        """Check that a command of a kernel can start: a refused one takes no place in a queue, and claims no slot.
+
+        Raises:
+            MemoryAccessError: for an address that is not in a memory of this SIP.
+        """
+        self._memory_at(address)
+
     def read(
         self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:

@@ -22,6 +22,7 @@ class ReadEngine(CommandEngine):
     queue_name = LOADS_AND_STORES
 
     def take(self, command: DmaRead) -> Completion:
+        self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._enter(completion, self._read)
         return completion
@@ -47,6 +48,7 @@ class WriteEngine(CommandEngine):
     queue_name = LOADS_AND_STORES
 
     def take(self, command: DmaWrite) -> Completion:
+        self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._claim(completion, command.operand)
         self._enter(completion, self._start)

@@ -19,7 +19,7 @@ class Handle:
     command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM (``sipsim.pe.room``).
     """
 
-    __slots__ = ("array", "dtype", "in_slot", "is_released", "name", "room", "slot_pa")
+    __slots__ = ("__weakref__", "array", "dtype", "in_slot", "is_released", "name", "room", "slot_pa")
 
     array: Array
 

@@ -23,7 +23,7 @@ from sipsim.pe.queues import SendPlaces
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
-from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.units import drain_ps, gbytes_per_s_to_bps
 
 SEND = record_kind(
     "ipcq.send", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq", "source"
@@ -68,7 +68,6 @@ class SendEngine(IpcqEngine):
         super().__init__(sip, pe)
         parts, self._wire_format = sip.plan.resolved.components, WireFormat(sip.plan.ipcq.hw_strict)
         self._bandwidth_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
-        self._overhead_ps = ns_to_ps(parts.pe_ipcq.overhead_ns) + ns_to_ps(parts.pe_dma.overhead_ns)
         depth = parts.pe_scheduler.queue_depth
         self._places = None if depth is None else SendPlaces(depth)
 
@@ -77,9 +76,15 @@ class SendEngine(IpcqEngine):
         cpu = self._pe.cpu
         cpu.catch_up(task)
         cpu.issue(task)
+        if self._places is not None:
+            self._wait_for_place(task, self._places)
+
+    def _wait_for_place(self, task: Task, places: SendPlaces) -> None:
         now_ps = self.now_on_cpu_ps()
-        if self._places is not None and (free_ps := self._places.free_ps(now_ps)) > now_ps:
-            cpu.pause_until(task, free_ps, ROOM)
+        while (free_ps := places.free_ps(now_ps)) is None:
+            places.wait(task, self._engine, ROOM)
+        if free_ps > now_ps:
+            self._pe.cpu.pause_until(task, free_ps, ROOM, since_ps=now_ps)
 
     def take(self, command: IpcqSend) -> Completion:
         direction, source, nbytes, dims, dtype = command
@@ -92,12 +97,19 @@ class SendEngine(IpcqEngine):
         if not isinstance(source, int):
             self._claim(sending, source)
             if sending.reads:
-                source.slot_pa, sending.passed = None, partial(self._passed, sending)
+                source.slot_pa = None
+        if sending.reads or self._places is not None:
+            sending.passed = partial(self._passed, sending)
         self._ipcq.send(direction, sending)
         return sending
 
     def _passed(self, sending: Sending, token: IpcqDmaToken, passed_ps: int) -> None:
-        """The last byte of a message passes PE_DMA then, now or later: its slot is read."""
+        """The last byte of a message passes PE_DMA then, now or later: its slot is read, and its place free."""
+        if self._places is not None:
+            wire_bytes = self._wire_format.message_bytes(len(token.data))
+            self._places.passes(passed_ps, drain_ps(wire_bytes, self._bandwidth_bps))
+        if not sending.reads:
+            return
         read = self._recorder.span(self._ipcq.name, PASS, token.sent_ps, passed_ps, token.span)
         reads, sending.reads = sending.reads, ()
         for slot in reads:
@@ -108,8 +120,7 @@ class SendEngine(IpcqEngine):
         direction, source, nbytes, dims, dtype = sending.command
         queue, now_ps = self._ipcq.queues[direction], sent_ps
         if self._places is not None:
-            wire_bytes = self._wire_format.message_bytes(nbytes)
-            self._places.add(now_ps + self._overhead_ps, drain_ps(wire_bytes, self._bandwidth_bps))
+            self._places.add()
         if self._recorder.tracer is not None:
             done = *self._place, now_ps, "send", direction, nbytes
             run, peer = self._pe.run, queue.peer_name

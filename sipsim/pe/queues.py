@@ -5,15 +5,17 @@ over and gives it back at its end; while all are taken, the kernel is blocked. T
 time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads and stores.
 
 A send ends for its kernel when its message leaves, so its place is counted by arithmetic: PE_DMA passes messages on one
-after the other at its bandwidth, and the place is free when the last byte has passed. What the fabric holds back beyond
-that is not counted: it is bounded by the slots of the peers' rings.
+after the other at its bandwidth, once it has their bytes, which may be fetched from another memory; the place is free
+when the last byte has passed. What the fabric holds back beyond that is not counted: it is bounded by the slots of the
+peers' rings.
 """
 
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from sipsim.errors import InvariantViolation
+from sipsim.engine import Engine
+from sipsim.errors import AhbmError, InvariantViolation
 from sipsim.pe.commands import Completion
 from sipsim.task import Task
 
@@ -32,19 +34,19 @@ class EngineQueue:
     def admit(self, task: Task) -> None:
         """Block the kernel until there is a place."""
         while len(self._commands) >= self._depth:
-            self._commands[0].wait(task)
+            self._commands[0].wait_for_end(task)
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when the one before it has ended."""
+        """Start a command now, or when the one before it has ended. One that cannot start ends with its error."""
         if self._commands:
             self._forget_ended()
         before = self._commands[-1] if self._commands else None
         self._commands.append(completion)
         if before is None:
-            start(completion)
+            _start_or_fail(start, completion)
         else:
-            before.then = partial(start, completion)
+            before.then = partial(_start_or_fail, start, completion)
 
     def check_end(self, completion: Completion) -> None:
         """Check that a command, which ends now, overtakes none.
@@ -64,21 +66,54 @@ class EngineQueue:
             self._commands.popleft()
 
 
+def _start_or_fail(start: Start, completion: Completion) -> None:
+    try:
+        start(completion)
+    except AhbmError as error:
+        completion.fail(error)
+
+
 class SendPlaces:
-    """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA."""
+    """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA.
+
+    Messages pass in the order of their sends. When one passes is not known while it, or one before it, is fetched.
+    """
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._passed_ps: deque[Ps] = deque()
+        self._last_ps: Ps = 0
+        self._unknown = 0
+        self._waiter: Callable[[], None] | None = None
 
-    def free_ps(self, now_ps: Ps) -> Ps:
-        """When there is a place, now or later."""
+    def free_ps(self, now_ps: Ps) -> Ps | None:
+        """When there is a place, now or later; None while that is not known."""
         passed = self._passed_ps
         while passed and passed[0] <= now_ps:
             passed.popleft()
-        return now_ps if len(passed) < self._depth else passed[len(passed) - self._depth]
+        last = len(passed) + self._unknown - self._depth
+        if last < 0:
+            return now_ps
+        return passed[last] if last < len(passed) else None
 
-    def add(self, start_ps: Ps, drain_ps: Ps) -> None:
-        """A message is sent, and its bytes pass PE_DMA for ``drain_ps`` from ``start_ps`` on, after those before it."""
-        passed = self._passed_ps
-        passed.append(max(start_ps, passed[-1] if passed else 0) + drain_ps)
+    def wait(self, task: Task, engine: Engine, what: str) -> None:
+        """Block the kernel until more is known."""
+        self._waiter = partial(self._resume, task, engine)
+        task.wait(what)
+
+    def add(self) -> None:
+        """A message is sent."""
+        self._unknown += 1
+
+    def passes(self, passed_ps: Ps, drain_ps: Ps) -> None:
+        """The next message, alone, has passed PE_DMA then; behind another, ``drain_ps`` after that at the soonest."""
+        self._unknown -= 1
+        self._last_ps = max(passed_ps, self._last_ps + drain_ps)
+        self._passed_ps.append(self._last_ps)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter()
+
+    def _resume(self, task: Task, engine: Engine) -> None:
+        """Not before the message, which is just leaving, has left."""
+        engine.at(engine.now_ps, task.resume)

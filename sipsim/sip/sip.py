@@ -77,7 +77,7 @@ class Pe:
         cost = sip.plan.resolved.components.pe_mmu
         if cost is None or sip.page_table is None:
             return None
-        return PeMmu(self, cost, sip.page_table, sip.engine, sip.recorder)
+        return PeMmu(self, cost, sip.page_table)
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan

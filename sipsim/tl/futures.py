@@ -1,21 +1,29 @@
 """Commands of a kernel that were submitted and not waited for: the arguments of ``tl.wait``."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from weakref import ref
+
 from sipsim.dtypes import DType
+from sipsim.errors import KernelError
 from sipsim.ipcq.messages import Received
 from sipsim.pe.commands import Completion, IpcqRecv
 from sipsim.tl.context import KernelPe
 from sipsim.tl.values import Shape, TensorHandle
 
 
-class Future:
-    """A command of the kernel on ``pe``, and the handle that ``tl.wait`` returns."""
+class Future(ABC):
+    """A command of the kernel on ``pe``."""
 
-    __slots__ = ("completion", "handle", "pe")
+    __slots__ = ("completion", "pe")
 
-    def __init__(self, pe: KernelPe, handle: TensorHandle, completion: Completion) -> None:
+    def __init__(self, pe: KernelPe, completion: Completion) -> None:
         self.pe = pe
-        self.handle = handle
         self.completion = completion
+
+    @abstractmethod
+    def result(self) -> TensorHandle:
+        """The handle that ``tl.wait`` returns."""
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
@@ -23,22 +31,47 @@ class Future:
 
 
 class StoreFuture(Future):
-    """A store, the result of ``tl.store_async``. Its handle is the one that is written."""
+    """A store, the result of ``tl.store_async``. Its handle is the one that is written, which it holds until it has
+    returned it: then that takes room only as long as the kernel itself holds it.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_handle",)
+
+    def __init__(self, pe: KernelPe, handle: TensorHandle, completion: Completion) -> None:
+        super().__init__(pe, completion)
+        self._handle: Callable[[], TensorHandle | None] = lambda: handle
+
+    def result(self) -> TensorHandle:
+        """The handle that is written.
+
+        Raises:
+            KernelError: when it was returned before, and the kernel has dropped it since.
+        """
+        handle = self._handle()
+        if handle is None:
+            raise KernelError(
+                "tl.wait has returned the value of this store before, and the kernel has dropped it since"
+            )
+        self._handle = ref(handle)
+        return handle
 
 
 class RecvFuture(Future):
     """A receive of ``dims`` elements of ``dtype``, the result of ``tl.recv_async``."""
 
-    __slots__ = ("command", "direction")
+    __slots__ = ("command", "direction", "handle")
 
     def __init__(
         self, pe: KernelPe, direction: str, command: IpcqRecv, handle: TensorHandle, completion: Completion
     ) -> None:
-        super().__init__(pe, handle, completion)
+        super().__init__(pe, completion)
+        self.handle = handle
         self.direction = direction
         self.command = command
+
+    def result(self) -> TensorHandle:
+        """The message."""
+        return self.handle
 
     @property
     def dims(self) -> Shape:

@@ -1,16 +1,16 @@
 """The kernel operations that send and receive (ADR-0023 D4), a base of :class:`~sipsim.tl.language.TL`."""
 
 import math
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from sipsim.dtypes import DType
 from sipsim.errors import KernelError
 from sipsim.ipcq.requests import CopyTo
-from sipsim.pe.commands import Direction, IpcqRecv, IpcqRelease, IpcqSend
+from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.task import Task
 from sipsim.tl.context import KernelMmu, KernelPe, KernelSip
-from sipsim.tl.futures import Future, RecvFuture, StoreFuture
+from sipsim.tl.futures import Future, RecvFuture
 from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype, as_shape, pointee
 from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
@@ -27,7 +27,7 @@ class IpcqOps(HandleOps):
         self._translate = translate
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
-        self._stores: deque[StoreFuture] = deque()
+        self._stores: OrderedDict[Completion, None] = OrderedDict()
         self._has_ended = False
 
     @property
@@ -118,11 +118,13 @@ class IpcqOps(HandleOps):
     def wait(self, future: Future) -> TensorHandle:
         """Block until a receive or a store has ended; a second call returns the same handle.
 
-        Returns the message of a receive, and the value that was stored of a store.
+        Returns the message of a receive, and the value that was stored of a store. A store that was waited for does not
+        hold its value any more.
 
         Raises:
             IpcqTypeMismatch: as ``recv``.
-            KernelError: for anything but a future of this kernel's PE.
+            KernelError: for anything but a future of this kernel's PE; for a second call for a store whose value the
+                kernel has dropped.
         """
         if not isinstance(future, Future):
             raise KernelError(f"tl.wait takes the result of tl.recv_async or tl.store_async, not {future!r}")
@@ -131,8 +133,10 @@ class IpcqOps(HandleOps):
         task = self._task()
         if isinstance(future, RecvFuture):
             self._futures.pop(future, None)
+        else:
+            self._stores.pop(future.completion, None)
         future.completion.wait(task)
-        return future.handle
+        return future.result()
 
     def release(self, handle: TensorHandle) -> None:
         """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
@@ -165,7 +169,8 @@ class IpcqOps(HandleOps):
         Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
         """
         while self._stores:
-            self.wait(self._stores.popleft())
+            store, _ = self._stores.popitem(last=False)
+            store.wait(self._task())
         self._has_ended = True
         for future in self._futures:
             if future.completion.error is not None:

@@ -105,9 +105,8 @@ class TL(IpcqOps):
         """
         self._task()
         future = StoreFuture(self._pe, value, self._submit(self._store_command("tl.store_async", ptr, value)))
-        while self._stores and self._stores[0].completion.ended:
-            self._stores.popleft()
-        self._stores.append(future)
+        self._forget_ended_stores()
+        self._stores[future.completion] = None
         return future
 
     def add(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
@@ -132,6 +131,14 @@ class TL(IpcqOps):
         def __getattr__(self, name: str) -> NoReturn:
             known = ", ".join(each for each in dir(type(self)) if not each.startswith("_"))
             raise AttributeError(f"tl has no operation {name!r}; it has {known}")
+
+    def _forget_ended_stores(self) -> None:
+        """Those that the end of the kernel has nothing to wait for, nor an error to raise of."""
+        while self._stores:
+            first = next(iter(self._stores))
+            if not first.ended or first.error is not None:
+                break
+            del self._stores[first]
 
     def _store_command(self, word: str, ptr: int, value: TensorHandle) -> DmaWrite:
         if not isinstance(value, TensorHandle):

@@ -18,6 +18,11 @@ MESH = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 SMALL = (*TORUS, *MESH, "--bytes", "4K")
 TIGHT = ("--set", "defaults.slot_size=64", "--set", "defaults.n_slots=2")
 
+COSTS_OF_A_PE = (
+    *("--set", "pe_cpu.issue_ns=15", "--set", "pe_scheduler.queue_depth=1"),
+    *("--set", "pe_mmu={page_KiB: 4, tlb_entries: 2, walk_ns: 200, virtual_rings: true}"),
+)
+
 
 def setting(name: str, value: object) -> tuple[str, str]:
     return "--set", f"defaults.{name}={value}"
@@ -41,6 +46,14 @@ RUNS: dict[str, tuple[object, ...]] = {
     "two on ethernet": ("--sips", 2, "--bytes", "2K", "--link", "ethernet_100g", "-n", 2, "--no-verify-data"),
     "launches": (*SMALL, *launch_flags(max_start_skew_ns=300), "-n", 2),
     "late starts": (*SMALL, *launch_flags(start_margin_ns=0), *TIGHT),
+    "the costs of a PE": (*SMALL, *setting("buffer_kind", "hbm"), *TIGHT, *COSTS_OF_A_PE),
+    "in place, the costs of a PE": (
+        *SMALL,
+        *setting("buffer_kind", "sram"),
+        *setting("latch", "in_place"),
+        *TIGHT,
+        *COSTS_OF_A_PE,
+    ),
     "mesh": ("--sips", 4, "--topology", "mesh_2d_no_wrap", *MESH, *TIGHT, "--bytes", "4K", "--no-verify-data"),
 }
 

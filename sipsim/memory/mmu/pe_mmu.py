@@ -15,10 +15,8 @@ so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's 
 from typing import NamedTuple, Protocol
 
 from sipsim.config.components import PeMmu as PeMmuCost
-from sipsim.engine import Engine
 from sipsim.memory.mmu.page_table import Mapping, PageTable
 from sipsim.memory.mmu.tlb import Tlb
-from sipsim.record.recorder import Recorder
 from sipsim.task import Task
 from sipsim.topology.address import VIRTUAL_BIT
 from sipsim.units import ns_to_ps
@@ -36,6 +34,13 @@ class _Recent(NamedTuple):
     offset: int
 
 
+class MmuCpu(Protocol):
+    """PE_CPU, on whose time a walk begins."""
+
+    def pause_for(self, task: Task, stall_ps: int, what: str, *facts: object) -> None:
+        """Block the kernel for a time, as a span called ``what``."""
+
+
 class MmuPe(Protocol):
     """The PE, and the task of its present kernel."""
 
@@ -43,15 +48,16 @@ class MmuPe(Protocol):
     pe: int
     task: Task | None
 
+    @property
+    def cpu(self) -> MmuCpu: ...
+
 
 class PeMmu:
     """The MMU of one PE. ``hits`` and ``misses`` count lookups over the life of its SIP."""
 
-    def __init__(self, pe: MmuPe, cost: PeMmuCost, table: PageTable, engine: Engine, recorder: Recorder) -> None:
+    def __init__(self, pe: MmuPe, cost: PeMmuCost, table: PageTable) -> None:
         self._pe = pe
         self._table = table
-        self._engine = engine
-        self._recorder = recorder
         self._walk_ps = ns_to_ps(cost.walk_ns)
         self.tlb = Tlb(cost.tlb_entries)
         self.hits = self.misses = 0
@@ -99,15 +105,8 @@ class PeMmu:
         return mapping.pa + address - mapping.va
 
     def _walk(self, walks: int) -> None:
-        """The kernel waits for the walks, one after the other."""
-        task, now_ps = self._pe.task, self._engine.now_ps
-        stall_ps = walks * self._walk_ps
-        if not stall_ps:
-            return
-        assert task is not None
-        self._engine.at(now_ps + stall_ps, task.resume)
-        task.wait(TLB_MISS)
-        name = f"cube{self._pe.cube}.pe{self._pe.pe}"
-        task.span = self._recorder.span(name, TLB_MISS, now_ps, now_ps + stall_ps, task.span, walks)
-        task.since_ps = now_ps + stall_ps
-        self._recorder.waited_ps[name][TLB_MISS] += stall_ps
+        """The kernel waits for the walks, one after the other, once PE_CPU has issued what it gave before."""
+        task, stall_ps = self._pe.task, walks * self._walk_ps
+        if stall_ps:
+            assert task is not None
+            self._pe.cpu.pause_for(task, stall_ps, TLB_MISS, walks)

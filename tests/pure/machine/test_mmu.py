@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from sipsim.config.components import PeMmu as PeMmuCost
 from sipsim.dtypes import DTYPES
-from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation, MemoryAccessError, MmuFault
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.dp_policy import DPPolicy
@@ -23,11 +22,12 @@ from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, Pa
 from sipsim.memory.mmu.pe_mmu import PeMmu
 from sipsim.memory.mmu.tlb import Tlb
 from sipsim.memory.store import MemoryStore
-from sipsim.record.recorder import Recorder
+from sipsim.record.recorder import Span
 from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import RING_VA_BASE, VIRTUAL_BIT, PePlace, PhysAddr
 
 WALK_PS = 200_000
+ISSUE_PS = 15_000
 PAGE = 4096
 MMU = {"page_KiB": PAGE // 1024, "tlb_entries": 4, "walk_ns": WALK_PS // 1000, "virtual_rings": False}
 LOAD_64_PS = 3_100 + 250 + 99_000 + 3_100 + 1_000
@@ -140,6 +140,7 @@ class PlainPe(NamedTuple):
     cube: int
     pe: int
     task: None = None
+    cpu: Any = None
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -
     memory = MemoryStore(0, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
     space = AddressSpace(memory, 0, CAPACITY, None, table)
     every = [*product(range(CUBES), range(PES))]
-    mmus = {at: PeMmu(PlainPe(*at), FREE_WALKS, table, Engine(), Recorder(0)) for at in every}
+    mmus = {at: PeMmu(PlainPe(*at), FREE_WALKS, table) for at in every}
     kept: list[Storage] = []
     last = VA
     for layout, cubes, pes, words, keep in steps:
@@ -267,6 +268,34 @@ def test_more_pages_than_entries_never_hit_in_turn() -> None:
 def test_a_walk_of_no_time_counts_and_costs_nothing() -> None:
     times, bench = load_times([(0, 64), (0, 64)], walk_ns=0)
     assert (times, counts(bench)) == ([LOAD_64_PS] * 2, (1, 1))
+
+
+@pytest.mark.parametrize("walk_ps", [0, WALK_PS])
+@pytest.mark.parametrize("stores", [0, 1, 3])
+def test_a_walk_begins_when_what_came_before_is_issued(stores: int, walk_ps: int) -> None:
+    """PE_CPU issues the stores, walks, and issues the load; each span starts when its cause ends."""
+    settings = {**ONE_SIP, "pe_mmu": {**MMU, "walk_ns": walk_ps // 1000}, "pe_cpu.issue_ns": ISSUE_PS // 1000}
+    bench = Bench(WiredPlan(config(settings), [PePlace(0, 0, 0)], {}))
+    spans = bench.sip.recorder.spans = list[Span]()
+    tensor, began_ps = a_tensor(bench, PAGE), list[int]()
+
+    def body(tl: TL) -> None:
+        values = tl.load(PhysAddr(0, 0, 0, "tcm", 0).encode(), 16, "i32")
+        began_ps.append(bench.engine.now_ps)
+        for _ in range(stores):
+            tl.store_async(PhysAddr(0, 0, 0, "tcm", 64).encode(), values)
+        tl.load(tensor.va, 16, "i32")
+
+    on_mmu(bench, 0, 0, body)
+    bench.run()
+    walks = [each for each in spans if each.name == "TLB miss"]
+    begin_ps = began_ps[0] + stores * ISSUE_PS
+    walked = [(begin_ps, begin_ps + WALK_PS, (1,))] if walk_ps else []
+    assert [(each.start_ps, each.end_ps, each.facts) for each in walks] == walked
+    assert bench.records("dma_read")[-1].end_ps == begin_ps + walk_ps + ISSUE_PS + LOAD_64_PS
+    for each in spans:
+        cause_ps = spans[each.cause[1] - 1].end_ps if each.cause[1] else 0
+        assert (each.end_ps if each.is_wait else each.start_ps) == cause_ps, each
 
 
 def test_physical_addresses_pass() -> None:

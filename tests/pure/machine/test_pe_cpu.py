@@ -8,12 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
-from pair_times import IPCQ_PS, NEAR_PS, PE_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_ps, put
+from pair_times import (
+    IPCQ_PS,
+    NEAR_PS,
+    PE_PS,
+    READ_PS,
+    RETURN_PS,
+    WRITE_PS,
+    arrival_ps,
+    drain_ps,
+    near_fetch_ps,
+    put,
+)
 
 from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation
-from sipsim.pe.commands import DmaRead, MathOp
+from sipsim.errors import InvariantViolation, MemoryAccessError
+from sipsim.pe.commands import Completion, DmaRead, MathOp
+from sipsim.pe.dma import PeDma
 from sipsim.pe.queues import EngineQueue
+from sipsim.record.recorder import Span
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
 
@@ -59,6 +72,35 @@ def test_a_send_waits_for_a_place(depth: int) -> None:
         expected.append(clock)
         passed.append(max(clock + IPCQ_PS + PE_PS, passed[-1] if passed else 0) + drain_ps(4096))
     assert sent_ps(bench_with(15, depth, defaults__n_slots=16), 12, 4096) == expected
+
+
+@pytest.mark.parametrize("issue_ps", [0, ISSUE_PS])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int, issue_ps: int) -> None:
+    """Each third message is fetched from HBM: its last byte passes PE_DMA as it comes, and a message from the TCM that
+    is sent meanwhile passes behind it. Fetches of several at a time follow each other, as their bytes do."""
+    bench = bench_with(issue_ps // 1000, depth, defaults__n_slots=16)
+    spans = bench.sip.recorder.spans = list[Span]()
+    sources = [hbm(0, 0) if number % 3 == 0 else tcm(0, 0) for number in range(12)]
+
+    def sender(tl: TL) -> None:
+        for address in sources:
+            tl.send("E", src_addr=address, shape=1024, dtype="i32")
+
+    bench.kernel(0, 0, sender)
+    bench.run()
+    passed, expected, clock, drain = list[int](), list[int](), 0, drain_ps(4096)
+    for number, address in enumerate(sources):
+        clock += issue_ps
+        if number >= depth:
+            clock = max(clock, passed[number - depth])
+        expected.append(clock)
+        here_ps = clock + IPCQ_PS + PE_PS + (near_fetch_ps("hbm") if address == hbm(0, 0) else 0)
+        passed.append(max(here_ps, passed[-1] if passed else 0) + drain)
+    assert [record.end_ps for record in bench.records("ipcq.send")] == expected
+    for each in spans:
+        cause_ps = spans[each.cause[1] - 1].end_ps if each.cause[1] else 0
+        assert (each.end_ps if each.is_wait else each.start_ps) == cause_ps, each
 
 
 NEAR_LOAD_PS = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64)
@@ -186,6 +228,73 @@ def test_loads_and_stores_share_a_queue() -> None:
     bench.kernel(0, 0, kernel)
     bench.run()
     assert [each.end_ps for each in bench.records("dma_read")] == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
+
+
+ABROAD = hbm(0, 0, sip=1)
+NEAR_STORE_PS = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
+REFUSED = {
+    "load": lambda tl, _values: tl.load(ABROAD, 16, "f32"),
+    "store": lambda tl, values: tl.store(ABROAD, values),
+    "store_async": lambda tl, values: tl.store_async(ABROAD, values),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("behind_a_store", [False, True])
+@pytest.mark.parametrize("depth", [None, 1, 16])
+def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_a_store: bool, name: str) -> None:
+    """The kernel that gave it gets the error when it is issued, in a full queue when there is a place, and goes on."""
+    bench = bench_with(0, depth)
+    put(bench, hbm(0, 0), range(16))
+    times: list[int] = []
+
+    def kernel(tl: TL) -> None:
+        values = TensorHandle(tl, np.ones(16, "<f4"), F32)
+        if behind_a_store:
+            tl.store_async(hbm(0, 64), values)
+        with pytest.raises(MemoryAccessError, match=r"is on another SIP; tl\.load and tl\.store reach their own SIP"):
+            REFUSED[name](tl, values)
+        times.append(bench.engine.now_ps)
+        assert tl.load(hbm(0, 0), 16, "f32").array.tolist() == list(range(16))
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert times == [NEAR_STORE_PS if behind_a_store and depth == 1 else 0]
+    assert len(bench.records("dma_read")) == 1
+    assert len(bench.records("dma_write")) == behind_a_store
+
+
+@pytest.mark.parametrize("depth", [1, 2, 16])
+@pytest.mark.parametrize("behind", [0, 1, 3])
+def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(
+    depth: int, behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is found when its turn comes: its own wait raises it, and no other command's."""
+    monkeypatch.setattr(PeDma, "check", lambda *_: None)
+    bench = bench_with(0, depth)
+    errors: list[str] = []
+
+    def kernel(tl: TL) -> None:
+        task = tl._task()
+
+        def given(address: int) -> Completion:
+            return tl._submit(DmaRead(address, 64, (16,), F32, TensorHandle(tl, None, F32)))
+
+        ahead = [given(hbm(0, 0)) for _ in range(behind)]
+        refused, after = given(ABROAD), [given(hbm(0, 0)) for _ in range(2)]
+        for each in (*ahead, *after):
+            each.wait(task)
+        for _ in range(2):
+            with pytest.raises(MemoryAccessError) as caught:
+                refused.wait(task)
+            errors.append(str(caught.value))
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert len(errors) == 2
+    assert [each.end_ps for each in bench.records("dma_read")] == [
+        (number + 1) * NEAR_LOAD_PS for number in range(behind + 2)
+    ]
 
 
 def test_an_engine_that_lets_commands_overtake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

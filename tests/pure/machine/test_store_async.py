@@ -4,7 +4,8 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import NEAR_PS, WRITE_PS, drain_ps, put
 
-from sipsim.errors import KernelError
+from sipsim.errors import KernelError, MemoryAccessError
+from sipsim.pe.dma import PeDma
 from sipsim.tl.language import TL
 
 LOAD_PS = 1_000
@@ -66,3 +67,29 @@ def test_only_a_handle_can_be_stored() -> None:
     bench.kernel(0, 0, lambda tl: tl.store_async(hbm(0, 0), 7))
     with pytest.raises(KernelError, match=r"^tl\.store_async takes an address and a handle, not int; "):
         bench.run()
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+@pytest.mark.parametrize("more", [0, 3])
+def test_the_error_of_a_store_is_raised_once(is_waited_for: bool, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is found after the store was given: where the kernel waits for it, or at the kernel's end."""
+    monkeypatch.setattr(PeDma, "check", lambda *_: None)
+    bench = pair_bench({"pe_scheduler.queue_depth": 16})
+    put(bench, tcm(0, 0), range(16), "<i4")
+
+    def kernel(tl: TL) -> None:
+        values = tl.load(tcm(0, 0), 16, "i32")
+        refused = tl.store_async(hbm(0, 0, sip=1), values)
+        for _ in range(more):
+            tl.wait(tl.store_async(hbm(0, 0), values))
+        if is_waited_for:
+            with pytest.raises(MemoryAccessError):
+                tl.wait(refused)
+
+    bench.kernel(0, 0, kernel)
+    if is_waited_for:
+        bench.run()
+    else:
+        with pytest.raises(MemoryAccessError, match="is on another SIP"):
+            bench.run()
+    assert len(bench.records("dma_write")) == more

@@ -11,7 +11,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 
 from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation, TcmFull
+from sipsim.errors import InvariantViolation, KernelError, TcmFull
 from sipsim.pe.room import KernelRoom
 from sipsim.tl.language import TL
 from sipsim.tl.values import TensorHandle
@@ -107,6 +107,33 @@ def test_operands_are_held_until_their_command_has_ended() -> None:
         note()
 
     assert used_by(kernel) == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("depth", [None, 1, 16])
+def test_a_store_holds_its_operand_until_it_has_ended(depth: int | None) -> None:
+    """Waited for or not, whether the kernel keeps the future of the one that it has waited for or not."""
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        big = mib(tl, 3)
+        store = tl.store_async(tcm(0, 0), big)
+        del big
+        note()
+        tl.wait(store)
+        note()
+        with pytest.raises(KernelError, match=r"^tl\.wait has returned the value of this store before, "):
+            tl.wait(store)
+        big = tl.wait(tl.store_async(tcm(0, 0), mib(tl, 3)))
+        note()
+        tl.store_async(tcm(0, 0), big)
+        tl.store_async(tcm(0, 0), big)
+        del big
+        note()
+        bench.pause(0, 0, 10**9)
+        note()
+        mib(tl, 4)
+
+    bench = bench_of(pe_scheduler__queue_depth=depth)
+    assert used_by(kernel, bench) == [3, 0, 3, 3, 0, 0]
 
 
 def test_values_of_the_kernel_take_whole_lines() -> None:
