@@ -117,6 +117,11 @@ class MemoryPort(ABC):
         """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
         return 0
 
+    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
+        """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
+        ``least_write_ps``: bytes are written as they are read."""
+        return max(self.read_span_ps(nbytes), self.write_span_ps(nbytes))
+
     def read_terms(self) -> tuple[AccessTerm, ...]:
         """What ``least_read_ps`` is made of."""
         return (AccessTerm("read access", "read_latency_ns", self.least_read_ps),)

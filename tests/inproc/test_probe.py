@@ -68,11 +68,22 @@ SETTINGS = st.fixed_dictionaries(
         "system.sips.links": st.sampled_from([{}, {"0.E": "ethernet_100g"}, {"0.E": "ucie", "1.E": "ethernet_400g"}]),
     }
 )
+BANKS = {"banks": 16, "interleave_bytes": 64, "bank_bandwidth_GBps": 8}
 MEMORIES = st.fixed_dictionaries(
     {},
     optional={
-        "tcm": st.sampled_from([20, 64, 200]).map(
-            lambda rate: {"kind": "tcm_ports", "params": {"bandwidth_GBps": rate}}
+        "tcm": st.one_of(
+            st.builds(
+                lambda rate, ports: {"kind": "tcm_ports", "params": {"bandwidth_GBps": rate, "ports": ports}},
+                st.sampled_from([20, 64, 200]),
+                st.sampled_from(["read_and_write", "shared"]),
+            ),
+            st.sampled_from([10, 128]).map(
+                lambda rate: {"kind": "latency_bandwidth", "params": {"bandwidth_GBps": rate}}
+            ),
+            st.sampled_from([1, 16]).map(
+                lambda banks: {"kind": "banked_sram", "params": {**BANKS, "banks": banks}}
+            ),
         ),
         "hbm": st.sampled_from(
             [
@@ -125,6 +136,28 @@ def test_the_sums_equal_the_simulated_times(
         # Never less, where both ends of the way back are the same: a credit comes from the PE, an acknowledgement from
         # the memory, which may be nearer or farther.
         assert raw <= pair or parts["defaults.buffer_kind"] != "tcm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "copy_ps"),
+    [
+        ("tcm_ports", {"bandwidth_GBps": 128}, 32_000),
+        ("tcm_ports", {"bandwidth_GBps": 128, "ports": "shared"}, 63_000),
+        ("latency_bandwidth", {"bandwidth_GBps": 128}, 63_000),
+        ("banked_sram", BANKS, 63_000),
+        ("banked_sram", {**BANKS, "interleave_bytes": 2**20, "bank_bandwidth_GBps": 1 << 15}, 32_000),
+    ],
+)
+def test_a_copy_within_a_memory_that_reads_and_writes_by_turns(
+    kind: str, params: dict[str, Any], copy_ps: int
+) -> None:
+    """4 KiB at 128 GB/s are 32 ns, twice; the read latency of 1 ns passes while they are read. In the last case slots
+    and the kernel's region are in banks of their own.
+    """
+    flags = "--set", f"tcm={json.dumps({'kind': kind, 'params': params})}", "--set", "defaults.latch=copy"
+    pair = probed("--from", "0.0.0", "--to", "0.1.0", *flags)["pair"]
+    assert [term["ps"] for term in pair["terms"] if term["part"] == "copy"] == [1_000, copy_ps, 1_000]
+    assert pair["sum_ps"] == pair["simulated_ps"]
 
 
 def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
