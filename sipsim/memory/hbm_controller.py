@@ -14,7 +14,7 @@ accesses are aligned, are worked out once.
 
 Parameters, all but ``preset`` optional: ``channels`` of the slice, ``refresh`` (``all_bank`` or ``none``),
 ``page_policy`` (``open``, ``closed``), ``front_end_ns``; ``null`` is the preset's value. ``read_latency_ns`` of the
-section is not used.
+section is not used, and a user's value of it refused.
 
 Limits: those of :mod:`sipsim.memory.dram.pseudo_channel`; a read does not find its bytes in the write queue, it takes
 the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh management,
@@ -23,7 +23,7 @@ bytes have come, never before the first.
 """
 
 from copy import deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -60,6 +60,7 @@ class HbmController(StreamingPort):
 
     Params = HbmParams
     bandwidth_key = "params.preset"
+    unused: ClassVar[dict[str, str]] = {"read_latency_ns": "params.front_end_ns"}
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
         super().__init__(cost, engine, store)

@@ -68,12 +68,14 @@ class MemoryPort(ABC):
     its command or of its data is at the port, and its end is an event of the engine, later than the call.
     ``is_constant``: every access takes just that, so its end may be computed in advance, without an event.
     ``bandwidth_key``: of its section, where the times of ``read_span_ps`` and ``write_span_ps`` come from.
+    ``unused``: keys of its section that have no effect, and the key that has it in place of each.
     ``waits``: of all accesses so far, if it is a list.
     """
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = False
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
+    unused: ClassVar[dict[str, str]] = {}
     least_read_ps: Ps
     least_write_ps: Ps
 

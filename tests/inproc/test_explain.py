@@ -41,6 +41,7 @@ def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
 MEMORIES = [
     "hbm.kind=hbm_controller",
     "hbm.params={preset: hbm3_6400}",
+    "hbm.read_latency_ns=99",  # the default, as another value is refused
     "sram.kind=banked_sram",
     "sram.params={banks: 4, interleave_bytes: 64, bank_bandwidth_GBps: 8}",
     "tcm.kind=tcm_ports",

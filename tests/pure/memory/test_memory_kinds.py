@@ -194,7 +194,8 @@ def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
 def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> None:
     """One for each transfer, and one for the memory."""
     events = []
-    for settings in ({}, slow_hbm(32), {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}}):
+    controller = {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}, "hbm.read_latency_ns": 99}
+    for settings in ({}, slow_hbm(32), controller):
         made = bench(settings)
         only(made, reads(made, at("hbm"), 4096))
         events.append(made.engine.events)
