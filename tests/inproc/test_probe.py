@@ -177,6 +177,18 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert lines[-1].split()[-1] == "2.000"
 
 
+@pytest.mark.default_costs
+@pytest.mark.parametrize("flags", [[], ["--short"]])
+def test_a_sum_to_which_a_memory_adds_says_so(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    """The receiver's copy waits for the write of the same bytes before it."""
+    told = "the sum is a least: a memory, or another part, adds what no sum contains"
+    ends = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "100", *flags]
+    assert main([*ends, "--set", "defaults.buffer_kind=hbm", "--set", "hbm.params.page_policy=closed"]) == 0
+    assert capsys.readouterr().out.count(told) == 1
+    assert main(ends) == 0
+    assert told not in capsys.readouterr().out
+
+
 def test_standard_output_in_place_of_the_terms(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
