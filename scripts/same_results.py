@@ -440,7 +440,7 @@ SSH = '#!/bin/sh\nwhile case $1 in -o) shift;; -*) true;; *) false;; esac; do sh
 
 FILES = {
     "small.yaml": "sip: {cube_mesh: {w: 2, h: 1}}\n",
-    "slow.yaml": "router: {overhead_ns: 2.5}\nhbm: {read_latency_ns: 40}\nsip: {cube_mesh: {w: 3, h: 2}}\n"
+    "slow.yaml": "router: {overhead_ns: 2.5}\nhbm: {kind: null, read_latency_ns: 40}\nsip: {cube_mesh: {w: 3, h: 2}}\n"
     "links: {ucie: {params: {retimer_ns: 15.5}}}\n",
     "custom.yaml": CUSTOM,
     "ring.yaml": "defaults: {algorithm: ring}\nalgorithms:\n"

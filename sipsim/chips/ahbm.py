@@ -1,11 +1,12 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
 from sipsim.ccl.hangs.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.config.document import Problem
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.control import rules as control_rules
@@ -101,6 +102,9 @@ class Ahbm(ChipKind[Plan]):
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)
+
+    def unused(self, resolved: Resolved) -> Iterable[Problem]:
+        return memory_rules.unused_keys(resolved)
 
     def plan(self, resolved: Resolved) -> Plan:
         return Plan(resolved)

@@ -6,7 +6,7 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ import greenlet
 import msgspec
 
 from broker.wire import PacketBatch
-from sipsim.config.document import Rule
+from sipsim.config.document import Problem, Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.config.section import NoParams, Section
@@ -156,6 +156,10 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: that says why.
         """
         return
+
+    def unused(self, resolved: Resolved) -> Iterable[Problem]:
+        """The values without effect, which are refused where they are not those of the default config."""
+        return ()
 
     @abstractmethod
     def plan(self, resolved: Resolved) -> PlanType:

@@ -33,6 +33,6 @@ def load(
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    resolved = files.load(RULES, config, ccl, overrides, variant)
+    resolved = files.load(RULES, config, ccl, overrides, variant, lambda resolved: kind_of(resolved).unused(resolved))
     kind_of(resolved).check_overrides(resolved, overrides)
     return resolved

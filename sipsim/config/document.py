@@ -5,6 +5,7 @@ of :class:`~sipsim.config.model.Resolved`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from sipsim.config.model import Resolved
@@ -39,6 +40,8 @@ class Problem(NamedTuple):
 
 Rule = Callable[[Resolved], Problem | None]
 """A rule between checked values: the first problem that it finds. A domain keeps its own in ``rules.py``."""
+Unused = Callable[[Resolved], Iterable[Problem]]
+"""The values without effect, the first path of each; a problem where it is not the default's."""
 
 
 class Document:
@@ -47,6 +50,15 @@ class Document:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._origins: dict[Path, str] = {}
+        self._defaults: dict[str, Any] = {}
+
+    def end_defaults(self) -> None:
+        """What is merged from now on is a user's."""
+        self._defaults = deepcopy(self.values)
+
+    def is_default(self, path: Path) -> bool:
+        """Whether the value at ``path`` is that of the defaults."""
+        return bool(_at(self.values, path) == _at(self._defaults, path))
 
     def merge(self, path: Path, value: Any, origin: str) -> None:
         """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
@@ -106,6 +118,12 @@ class Document:
                 raise ConfigError(one_line(f"{origin}: {what}"))
             mapping = child
         return mapping
+
+
+def _at(values: Any, path: Path) -> Any:
+    for key in path:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
 
 
 def _below(known: Path, path: Path) -> bool:

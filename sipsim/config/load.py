@@ -11,7 +11,7 @@ from typing import Any
 
 import sipsim
 from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, Rule, renamed_keys, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Rule, Unused, renamed_keys, unknown_key
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
@@ -29,16 +29,18 @@ def load(
     ccl: Path | None = None,
     overrides: Sequence[Override] = (),
     variant: str | None = None,
+    unused: Unused = lambda _resolved: (),
 ) -> Resolved:
     """The config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides``.
 
-    ``rules`` are applied in order to the checked values; each may rely on those before it. ``variant``: a name of
-    :func:`variants`; None is that of the environment, if it names one.
+    ``rules`` are applied in order to the checked values; each may rely on those before it, and so may ``unused``.
+    ``variant``: a name of :func:`variants`; None is that of the environment, if it names one.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
     document = _defaults(variant)
+    document.end_defaults()
     if config is not None:
         _merge_file(document, config, _keys_of(stem for stem in SECTION_FILES if stem != CCL))
     if ccl is not None:
@@ -47,6 +49,7 @@ def load(
         apply(document, override)
     resolved = convert(document)
     problem = next(filter(None, (rule(resolved) for rule in rules)), None)
+    problem = problem or next((each for each in unused(resolved) if not document.is_default(each.paths[0])), None)
     if problem:
         raise document.error(problem)
     return resolved

@@ -29,7 +29,7 @@ from sipsim.pe.math import MATH
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
 from sipsim.record.recorder import Span
-from sipsim.topology.address import OFFSET_BITS, PePlace
+from sipsim.topology.address import OFFSET_BITS, PePlace, PhysAddr
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
 QUEUES = ".ipcq"
@@ -110,7 +110,9 @@ class Calls:
             return work, rank, span.component, *self._sent_by(span).facts[2:4]
         if work == RELEASE:
             return work, rank, span.component, facts[1]
-        if work in (COPY, LATCH):
+        if work == LATCH:
+            return work, span.component, *span.facts
+        if work == COPY:
             return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
         if work in _ON_CPU:
             return (work,)
@@ -178,7 +180,8 @@ class Calls:
 
     def _latch(self, place: Place, span: Span) -> list[Call]:
         src, _, nbytes = span.facts
-        return [Call("latch", (on_any_sip(place), memory_of(src), nbytes))]
+        slot = PhysAddr.decode(src)._replace(sip=0).encode()
+        return [Call("latch", (on_any_sip(place), slot, nbytes))]
 
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts

@@ -23,7 +23,7 @@ class Explainer:
         self._plan = plan
         self._histories = histories
         self._calls = Calls(plan, histories)
-        self._graph = Graph(histories, self._calls, plan.backpressure)
+        self._graph = Graph(histories, self._calls)
         self._phases = Phases(histories)
         self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
         self._paths = PathMaker(self._costs, self._calls, self._phases)

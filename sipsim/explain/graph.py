@@ -28,9 +28,8 @@ Times = np.ndarray[Any, np.dtype[np.int64]]
 class Graph:
     """The spans of all ranks and their dependencies."""
 
-    def __init__(self, histories: list[History], calls: Calls, backpressure: Backpressure) -> None:
+    def __init__(self, histories: list[History], calls: Calls) -> None:
         self._calls = calls
-        self._backpressure = backpressure
         self._spans = {history.rank: history.spans for history in histories}
         self._messages: dict[tuple[int, str, str, int], int] = {}
         self._credits: dict[tuple[int, str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -77,16 +76,14 @@ class Graph:
             if number is not None:
                 yield rank, number
 
-    def _end(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], durations: dict[Key, Times]) -> Times:
-        if work_of(span) == POLL:
-            # Polls come at known times from when they began.
-            began_ps, command = span.facts
-            moved = ends.get((rank, command))
-            first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps
-            firsts = np.broadcast_to(first, begin.shape).tolist()
-            return np.array(list(map(self._backpressure.seen_ps, firsts, begin.tolist())), np.int64)
-        duration = durations.get((rank, span.number))
-        return begin if duration is None else begin + duration
+    def _seen(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], polls: list[Backpressure]) -> Times:
+        """The end of polls, which come at known times from when they began."""
+        began_ps, command = span.facts
+        moved = ends.get((rank, command))
+        first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps
+        firsts = np.broadcast_to(first, begin.shape).tolist()
+        each = zip(polls, firsts, begin.tolist(), strict=True)
+        return np.array([one.seen_ps(since_ps, event_ps) for one, since_ps, event_ps in each], np.int64)
 
     def _room(self, rank: int, span: Span, direction: str, seq: int) -> Iterator[Key]:
         """The credit that made room for message ``seq``."""
@@ -100,12 +97,15 @@ class Graph:
         if first < len(counts):
             yield rank, numbers[first]
 
-    def ends(self, last: list[Key], since_ps: Ps, durations: dict[Key, Times], width: int) -> Times:
-        """The latest end of the spans ``last``, for each of ``width`` scenarios.
+    def ends(
+        self, last: list[Key], since_ps: Ps, durations: dict[Key, Times], backpressures: list[Backpressure]
+    ) -> Times:
+        """The latest end of the spans ``last``, for each scenario. ``backpressures``: theirs.
 
         ``durations``: of the spans that end after ``since_ps`` and take time; what ended before stays as it was.
         """
         ends: dict[Key, Times] = {}
+        width = len(backpressures)
         for rank, span in self.between(since_ps, max(self.span(key).end_ps for key in last)):
             if span.component.endswith(KERNEL):
                 continue
@@ -120,7 +120,12 @@ class Graph:
                 begin = np.full(width, fixed_ps, np.int64)
             elif fixed_ps > since_ps:
                 begin = np.maximum(begin, fixed_ps)
-            ends[rank, span.number] = self._end(rank, span, begin, ends, durations)
+            duration = durations.get((rank, span.number))
+            if work_of(span) == POLL:
+                begin = self._seen(rank, span, begin, ends, backpressures)
+            elif duration is not None:
+                begin = begin + duration
+            ends[rank, span.number] = begin
         known = [ends.get(key, np.full(width, self.span(key).end_ps, np.int64)) for key in last]
         latest: Times = np.max(known, axis=0)
         return latest

@@ -1,8 +1,8 @@
 """What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
 
-A cost in ns is halved, a bandwidth is doubled. Each span takes the terms of the changed machine; what sharing an edge
-added changes as the edge's bandwidth does; waits in memories, the rest of a duration and the order of all events stay
-as they were.
+A cost in ns is halved, a bandwidth is doubled. Each span takes the terms of the changed machine, and polls see an event
+when its PE_CPU looks; what sharing an edge added changes as the edge's bandwidth does; waits in memories, the rest of a
+duration and the order of all events stay as they were.
 """
 
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.explain.calls import Call
 from sipsim.explain.costs import Cost, Costs
 from sipsim.explain.graph import Graph, Key, Times
+from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Step
 
@@ -75,14 +76,15 @@ def saved_ps(
     """How much earlier the last of the spans ``last`` would end, for each scenario."""
     if not some:
         return []
-    machines = [Machine(changed(resolved, each), knobs) for each in some]
-    durations = _Durations(costs, machines)
+    systems = [changed(resolved, each) for each in some]
+    backpressures = [backpressure_of(knobs, each.components.pe_cpu) for each in systems]
+    durations = _Durations(costs, [Machine(each, knobs) for each in systems])
     times: dict[Key, Times] = {}
     end_ps = max(graph.span(key).end_ps for key in last)
     for rank, span in graph.between(since_ps, end_ps):
         if not span.is_wait and span.end_ps > span.start_ps:
             times[rank, span.number] = durations.of(costs.of(rank, span))
-    return [int(end_ps - each) for each in graph.ends(last, since_ps, times, len(some))]
+    return [int(end_ps - each) for each in graph.ends(last, since_ps, times, backpressures)]
 
 
 class _Durations:

@@ -76,6 +76,19 @@ class BankedSram(StreamingPort):
         rounds: int = -(-nbytes // (len(self._banks) << self._stretch_bits))
         return rounds * self._stretch_ps
 
+    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
+        """A bank serves the write after the read, whose latency passes meanwhile."""
+        read, written = ([rounds * self._stretch_ps for rounds in self._rounds(at, nbytes)] for at in (src, dst))
+        latency_ps = self.least_read_ps
+        ends = (max(free_ps, latency_ps) + ps for free_ps, ps in zip(read, written, strict=True) if ps)
+        return max(max(read) - self._stretch_ps, max(ends) - latency_ps)
+
+    def _rounds(self, address: int, nbytes: int) -> list[int]:
+        """The stretches of an access in each bank."""
+        banks, offset = len(self._banks), address & _OFFSET_MASK
+        first, last = offset >> self._stretch_bits, offset + nbytes - 1 >> self._stretch_bits
+        return [(last - bank) // banks - (first - 1 - bank) // banks for bank in range(banks)]
+
     def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
         now_ps, span_ps = self.engine.now_ps, self.read_span_ps(nbytes)
         start_ps, end_ps = self._occupy(address, nbytes, now_ps)

@@ -14,7 +14,7 @@ accesses are aligned, are worked out once.
 
 Parameters, all but ``preset`` optional: ``channels`` of the slice, ``refresh`` (``all_bank`` or ``none``),
 ``page_policy`` (``open``, ``closed``), ``front_end_ns``; ``null`` is the preset's value. ``read_latency_ns`` of the
-section is not used.
+section is not used, and a user's value of it refused.
 
 Limits: those of :mod:`sipsim.memory.dram.pseudo_channel`; a read does not find its bytes in the write queue, it takes
 the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh management,
@@ -23,7 +23,7 @@ bytes have come, never before the first.
 """
 
 from copy import deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -33,7 +33,7 @@ from sipsim.engine import Engine
 from sipsim.memory.bus import BusWitness
 from sipsim.memory.dram.mapping import Mapping
 from sipsim.memory.dram.presets import BURST_BYTES, PRESETS
-from sipsim.memory.dram.pseudo_channel import PseudoChannel
+from sipsim.memory.dram.pseudo_channel import Placed, PseudoChannel
 from sipsim.memory.port import MEMORY_KINDS, AccessTerm, Ps, Refusal, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.registry import unknown_name
@@ -60,6 +60,7 @@ class HbmController(StreamingPort):
 
     Params = HbmParams
     bandwidth_key = "params.preset"
+    unused: ClassVar[dict[str, str]] = {"read_latency_ns": "params.front_end_ns"}
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
         super().__init__(cost, engine, store)
@@ -109,21 +110,23 @@ class HbmController(StreamingPort):
         offset = address & _OFFSET_MASK
         first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
         channels = self._channels(first, end)
-        refresh_ps = 0 if self.waits is None else max(each.refresh_ps for each in channels)
+        numbers: list[int] = []
         if len(channels) == 1:
             placed = [self._one.read(now_ps, bank, row, 0, count) for bank, row, count in self._even(first, end)]
         else:
+            shares = list(self._mapping.shares(first, end))
+            numbers = [number for _, number, _, _ in shares]
             placed = [
                 channels[number].read(now_ps, piece.bank, piece.row, group, count)
-                for piece, number, group, count in self._mapping.shares(first, end)
+                for piece, number, group, count in shares
             ]
-        start_ps, end_ps, ready_ps = placed[0]
+        start_ps, end_ps, ready_ps, _ = placed[0]
         if len(placed) > 1:
             start_ps, end_ps = min(each[0] for each in placed), max(each[1] for each in placed)
         burst_ps = self._timings.burst
         first_ps, span_ps = start_ps - now_ps + burst_ps + self._front_ps, end_ps - start_ps - burst_ps
         if self.waits is not None:
-            refresh_ps = max(each.refresh_ps for each in channels) - refresh_ps
+            refresh_ps = _waited_ps(now_ps, placed, numbers or [0] * len(placed))
             self._note_read(address, nbytes, first_ps, span_ps, refresh_ps, ready_ps)
         return first_ps, span_ps
 
@@ -168,3 +171,15 @@ class HbmController(StreamingPort):
         for number, each in enumerate(self._each):
             if each.witness is not None:
                 each.witness = BusWitness(f"{self.node}, pseudo channel {number}")
+
+
+def _waited_ps(now_ps: Ps, placed: list[Placed], numbers: list[int]) -> Ps:
+    """What the pseudo channel that refreshes delayed most waited for them. ``numbers``: of those of ``placed``.
+
+    For a refresh that an earlier piece waited for, a later one waits only as far as it ends later.
+    """
+    ends_ps, waited_ps = dict.fromkeys(numbers, now_ps), dict.fromkeys(numbers, 0)
+    for number, each in zip(numbers, placed, strict=True):
+        waited_ps[number] += min(each.refresh_ps, max(each.end_ps - ends_ps[number], 0))
+        ends_ps[number] = max(each.end_ps, ends_ps[number])
+    return max(waited_ps.values())

@@ -52,6 +52,11 @@ class BusPort(StreamingPort):
     def write_span_ps(self, nbytes: int) -> Ps:
         return drain_ps(nbytes, self._bps)
 
+    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
+        """Of one bus: the write has it after the read, whose latency passes meanwhile."""
+        span_ps = drain_ps(nbytes, self._bps)
+        return max(span_ps, 2 * span_ps - self.least_read_ps) if self._reads is self._writes else span_ps
+
     def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
         now_ps, span_ps = self.engine.now_ps, drain_ps(nbytes, self._bps)
         wait_ps = self._reads.take(now_ps, span_ps) - now_ps

@@ -68,12 +68,14 @@ class MemoryPort(ABC):
     its command or of its data is at the port, and its end is an event of the engine, later than the call.
     ``is_constant``: every access takes just that, so its end may be computed in advance, without an event.
     ``bandwidth_key``: of its section, where the times of ``read_span_ps`` and ``write_span_ps`` come from.
+    ``unused``: keys of its section that have no effect, and the key that has it in place of each.
     ``waits``: of all accesses so far, if it is a list.
     """
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = False
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
+    unused: ClassVar[dict[str, str]] = {}
     least_read_ps: Ps
     least_write_ps: Ps
 
@@ -116,6 +118,11 @@ class MemoryPort(ABC):
     def write_span_ps(self, nbytes: int) -> Ps:
         """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
         return 0
+
+    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
+        """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
+        ``least_write_ps``: bytes are written as they are read."""
+        return max(self.read_span_ps(nbytes), self.write_span_ps(nbytes))
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
         """What ``least_read_ps`` is made of."""

@@ -1,7 +1,9 @@
 """Rules for memories: their kinds, and what each kind is told."""
 
+from collections.abc import Iterator
+
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, refused, shown, unregistered
+from sipsim.config.document import Problem, Rule, dotted, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.noc.parts.base import memory_parts
@@ -40,6 +42,17 @@ def pages_are_powers_of_two(resolved: Resolved) -> Problem | None:
         return None
     what = f"must be a power of two, such as {1 << mmu.page_KiB.bit_length() - 1}"
     return refused(("pe_mmu", "page_KiB"), mmu.page_KiB, what)
+
+
+def unused_keys(resolved: Resolved) -> Iterator[Problem]:
+    """Keys of memories that their kinds do not use."""
+    for part in memory_parts(resolved):
+        path, cost = part.memory()
+        name = cost.kind or FIXED_LATENCY
+        for key, instead in MEMORY_KINDS.get(name).unused.items():
+            here = dotted(path)
+            what = f"has no effect with {here}.kind = {name}; set {here}.{instead}, or {here}.kind=null"
+            yield refused((*path, key), f"{getattr(cost, key):g}", what)
 
 
 RULES: tuple[Rule, ...] = (

@@ -138,7 +138,8 @@ class PeDma:
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
         """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``.
 
-        Bytes are written as they come. Within the TCM too: its ports read and write at the same time.
+        Bytes are written as they come. Within the TCM too, where reads and writes have ports of their own; where they
+        share one, the write waits for the read (:meth:`MemoryPort.copy_span_ps`).
         """
         memory_node, port = self._memory_at(src)
         if memory_node == self._node:

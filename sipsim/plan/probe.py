@@ -22,7 +22,7 @@ from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Edge, Node, Route, bottleneck
 from sipsim.plan.plan import Plan
-from sipsim.topology.address import PePlace
+from sipsim.topology.address import PePlace, PhysAddr
 from sipsim.units import BYTES_PER_KIB, ns_to_ps
 
 Ps = int
@@ -90,6 +90,11 @@ class ProbePlan(Plan):
     def port_of(self, kind: str) -> MemoryPort:
         """A port of a memory of the receiver."""
         return self._port(kind, self.dst)
+
+    @cached_property
+    def first_slot(self) -> int:
+        """The address of the receiver's first slot."""
+        return next(e.peer.rx_base_pa for e in self.entries_of(self.src) if e.direction == self.way.direction)
 
     @cached_property
     def tcm(self) -> MemoryPort | None:
@@ -262,15 +267,16 @@ class Probe:
             return
         memory, graph, nbytes = self._memory, self.plan.system.graph, self.nbytes
         ring, tcm = self.plan.port_of(kind), self.plan.port_of("tcm")
-        spans = (
-            _span(COPY, nbytes, kind, ring.read_span_ps(nbytes)),
-            _span(COPY, nbytes, "tcm", tcm.write_span_ps(nbytes)),
-        )
         if memory == self._dst_node:
             yield Term(COPY, MEMORY, f"{kind} read latency", ring.least_read_ps)
-            slower = max(spans, key=lambda term: term.ps)
-            yield from [slower] if slower.ps else []
+            dst = PhysAddr(*self.way.dst, "tcm", 0).encode()
+            copying = _span(COPY, nbytes, kind, ring.copy_span_ps(self.plan.first_slot, dst, nbytes))
+            yield from [copying] if copying.ps else []
         else:
+            spans = (
+                _span(COPY, nbytes, kind, ring.read_span_ps(nbytes)),
+                _span(COPY, nbytes, "tcm", tcm.write_span_ps(nbytes)),
+            )
             there, back = graph.route(self._dst_node, memory), graph.route(memory, self._dst_node)
             yield from self._transfer(COPY, [(sip, there)], self._parts.pe_dma.command_bytes)
             yield Term(COPY, MEMORY, f"{kind} read latency", ring.least_read_ps)

@@ -74,8 +74,9 @@ class Machine(LaunchTerms):
         here, there, port, space = self._memory(place, address)
         tcm = self._memories.at("tcm", here)
         if here == there:
-            slower_ps = max(port.read_span_ps(nbytes), port.write_span_ps(nbytes))
-            return [*self._reading(space, port), *self._near(space, port, slower_ps), *self._writing(space, port)]
+            copy_ps = port.copy_span_ps(address, PhysAddr(*place, "tcm", 0).encode(), nbytes)
+            copying = self._near(space, port, copy_ps)
+            return [*self._reading(space, port), *copying, *self._writing(space, port)]
         return [
             *self._read_from(here, there, port, space, nbytes, *self._landing(tcm, nbytes)),
             *self._writing("tcm", tcm),

@@ -149,8 +149,6 @@ class TransferTerms:
         least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
         return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
 
-    # --- memories ---------------------------------------------------------------------------------------------------
-
 
 def _longest(spans: Sequence[Term]) -> Term:
     return max(spans, key=lambda span: span.ps, default=Term("", (), 0))

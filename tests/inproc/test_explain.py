@@ -41,6 +41,7 @@ def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
 MEMORIES = [
     "hbm.kind=hbm_controller",
     "hbm.params={preset: hbm3_6400}",
+    "hbm.read_latency_ns=99",  # the default, as another value is refused
     "sram.kind=banked_sram",
     "sram.params={banks: 4, interleave_bytes: 64, bank_bandwidth_GBps: 8}",
     "tcm.kind=tcm_ports",
@@ -125,6 +126,15 @@ def test_a_run_with_the_change_confirms_nine_of_ten_predictions(first: int, runs
         wrong += unlike(list(told.what_if), told.until_ps - told.since_ps)
     assert tried >= 2 * runs - 4
     assert len(wrong) <= tried / 10, wrong
+
+
+def test_a_faster_poll_sees_its_event_sooner() -> None:
+    """A look of 40 ns every 100 ns: as each one that sees an event ends sooner, some later ones are not needed."""
+    poll = ["defaults.backpressure=poll", "defaults.poll_interval_ns=100", "pe_cpu.poll_ns=40"]
+    _, told = explained(sips=2, bytes="256", set=[*poll, "sip.cube_mesh={w: 2, h: 2}"], reruns=6)
+    [poll_change] = [each for each in told.what_if if each.name == "pe_cpu.poll_ns"]
+    assert poll_change.saved_ps == poll_change.rerun_saved_ps
+    assert poll_change.saved_ps >= 2 * 20_000, "two looks on the path at least"
 
 
 MUTANTS = {

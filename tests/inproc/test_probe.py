@@ -68,11 +68,20 @@ SETTINGS = st.fixed_dictionaries(
         "system.sips.links": st.sampled_from([{}, {"0.E": "ethernet_100g"}, {"0.E": "ucie", "1.E": "ethernet_400g"}]),
     }
 )
+BANKS = {"banks": 16, "interleave_bytes": 64, "bank_bandwidth_GBps": 8}
 MEMORIES = st.fixed_dictionaries(
     {},
     optional={
-        "tcm": st.sampled_from([20, 64, 200]).map(
-            lambda rate: {"kind": "tcm_ports", "params": {"bandwidth_GBps": rate}}
+        "tcm": st.one_of(
+            st.builds(
+                lambda rate, ports: {"kind": "tcm_ports", "params": {"bandwidth_GBps": rate, "ports": ports}},
+                st.sampled_from([20, 64, 200]),
+                st.sampled_from(["read_and_write", "shared"]),
+            ),
+            st.sampled_from([10, 128]).map(
+                lambda rate: {"kind": "latency_bandwidth", "params": {"bandwidth_GBps": rate}}
+            ),
+            st.sampled_from([1, 16]).map(lambda banks: {"kind": "banked_sram", "params": {**BANKS, "banks": banks}}),
         ),
         "hbm": st.sampled_from(
             [
@@ -127,6 +136,26 @@ def test_the_sums_equal_the_simulated_times(
         assert raw <= pair or parts["defaults.buffer_kind"] != "tcm"
 
 
+@pytest.mark.parametrize(
+    ("kind", "params", "copy_ps"),
+    [
+        ("tcm_ports", {"bandwidth_GBps": 128}, 32_000),
+        ("tcm_ports", {"bandwidth_GBps": 128, "ports": "shared"}, 63_000),
+        ("latency_bandwidth", {"bandwidth_GBps": 128}, 63_000),
+        ("banked_sram", BANKS, 63_000),
+        ("banked_sram", {**BANKS, "interleave_bytes": 2**20, "bank_bandwidth_GBps": 1 << 15}, 32_000),
+    ],
+)
+def test_a_copy_within_a_memory_that_reads_and_writes_by_turns(kind: str, params: dict[str, Any], copy_ps: int) -> None:
+    """4 KiB at 128 GB/s are 32 ns, twice; the read latency of 1 ns passes while they are read. In the last case slots
+    and the kernel's region are in banks of their own.
+    """
+    flags = "--set", f"tcm={json.dumps({'kind': kind, 'params': params})}", "--set", "defaults.latch=copy"
+    pair = probed("--from", "0.0.0", "--to", "0.1.0", *flags)["pair"]
+    assert [term["ps"] for term in pair["terms"] if term["part"] == "copy"] == [1_000, copy_ps, 1_000]
+    assert pair["sum_ps"] == pair["simulated_ps"]
+
+
 def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Every term on a line of its own, whose figures add up to the sum below them."""
     file = tmp_path / "probe.json"
@@ -142,6 +171,18 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert figures == [term["ps"] for term in told["terms"]]
         assert sum(figures) == sum(parts) == round(float(lines[end].split()[-1]) * 1000) == told["sum_ps"]
     assert lines[-1].split()[-1] == "2.000"
+
+
+@pytest.mark.default_costs
+@pytest.mark.parametrize("flags", [[], ["--short"]])
+def test_a_sum_to_which_a_memory_adds_says_so(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    """The receiver's copy waits for the write of the same bytes before it."""
+    told = "the sum is a least: a memory, or another part, adds what no sum contains"
+    ends = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "100", *flags]
+    assert main([*ends, "--set", "defaults.buffer_kind=hbm", "--set", "hbm.params.page_policy=closed"]) == 0
+    assert capsys.readouterr().out.count(told) == 1
+    assert main(ends) == 0
+    assert told not in capsys.readouterr().out
 
 
 def test_standard_output_in_place_of_the_terms(

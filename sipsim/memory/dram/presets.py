@@ -1,4 +1,4 @@
-"""HBM devices by name: organisation, timings with units, page policy and mapping, each with its source.
+"""HBM devices by name: organisation, timings with units and page policy, each with its source.
 
 Sources: JEDEC JESD238 (HBM3) and JESD270-4 (HBM4) for organisation, burst length, tREFI and the kinds of timings; the
 public timing sets ``HBM3_6400Mbps`` and ``HBM4_8000Mbps`` of Ramulator 2.1 for what the standards leave to vendors.
@@ -11,8 +11,6 @@ those in clocks as HBM3's in clocks; *assumption*, as vendors publish no timings
 from typing import NamedTuple
 
 Ps = int
-MAPPING = "row bank column channel pseudo-channel bank-group burst"
-"""The fields of an address, the highest bits first; see :mod:`sipsim.memory.dram.mapping`."""
 
 
 class Timings(NamedTuple):

@@ -32,19 +32,19 @@ LONG_AGO: Ps = -(1 << 62)
 
 class Placed(NamedTuple):
     """Bursts on the bus from ``start_ps`` to ``end_ps``, in one piece or several. ``ready_ps``: when the first could
-    have been there if the bus had been free."""
+    have been there if the bus had been free, and nothing refreshed. ``refresh_ps``: what they waited for refresh."""
 
     start_ps: Ps
     end_ps: Ps
     ready_ps: Ps
+    refresh_ps: Ps
 
 
 class PseudoChannel:
-    """``has_refresh``: whether there is refresh. ``refresh_ps``: what reads have waited for it so far."""
+    """``has_refresh``: whether there is refresh."""
 
     def __init__(self, preset: Preset, is_closed_page: bool, has_refresh: bool) -> None:
         self.witness: BusWitness | None = None
-        self.refresh_ps: Ps = 0
         self._timings = timings = preset.timings
         self._groups, self._banks_per_group = preset.groups, preset.banks_per_group
         self._is_closed_page = is_closed_page
@@ -75,15 +75,16 @@ class PseudoChannel:
         timings = self._timings
         if self._queue:
             self._drain(now_ps, 0)
-        ready_ps = self._open(now_ps, bank, row, group, bursts, timings.rcd_read) + timings.cl
+        column_ps, opening_ps = self._open(now_ps, bank, row, group, bursts, timings.rcd_read)
+        ready_ps = column_ps + timings.cl
         if group == self._last_group and self._end_ps <= ready_ps < self._next_in_group_ps:
             ready_ps = self._next_in_group_ps
-        start_ps, end_ps = self._place(now_ps, ready_ps, bursts)
+        start_ps, end_ps, placing_ps = self._place(now_ps, ready_ps, bursts)
         self._last_group = (group + bursts - 1) % self._groups
         self._next_in_group_ps = end_ps - timings.burst + timings.ccd_l
         last_command_ps = end_ps - timings.burst - timings.cl
         self._used(bank, group, bursts, last_command_ps + timings.rtp)
-        return Placed(start_ps, end_ps, ready_ps)
+        return Placed(start_ps, end_ps, ready_ps - opening_ps, opening_ps + placing_ps)
 
     def write(self, came_ps: Ps, now_ps: Ps, bank: int, row: int, group: int, bursts: int) -> Ps:
         """Take in a write whose data came from ``came_ps`` on and are here now; when all of it is in the queue."""
@@ -96,8 +97,9 @@ class PseudoChannel:
 
     # --- banks ----------------------------------------------------------------------------------------------------
 
-    def _open(self, now_ps: Ps, bank: int, row: int, group: int, bursts: int, rcd: Ps) -> Ps:
-        """Open the rows of an access; when its first column command may be given so that no later burst waits."""
+    def _open(self, now_ps: Ps, bank: int, row: int, group: int, bursts: int, rcd: Ps) -> tuple[Ps, Ps]:
+        """Open the rows of an access; when its first column command may be given so that no later burst waits, and what
+        that waited for refresh."""
         interval = now_ps // self._refi
         if interval > self._interval:
             self._interval = interval
@@ -107,33 +109,35 @@ class PseudoChannel:
         is_whole = bursts >= groups and not group
         if is_whole and self._set_row[bank] == row:
             ready_ps = self._set_ready_ps[bank]
-            return ready_ps if ready_ps > now_ps else now_ps
-        rows, ready_ps = self._rows, LONG_AGO
+            return ready_ps if ready_ps > now_ps else now_ps, 0
+        rows, ready_ps, refresh_ps = self._rows, LONG_AGO, 0
         for turn in range(groups if bursts > groups else bursts):
             at = (group + turn) % groups * per_group + bank
             if rows[at] != row:
-                self._activate(now_ps, at, row, rcd)
+                refresh_ps += self._activate(now_ps, at, row, rcd)
             ready_ps = max(ready_ps, self._column_ps[at] - turn * burst)
         if is_whole:
             self._set_row[bank], self._set_ready_ps[bank] = row, ready_ps
-        return ready_ps if ready_ps > now_ps else now_ps
+        return ready_ps if ready_ps > now_ps else now_ps, refresh_ps
 
-    def _activate(self, now_ps: Ps, at: int, row: int, rcd: Ps) -> None:
+    def _activate(self, now_ps: Ps, at: int, row: int, rcd: Ps) -> Ps:
+        """Open a row; what that waits for refresh."""
         timings, acts, bank = self._timings, self._acts, at % self._banks_per_group
         free_ps = self._activate_ps[at]
         if self._rows[at] is not None:
             free_ps = max(free_ps, max(now_ps, self._precharge_ps[at], self._set_precharge_ps[bank]) + timings.rp)
         act_ps = max(now_ps, free_ps, acts[-1] + timings.rrd, acts[0] + timings.faw)
-        since_ps = act_ps % self._refi
+        since_ps, refresh_ps = act_ps % self._refi, 0
         if act_ps >= self._refi and since_ps < self._closed_ps:
-            self.refresh_ps += self._closed_ps - since_ps
-            act_ps += self._closed_ps - since_ps
+            refresh_ps = self._closed_ps - since_ps
+            act_ps += refresh_ps
         acts.append(act_ps)
         self._rows[at] = row
         self._set_row[bank] = None
         self._column_ps[at] = act_ps + rcd
         self._precharge_ps[at] = act_ps + timings.ras
         self._activate_ps[at] = act_ps + timings.rc
+        return refresh_ps
 
     def _used(self, bank: int, group: int, bursts: int, precharge_ps: Ps) -> None:
         """The banks of an access may precharge from ``precharge_ps`` on, and do so with a closed page."""
@@ -152,8 +156,8 @@ class PseudoChannel:
 
     # --- the bus --------------------------------------------------------------------------------------------------
 
-    def _place(self, now_ps: Ps, ready_ps: Ps, bursts: int) -> tuple[Ps, Ps]:
-        """Give a read the first free time on the bus."""
+    def _place(self, now_ps: Ps, ready_ps: Ps, bursts: int) -> tuple[Ps, Ps, Ps]:
+        """Give a read the first free time on the bus; its begin, its end, and what it waited for refresh."""
         reads, burst = self._reads, self._timings.burst
         while reads and reads[0][1] <= now_ps:
             del reads[0]
@@ -161,14 +165,16 @@ class PseudoChannel:
         if self._end_ps > now_ps:  # a gap of less than a burst would be of no use to anyone
             at_ps = self._end_ps - (self._end_ps - at_ps) // burst * burst
         if not reads:
-            at_ps = self._past_refresh(at_ps)
-            end_ps = at_ps + bursts * burst
-            if end_ps <= self._next_refresh(at_ps):
-                return at_ps, self._took(at_ps, end_ps)
+            free_ps = self._past_refresh(at_ps)
+            end_ps = free_ps + bursts * burst
+            if end_ps <= self._next_refresh(free_ps):
+                return free_ps, self._took(free_ps, end_ps), free_ps - at_ps
         pieces: list[tuple[Ps, Ps]] = []
-        index = 0
+        index = refresh_ps = 0
         while bursts:
-            at_ps = self._past_refresh(at_ps)
+            free_ps = self._past_refresh(at_ps)
+            refresh_ps += free_ps - at_ps
+            at_ps = free_ps
             while index < len(reads) and reads[index][1] <= at_ps:
                 index += 1
             limit_ps = self._next_refresh(at_ps)
@@ -187,7 +193,7 @@ class PseudoChannel:
             bursts -= count
         for piece in pieces:
             self._took(*piece)
-        return pieces[0][0], at_ps
+        return pieces[0][0], at_ps, refresh_ps
 
     def _took(self, start_ps: Ps, end_ps: Ps) -> Ps:
         """Note a read on the bus, joined with those that it touches; its end."""
@@ -212,7 +218,6 @@ class PseudoChannel:
         since_ps, stop_ps = command_ps % self._refi, self._closed_ps + self._timings.rcd_read
         if command_ps < self._refi or since_ps >= stop_ps:
             return at_ps
-        self.refresh_ps += stop_ps - since_ps
         return at_ps + stop_ps - since_ps
 
     def _next_refresh(self, at_ps: Ps) -> Ps:
@@ -231,8 +236,8 @@ class PseudoChannel:
             free_ps = self._end_ps if self._was_write else self._end_ps + self._to_write_ps
             if max(free_ps, came_ps + timings.cwl) + burst > until_ps:
                 break
-            ready_ps = self._open(came_ps, bank, row, group, bursts, timings.rcd_write) + timings.cwl
-            start_ps = self._past_refresh(max(free_ps, ready_ps))
+            column_ps, _ = self._open(came_ps, bank, row, group, bursts, timings.rcd_write)
+            start_ps = self._past_refresh(max(free_ps, column_ps + timings.cwl))
             limit_ps = self._next_refresh(start_ps)
             count = min((min(until_ps, limit_ps) - start_ps) // burst, bursts, self._queued - least)
             if count <= 0:

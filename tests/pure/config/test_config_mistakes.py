@@ -483,6 +483,52 @@ def test_edges_that_are_allowed(text: str) -> None:
     load(overrides=sets(text))
 
 
+CONTROLLER = "hbm={kind: hbm_controller, params: {preset: hbm3_6400}}"
+UNUSED = "hbm.read_latency_ns = 50: has no effect with hbm.kind = hbm_controller; set hbm.params.front_end_ns, or "
+
+
+@pytest.mark.default_costs
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["hbm.read_latency_ns=50"], UNUSED + "hbm.kind=null"),
+        (["hbm.read_latency_ns=99"], None),
+        (["hbm.kind=null", "hbm.read_latency_ns=50"], None),
+        (["hbm.read_latency_ns=50", "hbm.kind=null"], None),
+        (["hbm.write_latency_ns=50"], None),
+        (["tcm.read_latency_ns=50", "sram.read_latency_ns=50"], None),
+        (
+            ["tcm={kind: hbm_controller, params: {preset: hbm3_6400}}", "tcm.read_latency_ns=50"],
+            (UNUSED + "hbm.kind=null").replace("hbm.", "tcm."),
+        ),
+    ],
+)
+def test_a_latency_that_the_kind_of_its_memory_does_not_use(settings: list[str], told: str | None) -> None:
+    if told is None:
+        load(overrides=sets(*settings))
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(overrides=sets(*settings))
+    assert str(caught.value) == f"--set {next(each for each in settings if 'read' in each)}: {told}"
+
+
+def test_one_that_the_variant_uses() -> None:
+    load(variant="ideal", overrides=sets("hbm.read_latency_ns=50"))
+    with pytest.raises(ConfigError):
+        load(variant="ideal", overrides=sets("hbm.read_latency_ns=50", CONTROLLER))
+
+
+@pytest.mark.default_costs
+def test_one_of_a_file(tmp_path: Path) -> None:
+    """A copy of the default file with another value elsewhere is no mistake."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("hbm: {read_latency_ns: 99, overhead_ns: 2}\n")
+    load(config=path)
+    path.write_text("hbm: {read_latency_ns: 50}\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: hbm\.read_latency_ns = 50: has no effect with hbm\.kind"):
+        load(config=path)
+
+
 CCL_FILE = """
 algorithms:
   intercube_allreduce: {n_slots: 4, backpressure: poll}

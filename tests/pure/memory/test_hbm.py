@@ -156,6 +156,26 @@ def test_refresh_stops_reads_and_closes_rows() -> None:
     assert (made.waits or [])[-1].parts == (("opening rows", OPENS), ("refresh", 266_250))
 
 
+def test_refresh_that_one_pseudo_channel_waits_for() -> None:
+    """One burst of 32 B each: pseudo channel 0 is 1 ns within a refresh, and pseudo channel 1 200 ns."""
+    made = port(refresh="all_bank")
+    read(made, 3_900_000 + 1_000, 0, 32)
+    assert read(made, 3_900_000 + 200_000, 128, 32) == (HIT + 166_250 + RCD, 0)
+    assert [wait.parts for wait in made.waits or ()] == [
+        (("opening rows", RCD), ("refresh", 365_250)),
+        (("opening rows", RCD), ("refresh", 166_250)),
+    ]
+
+
+def test_what_writes_wait_for_refresh_is_no_part_of_a_read() -> None:
+    """A write comes within a refresh and is drained tRCD and tCL after it; a read that comes then waits for tWTR."""
+    made = port(refresh="all_bank")
+    assert write(made, 3_900_000 + 1_000, 0, 4096) == POSTED
+    end = 3_900_000 + 366_250 + RCD + CL + 32 * BURST
+    assert read(made, end, 4096, 4096) == (HIT + 7_500, 31 * BURST)
+    assert [wait.parts for wait in made.waits or ()] == [(("other accesses", 7_500),)]
+
+
 def test_a_long_read_goes_around_refreshes() -> None:
     """1 MiB needs 10.24 us of four buses: two refreshes of tRP + tRFC + tRCD in between. Before the second one half a
     burst's time is left over.

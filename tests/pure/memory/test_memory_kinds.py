@@ -1,8 +1,11 @@
 """What accesses take in memories with a bandwidth: times summed by hand, of reads and writes that stream."""
 
+import random
+
 import pytest
 from hardware import Bench, WiredPlan, config
 
+from sipsim.noc.graph import Node
 from sipsim.topology.address import PePlace, PhysAddr
 
 SETTINGS = {
@@ -24,14 +27,22 @@ WAY_PS = 25_000
 SHORT_PS = WAY_PS + 250
 
 
+def slow(space: str, rate: float) -> dict[str, object]:
+    return {f"{space}.kind": "latency_bandwidth", f"{space}.params": {"bandwidth_GBps": rate}}
+
+
 def slow_hbm(rate: float) -> dict[str, object]:
-    return {"hbm.kind": "latency_bandwidth", "hbm.params": {"bandwidth_GBps": rate}}
+    return slow("hbm", rate)
 
 
 def banked(banks: int = 4, rate: float = 16) -> dict[str, object]:
     """A stretch of 64 B takes 4 ns at 16 GB/s."""
     params = {"banks": banks, "interleave_bytes": 64, "bank_bandwidth_GBps": rate}
     return {"sram.kind": "banked_sram", "sram.params": params}
+
+
+def banked_tcm(banks: int) -> dict[str, object]:
+    return {key.replace("sram", "tcm"): value for key, value in banked(banks).items()}
 
 
 def tcm(rate: float, ports: str = "read_and_write") -> dict[str, object]:
@@ -183,8 +194,26 @@ def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
 def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> None:
     """One for each transfer, and one for the memory."""
     events = []
-    for settings in ({}, slow_hbm(32), {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}}):
+    controller = {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}, "hbm.read_latency_ns": 99}
+    for settings in ({}, slow_hbm(32), controller):
         made = bench(settings)
         only(made, reads(made, at("hbm"), 4096))
         events.append(made.engine.events)
     assert events == [events[0]] * 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [tcm(20), tcm(20, "shared"), slow("tcm", 3), banked_tcm(1), banked_tcm(4), banked_tcm(64)],
+    ids=["two ports", "one port", "a bus", "one bank", "four banks", "many banks"],
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_copy_within_an_idle_tcm_takes_what_its_port_says(settings: dict[str, object], seed: int) -> None:
+    """Of any bytes at any address."""
+    draw = random.Random(seed)
+    made, nbytes, src = bench(settings), draw.randrange(1, 2000), at("tcm", draw.randrange(1 << 12))
+    port = made.sip.memory_ports.at("tcm", Node("pe", 0, 0))
+    ends: list[int] = []
+    made.sip.pe(0, 0).dma.latch(src, nbytes, lambda: ends.append(made.engine.now_ps))
+    copy_ps = port.copy_span_ps(src, at("tcm"), nbytes)
+    assert only(made, ends) == port.least_read_ps + copy_ps + port.least_write_ps
