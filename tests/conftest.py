@@ -8,7 +8,7 @@ first session also fails for what a worker has left.
 The temporary directory (``tempfile`` and ``TMPDIR``) belongs to the session, so that other programs on the machine are
 not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only the socket files are checked.
 
-Tests marked ``default_costs`` run with the default config, all others with its variant ``adr``.
+Tests marked ``default_costs`` or ``cluster`` run with the default config, all others with its variant ``adr``.
 
 Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
 """
@@ -260,8 +260,8 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def costs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default config for a test that is marked ``default_costs``."""
-    if request.node.get_closest_marker("default_costs"):
+    """The default config for a test that is marked ``default_costs``, and on clusters."""
+    if any(map(request.node.get_closest_marker, ("default_costs", "cluster"))):
         monkeypatch.delenv(VARIANT)
 
 

@@ -27,7 +27,7 @@ class IpcqOps(HandleOps):
         self._translate = translate
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
-        self._stores: OrderedDict[Completion, None] = OrderedDict()
+        self._stores: OrderedDict[Completion, str] = OrderedDict()
         self._has_ended = False
 
     @property
@@ -140,13 +140,16 @@ class IpcqOps(HandleOps):
 
     def release(self, handle: TensorHandle) -> None:
         """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
-        the word blocks as ``recv`` does, until the credit has been emitted; else it takes no time.
+        the word blocks as ``recv`` does, until the credit has been emitted. It blocks for stores of the handle, too; else
+        it takes no time.
 
         Raises:
             KernelError: for anything but a handle that was not released yet.
         """
         task = self._task()
         self._check_handle(handle, "tl.release takes a handle")
+        for store in [each for each, name in self._stores.items() if name == handle.name]:
+            store.wait(task)
         if handle.in_slot is not None:
             self._submit(IpcqRelease(handle)).wait(task)
         handle.is_released, handle.room = True, None
@@ -226,9 +229,9 @@ class IpcqOps(HandleOps):
         if src is not None:
             if not isinstance(src, TensorHandle):
                 raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
-            self._check_handle(src, "tl.send takes a handle")
             if not (src_addr is nbytes is shape is dtype is space is None):
                 raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
+            self._check_handle(src, "tl.send takes a handle")
             return IpcqSend(dir, src, src.nbytes, src.shape, src.dtype)
         if src_addr is None or (shape is None and nbytes is None):
             raise KernelError("tl.send needs a handle, or src_addr and shape")

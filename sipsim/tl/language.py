@@ -106,7 +106,7 @@ class TL(IpcqOps):
         self._task()
         future = StoreFuture(self._pe, value, self._submit(self._store_command("tl.store_async", ptr, value)))
         self._forget_ended_stores()
-        self._stores[future.completion] = None
+        self._stores[future.completion] = value.name
         return future
 
     def add(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
@@ -115,13 +115,13 @@ class TL(IpcqOps):
         Raises:
             KernelError: when types or shapes differ, or an operand is not a handle.
         """
+        task = self._task()
         for value in (a, b):
             if not isinstance(value, TensorHandle):
                 raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
             self._check_handle(value, "tl.add takes handles")
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
-        task = self._task()
         result = TensorHandle(self, None, a.dtype)
         self._submit(MathOp("add", (a, b), result)).wait(task)
         return result

@@ -38,7 +38,7 @@ def test_the_first_touch_of_a_tensor_costs_a_walk_and_the_next_nothing():
 
 
 def test_without_it_nothing_is_counted():
-    assert "tlbs" not in run(*SMALL, *OFF).document["runs"][0]
+    assert run(*SMALL, *OFF).document["runs"][0]["tlbs"] == []
 
 
 def test_lookups_of_each_pe_in_the_result():

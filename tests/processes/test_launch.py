@@ -262,7 +262,7 @@ class TestOutput:
             ("topologies", ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]),
             ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
             ("collectives", ["all_reduce"]),
-            ("algorithms", ["intercube_allreduce"]),
+            ("algorithms", ["intercube_allreduce", "intercube_allreduce_fused"]),
             ("engines", ["auto", "inproc", "k8s", "local", "manual", "mpi", "slurm", "ssh"]),
         ],
     )

@@ -18,6 +18,7 @@ NOT_COUNTED: UsageRow = {
     "kernels": None,
     "links": None,
     "kernel_time": None,
+    "tlbs": [],
 }
 
 
@@ -32,7 +33,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     kernels = sum(each.kernels for each in of_ranks)
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
     tlbs = [_tlb(rank, tlb, iterations) for rank, each in enumerate(of_ranks) for tlb in each.tlbs]
-    row: UsageRow = {
+    return {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
         "busiest_link": used["name"] if used else None,
@@ -44,10 +45,8 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "kernels": kernels // iterations,
         "links": links,
         "kernel_time": _kernel_time(of_ranks, kernels_ps),
+        "tlbs": tlbs,
     }
-    if tlbs:
-        row["tlbs"] = tlbs
-    return row
 
 
 def _tlb(rank: int, tlb: TlbUse, iterations: int) -> TlbRow:

@@ -93,3 +93,18 @@ def test_the_error_of_a_store_is_raised_once(is_waited_for: bool, more: int, mon
         with pytest.raises(MemoryAccessError, match="is on another SIP"):
             bench.run()
     assert len(bench.records("dma_write")) == more
+
+
+def test_a_release_waits_for_the_stores_of_its_handle() -> None:
+    """PE_DMA reads a value from its room until then."""
+    bench = bench_with_data()
+
+    def kernel(tl: TL) -> None:
+        values = tl.load(tcm(0, 0), 16, "i32")
+        tl.store_async(hbm(0, 0), values)
+        tl.release(values)
+        assert bench.engine.now_ps == LOAD_PS + STORE_PS
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert stored(bench, 0) == list(range(16))
