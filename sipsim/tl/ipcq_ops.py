@@ -140,8 +140,8 @@ class IpcqOps(HandleOps):
 
     def release(self, handle: TensorHandle) -> None:
         """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
-        the word blocks as ``recv`` does, until the credit has been emitted. It blocks for stores of the handle, too; else
-        it takes no time.
+        the word blocks as ``recv`` does, until the credit has been emitted. It blocks for stores of the handle, too;
+        else it takes no time.
 
         Raises:
             KernelError: for anything but a handle that was not released yet.

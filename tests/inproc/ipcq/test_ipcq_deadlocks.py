@@ -74,8 +74,8 @@ def test_a_handle_that_is_never_used_is_named() -> None:
     error = deadlock([lambda tl: send(tl, "b", 3), keeps, lambda tl: None], settings={"defaults.latch": "in_place"})
     assert error.message.startswith(
         f"{NAMES[B]} has received 2 of the 2 slots of its ring a into handles that no command has named: h0, h1 "
-        "(latch: in_place); name one in a command, or tl.release it; else give defaults.n_slots more, or defaults.latch "
-        "copy; 2 PEs wait"
+        "(latch: in_place); name one in a command, or tl.release it; else give defaults.n_slots more, or "
+        "defaults.latch copy; 2 PEs wait"
     )
 
 
