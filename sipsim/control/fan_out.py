@@ -1,6 +1,6 @@
 """A message from IO_CPU to PEs, fanned out by the M_CPUs of their cubes, and the gathering of their answers.
 
-Whatever the host tells PEs goes this way: a launch, an entry of a page table, a copy. Every hop is a transfer over the
+Launches go this way; entries of page tables and copies could, but take no time yet. Every hop is a transfer over the
 NoC on ``vc_compute``, with its transit costs and other traffic. An M_CPU (ADR-0035) serves one message after the other:
 ``dispatch_ps`` for each of its PEs, in order, and ``m_gather_ps`` for each answer; so does IO_CPU (ADR-0036) with
 ``io_gather_ps``. A round takes two events a cube and two a PE.

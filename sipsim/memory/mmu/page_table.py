@@ -4,8 +4,8 @@ A message maps for all PEs, for those of a cube, or for one PE; where several do
 may have a copy of its own behind one address. Tables that are alike are kept once: a PE that is not used costs nothing.
 
 Limit: a mapping may begin anywhere in a page, as shards do, and a page may hold parts of several mappings. Each part is
-a translation of its own, with base and bounds, where hardware would have page frames. Tables take no memory, and
-mapping takes no time here: whoever delivers the message pays for its way.
+a translation of its own, with base and bounds, where hardware would have page frames. Tables take no memory,
+and mapping takes no time: the host's calls deliver the messages, which ``sipsim.control`` does not carry yet.
 """
 
 from bisect import bisect_right
