@@ -63,9 +63,9 @@ def site(hosts: Hosts) -> Iterator[Site]:
         yield Site(hosts, env, rounds_script(hosts.folder))
 
 
-@pytest.fixture(scope="module")
-def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return digest_of_rounds(tmp_path_factory.mktemp("rounds"))
+@pytest.fixture
+def digest(tmp_path: Path) -> str:
+    return digest_of_rounds(tmp_path)
 
 
 def switch_off(host: Host) -> None:

@@ -16,7 +16,7 @@ from launcher.api import run
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
 
-SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 200))]
 SMALL = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 MODES = list(product(("tcm", "hbm", "sram"), ("sleep", "poll"), ("fast_path", "fabric", "piggyback")))
 
@@ -59,7 +59,7 @@ class Finite(Settings):
 def test_random_kernels_end_or_wait_as_their_queues_do(mode: tuple[str, str, str]) -> None:
     """What the buffers hold back comes at last: a program blocks where the model of bounded queues says, only there."""
     first = 1000 * MODES.index(mode) + 700
-    for seed in range(first, first + 5):
+    for seed in range(first, first + 3):
         program = random_program(seed)
         check(program, run_program(program, Finite(2 + seed % 4, *mode), seed, mail_seed=seed))
 

@@ -27,7 +27,7 @@ def test_the_parts_of_the_path_add_up_to_the_time(seed: int) -> None:
 COSTS = ["pe_cpu.issue_ns=15", "pe_scheduler.queue_depth=2", "pe_cpu.wakeup_ns=30", "pe_cpu.poll_ns=5"]
 
 
-@pytest.mark.parametrize("seed", SEEDS[:12])
+@pytest.mark.parametrize("seed", SEEDS[:6])
 def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
     """With issue, queues, wake-ups, polls that back off and latches; what PE_CPU takes is a part with its own key."""
     flags, latch = drawn(seed), ("copy", "in_place", "null")[seed % 3]
@@ -91,7 +91,7 @@ def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
     assert run_saved == pytest.approx(predicted, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:8])
+@pytest.mark.parametrize("seed", SEEDS[:5])
 def test_they_do_where_launches_take_time(seed: int) -> None:
     draw = random.Random(f"{seed} launches")
     margin_ns = draw.choice(("null", 0, 50, 2000))

@@ -119,7 +119,7 @@ def test_promises_are_kept_over_links_that_pad_and_store_frames(tmp_path: Path, 
     """Packets come later than over links that cut through; the bounds know padded frames."""
     frames = {"forwarding": "store_and_forward", "min_frame_bytes": 64}
     flags = [word for key, value in frames.items() for word in ("--set", f"links.ethernet_400g.params.{key}={value}")]
-    for seed in SEEDS[:3]:
+    for seed in SEEDS[:2]:
         with pytest.MonkeyPatch.context() as patch:
             short_windows(patch, seed)
             watched = Watched(patch)
