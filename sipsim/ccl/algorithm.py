@@ -20,6 +20,7 @@ from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
+from sipsim.source_loader import source_spec
 from sipsim.system.system import System
 
 OWN_PACKAGE = "sipsim."
@@ -233,9 +234,10 @@ def _is_mapping(thing: Any) -> bool:
 
 def load_file(path: Path, name: str) -> ModuleType:
     """Import a ``.py`` file as module ``name``."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise FileNotFoundError(f"{path}: no such Python file")
+    spec = source_spec(name, path)
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

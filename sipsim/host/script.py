@@ -19,6 +19,7 @@ from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
+from sipsim.source_loader import source_spec
 from sipsim.task import Task
 
 Worker = Callable[[int, int, Any], object]
@@ -150,8 +151,7 @@ class ScriptNamespace:
         Raises:
             ConfigError: when it defines no callable ``worker``.
         """
-        spec = importlib.util.spec_from_file_location(self._name, self._path)
-        assert spec is not None
+        spec = source_spec(self._name, self._path)
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         module.__dict__.setdefault("DPPolicy", DPPolicy)
