@@ -1,30 +1,65 @@
-"""Element types of tensors and messages: name, NumPy type, size, and the largest integer that stays exact in sums."""
+"""Element types of tensors, messages and operands: name, NumPy type, size, and the type in which sums accumulate."""
 
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 
-class DType(NamedTuple):
-    """``exact_int`` is the largest magnitude up to which every integer is representable; None where addition wraps."""
+class DType:
+    """An element type; there is one object of each, in ``DTYPES``.
 
-    name: str
-    numpy: np.dtype[np.generic]
-    itemsize: int
-    exact_int: int | None
+    ``itemsize``: bytes. ``exact_int``: the largest magnitude up to which every integer is representable; None where
+    addition wraps. ``is_float``: f16, bf16 and f32. ``numpy_name``: NumPy's, little endian; it has none for bf16.
+    """
+
+    def __init__(self, name: str, itemsize: int, exact_int: int | None, numpy_name: str | None) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.exact_int = exact_int
+        self.is_float = exact_int is not None
+        self._numpy_name = numpy_name
 
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return as_dtype_named, (self.name,)
+
+    @cached_property
+    def numpy(self) -> "np.dtype[Any]":
+        """NumPy's type. That of bf16 is of ``ml_dtypes``, which is imported at its first use only."""
+        if self._numpy_name is not None:
+            return np.dtype(self._numpy_name)
+        import ml_dtypes
+
+        bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bf16
+
+    @property
+    def accumulator(self) -> "DType":
+        """The type in which sums of products and of elements accumulate: f32, and i32 of integers."""
+        return DTYPES["f32" if self.is_float else "i32"]
+
 
 DTYPES: dict[str, DType] = {
-    "f16": DType("f16", np.dtype("<f2"), 2, 2**11),
-    "f32": DType("f32", np.dtype("<f4"), 4, 2**24),
-    "i32": DType("i32", np.dtype("<i4"), 4, None),
+    "f16": DType("f16", 2, 2**11, "<f2"),
+    "bf16": DType("bf16", 2, 2**8, None),
+    "f32": DType("f32", 4, 2**24, "<f4"),
+    "i32": DType("i32", 4, None, "<i4"),
+    "i8": DType("i8", 1, None, "<i1"),
 }
 
 DEFAULT_DTYPE = "f16"
 """Where none is named, on the command line and in host scripts alike, so that both move the same bytes."""
+
+
+def as_dtype_named(name: str) -> DType:
+    """The type of a name that exists."""
+    return DTYPES[name]
 
 
 def named_dtype(dtype: object) -> DType | None:
@@ -32,3 +67,11 @@ def named_dtype(dtype: object) -> DType | None:
     if isinstance(dtype, DType):
         return dtype
     return DTYPES.get(dtype) if isinstance(dtype, str) else None
+
+
+def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
+    """The type whose elements NumPy's type has; None for another one."""
+    if dtype.name == "bfloat16":
+        return DTYPES["bf16"]
+    known = (each for each in DTYPES.values() if each._numpy_name is not None)
+    return next((each for each in known if each.numpy == dtype), None)

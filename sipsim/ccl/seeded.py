@@ -82,7 +82,7 @@ def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions
     with np.errstate(over="ignore"):
         mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))
     if dtype.exact_int is None:
-        return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(np.int64) | 1
+        return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(dtype.numpy).astype(np.int64) | 1
     limit = dtype.exact_int // contributions
     values: Array = (mixed % np.uint64(2 * limit)).astype(np.int64) - limit
     values += values >= 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.dtypes import DTYPES, DType, named_dtype
+from sipsim.dtypes import DTYPES, DType, dtype_of_numpy, named_dtype
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
@@ -140,14 +140,13 @@ def dtype_of(dtype: object) -> DType:
     Raises:
         TypeError: for any other type.
     """
-    named = named_dtype(dtype)
+    named = named_dtype("bf16" if dtype == "bfloat16" else dtype)
     if named is not None:
         return named
     try:
-        numpy_type = np.dtype(dtype)  # type: ignore[call-overload]
+        found = dtype_of_numpy(np.dtype(dtype))  # type: ignore[call-overload]
     except TypeError:
-        numpy_type = None
-    for known in DTYPES.values():
-        if numpy_type == known.numpy:
-            return known
-    raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")
+        found = None
+    if found is None:
+        raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")
+    return found

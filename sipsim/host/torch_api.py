@@ -24,8 +24,10 @@ class Torch:
     """
 
     float16 = DTYPES["f16"]
+    bfloat16 = DTYPES["bf16"]
     float32 = DTYPES["f32"]
     int32 = DTYPES["i32"]
+    int8 = DTYPES["i8"]
 
     def __init__(self, sip: Sip, recorded_io_dir: str = "", bridge: Bridge | None = None) -> None:
         self._sip = sip

@@ -5,7 +5,7 @@ performs it, and the fields of its op log record (:func:`sipsim.record.oplog.rec
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from sipsim.pe.dma import PeDma
 from sipsim.pe.handles import Handle
 from sipsim.pe.queues import EngineQueue, Start
 from sipsim.pe.room import KernelRoom
+from sipsim.pe.unit import Unit
 from sipsim.record.recorder import Recorder
 from sipsim.registry import TypeRegistry
 from sipsim.task import Task
@@ -50,7 +51,7 @@ class SipParts(Protocol):
 class PeParts(Protocol):
     """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
     that its kernel belongs to, among those of the SIP; None for another kernel.
-    ``room``: for what the kernel holds, None where that takes none.
+    ``room``: for what the kernel holds, None where that takes none. ``units``: its engines, by their names.
     """
 
     cube: int
@@ -62,6 +63,7 @@ class PeParts(Protocol):
     cpu: PeCpu
     room: KernelRoom | None
     task: Task | None
+    units: Mapping[str, Unit]
 
 
 class CommandEngine(ABC):

@@ -9,6 +9,7 @@ from sipsim.config.components import PeMath as PeMathCost
 from sipsim.pe.commands import Completion, MathOp
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array
+from sipsim.pe.unit import MATH as MATH_UNIT
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
@@ -52,6 +53,8 @@ class MathEngine(CommandEngine):
     def _add_up(self, completion: Completion) -> None:
         latency_ps = self._math.latency_ps(completion.command.operands[0].nbytes)
         start_ps = max(completion.start_ps, self._engine.now_ps)
+        if self.queue is not None:
+            start_ps = self._pe.units[MATH_UNIT].take(start_ps, latency_ps)
         self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
 
     def _compute(self, completion: Completion) -> None:

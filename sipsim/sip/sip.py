@@ -3,7 +3,7 @@
 It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import greenlet
 
@@ -29,6 +29,7 @@ from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.room import KernelRoom
 from sipsim.pe.scheduler import Scheduler
+from sipsim.pe.unit import UNITS, Unit
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
@@ -50,6 +51,7 @@ class Pe:
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
+        self.units: Mapping[str, Unit] = {name: Unit(name) for name in UNITS}
         self.ipcq = self._make_ipcq(sip)
         layout = sip.plan.resolved.components.tcm_layout
         self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None

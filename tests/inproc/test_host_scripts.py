@@ -202,7 +202,10 @@ class TestErrorsOfTheApi:
             ("torch.ones(6, 8)", "ValueError: a tensor of shape (6, 8) has 6 rows, which 4 cubes cannot share equally"),
             ("torch.zeros(0, 8)", "ValueError: shape (0, 8) is not a shape; give one or more sizes of at least 1"),
             ("torch.zeros(16, 8, dp=DPPolicy())", "ValueError: DPPolicy num_cubes=16: a SIP has 4 cubes"),
-            ("torch.zeros(4, 8, dtype='f64')", "TypeError: dtype 'f64' is not available; allowed: f16, f32, i32"),
+            (
+                "torch.zeros(4, 8, dtype='f64')",
+                "TypeError: dtype 'f64' is not available; allowed: f16, bf16, f32, i32, i8",
+            ),
             ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: replicate"),
             (
                 "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",

@@ -32,7 +32,7 @@ def test_no_element_is_zero(dtype: DType) -> None:
 @types
 def test_both_signs_and_the_whole_range(dtype: DType) -> None:
     rows = seeded_rows(0, (CUBES, 1000), dtype, 0, LARGEST)
-    limit = 2**31 if dtype.exact_int is None else dtype.exact_int // LARGEST
+    limit = np.iinfo(dtype.numpy).max if dtype.exact_int is None else dtype.exact_int // LARGEST
     assert rows.min() < -limit * 0.9
     assert rows.max() > limit * 0.9
     assert np.abs(rows).max() <= limit

@@ -1,0 +1,77 @@
+"""The product of two matrices under the accumulation rule of their type.
+
+For each element of the result, the products ``a[i, k] * b[k, j]`` are added one after the other in the order of
+``k``, to one accumulator that starts at +0 or at the given value. Floating types: f32 products and sums, each rounded
+(products of f16 are exact in f32, and of bf16 but for underflow). Integers: i32, which wraps. How a matrix is cut into
+tiles changes no bit, as long as the parts of ``k`` come in order.
+
+The result does not depend on the machine: a matrix product of BLAS, whose order of additions is its own, is used only
+where every partial sum is exact in any order.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sipsim.dtypes import DTYPES, DType
+
+Array = np.ndarray[Any, Any]
+_EXACT_F32, _EXACT_F64 = 2**24, 2**53
+_CELLS = 2**14
+"""Accumulators that are worked on at a time: with the products of a step they fit a cache."""
+
+
+def matmul(a: Array, b: Array, dtype: DType, start: Array | None = None) -> Array:
+    """``start + a @ b``: shapes (M, K) and (K, N) of ``dtype``; (M, N) of its accumulator."""
+    if not dtype.is_float:
+        return _integers(a, b, start)
+    f32 = DTYPES["f32"].numpy
+    a32, b32 = a.astype(f32), b.astype(f32)
+    bound = _integer_bound(a32) * _integer_bound(b32) * a.shape[1]
+    bound += 0 if start is None else _integer_bound(start)
+    if bound <= _EXACT_F32:
+        # Adding +0 turns a -0 of BLAS into the +0 that an accumulator holds.
+        total: Array = a32 @ b32 + np.float32(0)
+        return total if start is None else start + total
+    return _in_order(a32, b32, start)
+
+
+def _in_order(a: Array, b: Array, start: Array | None) -> Array:
+    """The rule itself, a step of ``k`` at a time over a block of the result."""
+    rows, columns = a.shape[0], b.shape[1]
+    total = np.zeros((rows, columns), np.float32) if start is None else start.astype(np.float32)
+    wide = min(columns, _CELLS)
+    high = max(_CELLS // wide, 1)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for top in range(0, rows, high):
+            for left in range(0, columns, wide):
+                block = np.ascontiguousarray(total[top : top + high, left : left + wide])
+                part, step = b[:, left : left + wide], np.empty_like(block)
+                for k, column in enumerate(a[top : top + high].T):
+                    np.multiply(column[:, None], part[k], out=step)
+                    np.add(block, step, out=block)
+                total[top : top + high, left : left + wide] = block
+    return total
+
+
+def _integers(a: Array, b: Array, start: Array | None) -> Array:
+    f64 = np.float64
+    bound = _integer_bound(a.astype(f64)) * _integer_bound(b.astype(f64)) * a.shape[1]
+    if bound <= _EXACT_F64:
+        total = (a.astype(f64) @ b.astype(f64)).astype(np.int64).astype(np.int32)
+    else:
+        total = np.matmul(a.astype(np.int32), b.astype(np.int32))
+    if start is None:
+        return total
+    with np.errstate(over="ignore"):
+        return np.asarray(start + total, np.int32)
+
+
+def _integer_bound(values: Array) -> float:
+    """The largest magnitude if all are integers, else infinity."""
+    if not values.size:
+        return 0.0
+    largest = float(max(values.max(), -values.min()))
+    if not largest <= _EXACT_F64 or not np.array_equal(values, np.rint(values)):
+        return float("inf")
+    return largest
