@@ -66,7 +66,6 @@ class Fabric(Edges):
         arbitration.check()
         self._engine = engine
         self._arbitration = arbitration
-        self._is_one_queue = len(arbitration.weights) == 1
         self._lanes: dict[Edge, Lane] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
@@ -99,10 +98,7 @@ class Fabric(Edges):
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last chunk's time on
                 the last edge and its wire: an end is not fixed before that chunk starts.
         """
-        if self._is_one_queue:
-            vc = 0
-        elif not 0 <= vc < len(self._arbitration.weights):
-            raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
+        vc = self._arbitration.queue_of(vc)
         way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
         if not 0 <= lead_ps <= way.most_lead_ps:
             most = f"{way.most_lead_ps} ps, the last chunk's time on the last edge and its wire"

@@ -99,11 +99,7 @@ class BufferedFabric:
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last packet's time
                 on the last edge and its wire.
         """
-        weights = self._arbitration.weights
-        if len(weights) == 1:
-            vc = 0
-        elif not 0 <= vc < len(weights):
-            raise ValueError(f"channel {vc} has no weight among {weights}")
+        vc = self._arbitration.queue_of(vc)
         way = self._ways.get((id(route), nbytes, vc, is_reply)) or self._way(route, nbytes, vc, is_reply)
         if not 0 <= lead_ps <= way.most_lead_ps:
             most = f"{way.most_lead_ps} ps, the last packet's time on the last edge and its wire"
