@@ -88,11 +88,13 @@ class Fabric(Edges):
         lead_ps: Ps = 0,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
+        is_reply: bool = False,
     ) -> Transfer:
         """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 
         ``delay_ps`` comes before the head leaves the first node. ``span_ps``: the tail is here now and the
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
+        ``is_reply`` changes nothing: no transfer waits for buffers here.
 
         Raises:
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last chunk's time on
@@ -126,8 +128,6 @@ class Fabric(Edges):
         return transfer
 
     far_buffers: FarBuffers | None = None
-    reply = start
-    """What answers a transfer has no buffers of its own here: it waits for nobody."""
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""

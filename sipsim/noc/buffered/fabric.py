@@ -95,6 +95,8 @@ class BufferedFabric:
     ) -> Flow:
         """Send ``nbytes`` over ``route``, now; see :meth:`sipsim.noc.fabric.Fabric.start`.
 
+        ``is_reply``: in the virtual network of replies.
+
         Raises:
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last packet's time
                 on the last edge and its wire.
@@ -121,19 +123,6 @@ class BufferedFabric:
         else:
             self._push(head, self._enter, flow)
         return flow
-
-    def reply(
-        self,
-        route: Route,
-        nbytes: int,
-        done: Done,
-        vc: int = COMPUTE,
-        lead_ps: Ps = 0,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-    ) -> Flow:
-        """As :meth:`start`, in the virtual network of replies."""
-        return self.start(route, nbytes, done, vc, lead_ps, delay_ps, span_ps, True)
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far by the transfers that have started: bytes with framing, and time."""
