@@ -11,13 +11,13 @@ rest, so it can be told before it comes to pass.
 
 from collections.abc import Mapping
 from functools import partial
-from operator import add
 from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.noc.arbitration import COMPUTE, EDGE, Arbitration
 from sipsim.noc.buffered.far import FarBuffers
+from sipsim.noc.edge_use import EdgeUse, edge_use
 from sipsim.noc.edges import Edges
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.lane import FOREVER, Lane, Leg, Ps, legs_over
@@ -39,14 +39,6 @@ class _Way:
         self.chunk_ps = chunk_ps
         self.most_lead_ps = legs[-1].onward_ps + chunk_ps if legs else 0
         self.transfers = 0
-
-
-class EdgeUse(NamedTuple):
-    """What the transfers that have started move over an edge: bytes with framing, and the time that these need."""
-
-    transfers: int
-    nbytes: int
-    busy_ps: Ps
 
 
 class Started(NamedTuple):
@@ -131,22 +123,7 @@ class Fabric(Edges):
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
-        # Lanes are looked up by their ids: an edge takes ten times as long to hash.
-        totals: dict[int, tuple[Lane, list[int]]] = {}
-        for way in self._ways.values():
-            count, nbytes = way.transfers, way.nbytes
-            for leg in way.legs:
-                lane = leg.lane
-                known = totals.get(id(lane)) or totals.setdefault(id(lane), (lane, [0, 0, 0]))
-                total, framing = known[1], lane.edge.framing
-                total[0] += count
-                total[1] += count * (nbytes if framing is None else framing.wire_bytes(nbytes))
-                total[2] += count * leg.drain_ps
-        found = dict(self._past_use)
-        for lane, total in totals.values():
-            past = found.get(lane.edge)
-            found[lane.edge] = EdgeUse(*total if past is None else map(add, past, total))
-        return found
+        return edge_use(((way.route, way.nbytes, way.transfers) for way in self._ways.values()), self._past_use)
 
     def limit(self, transfer: Transfer, edge: Edge, bandwidth_bps: int | None) -> None:
         """Let a transfer use no more than ``bandwidth_bps`` of an edge of its route from now on; None for no limit.

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from sipsim.noc.arbitration import COMPUTE
 from sipsim.noc.buffered.far import FarBuffers
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.transfer import Done
 

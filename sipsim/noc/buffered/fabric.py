@@ -42,7 +42,7 @@ from sipsim.noc.buffered.far import FarBuffers, FarPort
 from sipsim.noc.buffered.packets import Flow, Leg, Packet, Way, cut
 from sipsim.noc.buffered.ports import FOREVER, Fifo, Output
 from sipsim.noc.buffered.witness import BufferWitness
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse, edge_use
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.transfer import Done
 
@@ -126,18 +126,7 @@ class BufferedFabric:
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far by the transfers that have started: bytes with framing, and time."""
-        totals: dict[Output, list[int]] = {}
-        for way in self._ways.values():
-            for leg in way.legs:
-                total = totals.setdefault(leg.output, [0, 0, 0])
-                total[0] += way.transfers
-                total[1] += way.transfers * leg.output.edge.wire_bytes(way.nbytes)
-                total[2] += way.transfers * leg.drain_ps
-        found = dict(self._past_use)
-        for output, total in totals.items():
-            past = found.get(output.edge, EdgeUse(0, 0, 0))
-            found[output.edge] = EdgeUse(*(before + more for before, more in zip(past, total, strict=True)))
-        return found
+        return edge_use(((way.route, way.nbytes, way.transfers) for way in self._ways.values()), self._past_use)
 
     # --- the far ends of links ------------------------------------------------------------------------------------
 

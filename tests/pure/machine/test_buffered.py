@@ -16,7 +16,7 @@ from sipsim.noc.buffered.depth import Buffers
 from sipsim.noc.buffered.history import OTHERS, delayed_packets
 from sipsim.noc.buffered.packets import Packet, cut
 from sipsim.noc.buffered.ports import Fifo, Output
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge, Node, Route
 
 CHUNK = Arbitration(100, (1,))
