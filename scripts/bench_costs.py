@@ -49,6 +49,18 @@ class Case(NamedTuple):
     changes: tuple[str, ...] = ("launch=null", "pe_mmu=null")
 
 
+NEXT_CUBE = """
+if cube == 0:
+    tl.send("E", tl.load(here(tl, "tcm"), {elements}))
+else:
+    tl.recv("W", {elements}, "f16")
+"""
+NEXT_SIP = """
+if cube == 0 and sip == 0:
+    tl.send("global_E", tl.load(here(tl, "tcm"), {elements}))
+elif cube == 0:
+    tl.recv("global_W", {elements}, "f16")
+"""
 CASES = (
     Case(
         "load 12 MiB from the PE's own TCM",
@@ -74,24 +86,9 @@ CASES = (
         """,
         ("defaults.n_slots=1024", "defaults.slot_size=64"),
     ),
+    Case("sleep until a message of 2 B comes", NEXT_CUBE.format(elements=1)),
     Case(
-        "sleep until a message of 2 B comes",
-        """
-        if cube == 0:
-            tl.send("E", tl.load(here(tl, "tcm"), 1))
-        else:
-            tl.recv("W", 1, "f16")
-        """,
-    ),
-    Case(
-        "poll every 10 ns until a message of 2 B comes",
-        """
-        if cube == 0:
-            tl.send("E", tl.load(here(tl, "tcm"), 1))
-        else:
-            tl.recv("W", 1, "f16")
-        """,
-        ("defaults.backpressure=poll",),
+        "poll every 10 ns until a message of 2 B comes", NEXT_CUBE.format(elements=1), ("defaults.backpressure=poll",)
     ),
     Case(
         "send twice into a ring of one slot; the receives are posted, and waited for after a load of 1 MiB",
@@ -152,46 +149,11 @@ CASES = (
         """,
         pes=(0, 1),
     ),
+    Case("a message of 240 B to the next cube", NEXT_CUBE.format(elements=120)),
+    Case("a message of 240 B to the next SIP over UCIe", NEXT_SIP.format(elements=120), sips=2),
+    Case("a message of 2 B to the next SIP over Ethernet", NEXT_SIP.format(elements=1), sips=2, link="ethernet_100g"),
     Case(
-        "a message of 240 B to the next cube",
-        """
-        if cube == 0:
-            tl.send("E", tl.load(here(tl, "tcm"), 120))
-        else:
-            tl.recv("W", 120, "f16")
-        """,
-    ),
-    Case(
-        "a message of 240 B to the next SIP over UCIe",
-        """
-        if cube == 0 and sip == 0:
-            tl.send("global_E", tl.load(here(tl, "tcm"), 120))
-        elif cube == 0:
-            tl.recv("global_W", 120, "f16")
-        """,
-        sips=2,
-    ),
-    Case(
-        "a message of 2 B to the next SIP over Ethernet",
-        """
-        if cube == 0 and sip == 0:
-            tl.send("global_E", tl.load(here(tl, "tcm"), 1))
-        elif cube == 0:
-            tl.recv("global_W", 1, "f16")
-        """,
-        sips=2,
-        link="ethernet_100g",
-    ),
-    Case(
-        "a message of 4 KiB to the next SIP over Ethernet",
-        """
-        if cube == 0 and sip == 0:
-            tl.send("global_E", tl.load(here(tl, "tcm"), 2048))
-        elif cube == 0:
-            tl.recv("global_W", 2048, "f16")
-        """,
-        sips=2,
-        link="ethernet_100g",
+        "a message of 4 KiB to the next SIP over Ethernet", NEXT_SIP.format(elements=2048), sips=2, link="ethernet_100g"
     ),
     Case(
         "load 2 B from the tensor twice",

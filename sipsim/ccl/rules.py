@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
 from sipsim.ccl.tables.base import TABLES
-from sipsim.config.document import Path, Problem, Rule, dotted, refused, shown, unregistered
+from sipsim.config.document import Path, Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
 from sipsim.config.override import Override
 from sipsim.config.strict_yaml import one_line
@@ -136,8 +136,7 @@ def hardware_is_strict(resolved: Resolved) -> Problem | None:
     strict, credit = knob_path(resolved, "hw_strict"), knobs.ipcq_credit_size_bytes
     for key in ("n_slots", "slot_size"):
         value = getattr(knobs, key)
-        if value & (value - 1):
-            what = f"must be a power of two under hw_strict, such as {1 << value.bit_length() - 1}"
+        if what := no_power_of_two(value, " under hw_strict"):
             return refused(knob_path(resolved, key), value, what, strict)
     if credit == HEADER_BYTES:
         return None

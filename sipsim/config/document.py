@@ -141,6 +141,11 @@ def refused(path: Path, value: object, what: str, *others: Path) -> Problem:
     return Problem((path, *others), f"{dotted(path)} = {value}: {what}")
 
 
+def no_power_of_two(value: int, when: str = "") -> str:
+    """What is said of a value of 1 or more that is no power of two but must be one, ``when``; else nothing."""
+    return f"must be a power of two{when}, such as {1 << value.bit_length() - 1}" if value & value - 1 else ""
+
+
 def unregistered(path: Path, name: str, registry: Registry[Any]) -> Problem | None:
     """A problem unless ``name``, the value at ``path``, is in the registry."""
     try:

@@ -46,11 +46,12 @@ class Fetch:
         lead_ps = route.edges[-1].drain_ps(min(wire_bytes, self._chunk_bytes))
         memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
         if memory.is_constant:
-            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps, delay_ps + memory.least_read_ps)
+            delay_ps += memory.least_read_ps
+            self._fabric.start(route, wire_bytes, here, COMM, lead_ps, delay_ps, is_reply=True)
             return
 
         def send(span_ps: Ps) -> None:
-            self._fabric.reply(route, wire_bytes, here, COMM, lead_ps, span_ps, span_ps)
+            self._fabric.start(route, wire_bytes, here, COMM, lead_ps, span_ps, span_ps, is_reply=True)
 
         def at_memory() -> None:
             memory.stream_read(address, nbytes, send)

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from sipsim.config.components import MemoryCost, Positive, TcmCost
+from sipsim.config.document import no_power_of_two
 from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.bus import Bus, BusWitness
@@ -59,10 +60,8 @@ class BankedSram(StreamingPort):
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         for name in ("banks", "interleave_bytes"):
-            value = getattr(params, name)
-            if value & (value - 1):
-                near = 1 << value.bit_length() - 1
-                return Refusal(name, f"address bits choose the bank, so it must be a power of two, such as {near}")
+            if what := no_power_of_two(getattr(params, name)):
+                return Refusal(name, f"address bits choose the bank, so it {what}")
         return None
 
     def check_buses(self) -> None:

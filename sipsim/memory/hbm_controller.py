@@ -28,6 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from sipsim.config.components import MemoryCost, TcmCost
+from sipsim.config.document import no_power_of_two
 from sipsim.config.section import NonNegative, Section
 from sipsim.engine import Engine
 from sipsim.memory.bus import BusWitness
@@ -82,9 +83,8 @@ class HbmController(StreamingPort):
         preset = PRESETS.get(params.preset)
         if preset is None:
             return Refusal("preset", unknown_name("HBM preset", params.preset, PRESETS))
-        if params.channels & (params.channels - 1):
-            near = 1 << params.channels.bit_length() - 1
-            return Refusal("channels", f"address bits choose the channel, so it must be a power of two, such as {near}")
+        if what := no_power_of_two(params.channels):
+            return Refusal("channels", f"address bits choose the channel, so it {what}")
         most = params.channels * preset.channel_bytes
         if capacity_bytes > most:
             have, want = most // MIB, capacity_bytes // MIB

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule, dotted, refused, shown, unregistered
+from sipsim.config.document import Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.noc.parts.base import memory_parts
@@ -38,9 +38,8 @@ def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
 def pages_are_powers_of_two(resolved: Resolved) -> Problem | None:
     """A page number is the upper bits of an address."""
     mmu = resolved.components.pe_mmu
-    if mmu is None or not mmu.page_KiB & mmu.page_KiB - 1:
+    if mmu is None or not (what := no_power_of_two(mmu.page_KiB)):
         return None
-    what = f"must be a power of two, such as {1 << mmu.page_KiB.bit_length() - 1}"
     return refused(("pe_mmu", "page_KiB"), mmu.page_KiB, what)
 
 

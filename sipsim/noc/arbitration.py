@@ -34,6 +34,19 @@ class Arbitration(NamedTuple):
         if not self.weights or min(self.weights) < 0:
             raise ValueError(f"each channel has a weight of 0 or more, not {self.weights}")
 
+    def queue_of(self, vc: int) -> int:
+        """The queue that a channel waits in: its own, or the only one.
+
+        Raises:
+            ValueError: a channel without weight.
+        """
+        weights = self.weights
+        if len(weights) == 1:
+            return 0
+        if not 0 <= vc < len(weights):
+            raise ValueError(f"channel {vc} has no weight among {weights}")
+        return vc
+
 
 ONE_QUEUE = Arbitration(256, (1,))
 

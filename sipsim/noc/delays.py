@@ -7,7 +7,7 @@ have cost anyway belongs to none.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sipsim.noc.fabric import Started
 from sipsim.noc.graph import Node, Route
@@ -45,6 +45,34 @@ class _Stay(NamedTuple):
     end_ps: Ps
     seq: int
     way: str
+
+
+class _Leg(Protocol):
+    """One edge of a route, in either fabric."""
+
+    @property
+    def drain_ps(self) -> Ps:
+        """What the transfer takes on it."""
+
+    @property
+    def onward_ps(self) -> Ps:
+        """To the next edge."""
+
+
+def delay_by_edge(legs: Iterable[_Leg], source_ps: tuple[Ps, Ps], tails: Iterable[Ps]) -> list[Ps]:
+    """What is added to a transfer's end on each edge and is still there at the end.
+
+    ``source_ps``: its head and tail at the first node. ``tails``: when its tail left each edge.
+    """
+    late, (alone_head, alone_tail) = [], source_ps
+    for leg, tail in zip(legs, tails, strict=True):
+        alone_tail = max(alone_tail, alone_head + leg.drain_ps)
+        late.append(tail - alone_tail)
+        alone_head, alone_tail = alone_head + leg.onward_ps, alone_tail + leg.onward_ps
+    least = late[-1]
+    for hop in range(len(late) - 1, -1, -1):
+        late[hop] = least = max(min(least, late[hop]), 0)
+    return [after - before for before, after in zip([0, *late], late, strict=False)]
 
 
 def delayed(history: Iterable[Started]) -> Iterator[Delayed]:
@@ -96,16 +124,7 @@ class _Ways:
 
 
 def _parts(transfer: Transfer) -> list[Ps]:
-    """What is added to a transfer's end on each edge."""
-    late, alone_head, alone_tail = [], transfer.source_head_ps, transfer.source_tail_ps
-    for leg, tail in zip(transfer.legs, transfer.tails, strict=True):
-        alone_tail = max(alone_tail, alone_head + leg.drain_ps)
-        late.append(tail - alone_tail)
-        alone_head, alone_tail = alone_head + leg.onward_ps, alone_tail + leg.onward_ps
-    least = late[-1]
-    for hop in range(len(late) - 1, -1, -1):
-        late[hop] = least = max(min(least, late[hop]), 0)
-    return [after - before for before, after in zip([0, *late], late, strict=False)]
+    return delay_by_edge(transfer.legs, (transfer.source_head_ps, transfer.source_tail_ps), transfer.tails)
 
 
 def _stays(ended: list[Started], ways: _Ways, lanes: set[int]) -> dict[int, list[_Stay]]:

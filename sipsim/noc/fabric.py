@@ -11,13 +11,13 @@ rest, so it can be told before it comes to pass.
 
 from collections.abc import Mapping
 from functools import partial
-from operator import add
 from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.noc.arbitration import COMPUTE, EDGE, Arbitration
 from sipsim.noc.buffered.far import FarBuffers
+from sipsim.noc.edge_use import EdgeUse, edge_use
 from sipsim.noc.edges import Edges
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.lane import FOREVER, Lane, Leg, Ps, legs_over
@@ -41,14 +41,6 @@ class _Way:
         self.transfers = 0
 
 
-class EdgeUse(NamedTuple):
-    """What the transfers that have started move over an edge: bytes with framing, and the time that these need."""
-
-    transfers: int
-    nbytes: int
-    busy_ps: Ps
-
-
 class Started(NamedTuple):
     """A transfer of ``nbytes`` that started at ``now_ps``, for :mod:`sipsim.noc.delays`."""
 
@@ -66,7 +58,6 @@ class Fabric(Edges):
         arbitration.check()
         self._engine = engine
         self._arbitration = arbitration
-        self._is_one_queue = len(arbitration.weights) == 1
         self._lanes: dict[Edge, Lane] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
@@ -89,20 +80,19 @@ class Fabric(Edges):
         lead_ps: Ps = 0,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
+        is_reply: bool = False,
     ) -> Transfer:
         """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 
         ``delay_ps`` comes before the head leaves the first node. ``span_ps``: the tail is here now and the
         head was here that much earlier (a train that arrives over a link). ``lead_ps``: see ``Transfer``.
+        ``is_reply`` changes nothing: no transfer waits for buffers here.
 
         Raises:
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last chunk's time on
                 the last edge and its wire: an end is not fixed before that chunk starts.
         """
-        if self._is_one_queue:
-            vc = 0
-        elif not 0 <= vc < len(self._arbitration.weights):
-            raise ValueError(f"channel {vc} has no weight among {self._arbitration.weights}")
+        vc = self._arbitration.queue_of(vc)
         way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
         if not 0 <= lead_ps <= way.most_lead_ps:
             most = f"{way.most_lead_ps} ps, the last chunk's time on the last edge and its wire"
@@ -130,27 +120,10 @@ class Fabric(Edges):
         return transfer
 
     far_buffers: FarBuffers | None = None
-    reply = start
-    """What answers a transfer has no buffers of its own here: it waits for nobody."""
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
-        # Lanes are looked up by their ids: an edge takes ten times as long to hash.
-        totals: dict[int, tuple[Lane, list[int]]] = {}
-        for way in self._ways.values():
-            count, nbytes = way.transfers, way.nbytes
-            for leg in way.legs:
-                lane = leg.lane
-                known = totals.get(id(lane)) or totals.setdefault(id(lane), (lane, [0, 0, 0]))
-                total, framing = known[1], lane.edge.framing
-                total[0] += count
-                total[1] += count * (nbytes if framing is None else framing.wire_bytes(nbytes))
-                total[2] += count * leg.drain_ps
-        found = dict(self._past_use)
-        for lane, total in totals.values():
-            past = found.get(lane.edge)
-            found[lane.edge] = EdgeUse(*total if past is None else map(add, past, total))
-        return found
+        return edge_use(((way.route, way.nbytes, way.transfers) for way in self._ways.values()), self._past_use)
 
     def limit(self, transfer: Transfer, edge: Edge, bandwidth_bps: int | None) -> None:
         """Let a transfer use no more than ``bandwidth_bps`` of an edge of its route from now on; None for no limit.

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from sipsim.noc.arbitration import COMPUTE
 from sipsim.noc.buffered.far import FarBuffers
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge, Route
 from sipsim.noc.transfer import Done
 
@@ -23,20 +23,12 @@ class Transport(Protocol):
         lead_ps: Ps = 0,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
+        is_reply: bool = False,
     ) -> object:
-        """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through."""
+        """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
 
-    def reply(
-        self,
-        route: Route,
-        nbytes: int,
-        done: Done,
-        vc: int = COMPUTE,
-        lead_ps: Ps = 0,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-    ) -> object:
-        """As ``start``, for what answers a transfer: data that were read, an acknowledgement."""
+        ``is_reply``: they answer a transfer, as data that were read and acknowledgements do.
+        """
 
     @property
     def far_buffers(self) -> FarBuffers | None:

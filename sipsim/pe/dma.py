@@ -129,7 +129,8 @@ class PeDma:
 
         def send_back(data: bytes, span_ps: Ps) -> None:
             here = partial(land, data, done)
-            context.fabric.reply(back, context.wire_format.data_bytes(nbytes), here, vc, 0, span_ps, span_ps)
+            wire_bytes = context.wire_format.data_bytes(nbytes)
+            context.fabric.start(back, wire_bytes, here, vc, 0, span_ps, span_ps, is_reply=True)
 
         forth = context.graph.route(self._node, memory_node)
         read_out = partial(port.read_out, address, nbytes, send_back)
@@ -166,7 +167,7 @@ class PeDma:
         back = context.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
-            context.fabric.reply(back, self._ack_bytes, lambda _h, _t: done(), vc)
+            context.fabric.start(back, self._ack_bytes, lambda _h, _t: done(), vc, is_reply=True)
 
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
 

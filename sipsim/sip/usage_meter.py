@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.links.port import Port
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge
 from sipsim.noc.transport import Transport
 from sipsim.record.launches import KernelUse

@@ -42,7 +42,7 @@ from sipsim.noc.buffered.far import FarBuffers, FarPort
 from sipsim.noc.buffered.packets import Flow, Leg, Packet, Way, cut
 from sipsim.noc.buffered.ports import FOREVER, Fifo, Output
 from sipsim.noc.buffered.witness import BufferWitness
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse, edge_use
 from sipsim.noc.graph import Edge, Node, Route
 from sipsim.noc.transfer import Done
 
@@ -95,15 +95,13 @@ class BufferedFabric:
     ) -> Flow:
         """Send ``nbytes`` over ``route``, now; see :meth:`sipsim.noc.fabric.Fabric.start`.
 
+        ``is_reply``: in the virtual network of replies.
+
         Raises:
             ValueError: no byte, a channel without weight, a negative lead, or one of more than the last packet's time
                 on the last edge and its wire.
         """
-        weights = self._arbitration.weights
-        if len(weights) == 1:
-            vc = 0
-        elif not 0 <= vc < len(weights):
-            raise ValueError(f"channel {vc} has no weight among {weights}")
+        vc = self._arbitration.queue_of(vc)
         way = self._ways.get((id(route), nbytes, vc, is_reply)) or self._way(route, nbytes, vc, is_reply)
         if not 0 <= lead_ps <= way.most_lead_ps:
             most = f"{way.most_lead_ps} ps, the last packet's time on the last edge and its wire"
@@ -126,33 +124,9 @@ class BufferedFabric:
             self._push(head, self._enter, flow)
         return flow
 
-    def reply(
-        self,
-        route: Route,
-        nbytes: int,
-        done: Done,
-        vc: int = COMPUTE,
-        lead_ps: Ps = 0,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-    ) -> Flow:
-        """As :meth:`start`, in the virtual network of replies."""
-        return self.start(route, nbytes, done, vc, lead_ps, delay_ps, span_ps, True)
-
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far by the transfers that have started: bytes with framing, and time."""
-        totals: dict[Output, list[int]] = {}
-        for way in self._ways.values():
-            for leg in way.legs:
-                total = totals.setdefault(leg.output, [0, 0, 0])
-                total[0] += way.transfers
-                total[1] += way.transfers * leg.output.edge.wire_bytes(way.nbytes)
-                total[2] += way.transfers * leg.drain_ps
-        found = dict(self._past_use)
-        for output, total in totals.items():
-            past = found.get(output.edge, EdgeUse(0, 0, 0))
-            found[output.edge] = EdgeUse(*(before + more for before, more in zip(past, total, strict=True)))
-        return found
+        return edge_use(((way.route, way.nbytes, way.transfers) for way in self._ways.values()), self._past_use)
 
     # --- the far ends of links ------------------------------------------------------------------------------------
 

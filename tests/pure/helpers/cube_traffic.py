@@ -103,7 +103,7 @@ def workload(seed: int) -> tuple[int, int, BufferedFabric]:
             if end in ends:
                 ends[end].arrived(vc, min(-(-nbytes // packet_bytes), link_depth or 0), tail)
 
-        (fabric.reply if is_reply else fabric.start)(way, nbytes, done, vc)
+        fabric.start(way, nbytes, done, vc, is_reply=is_reply)
 
     fabric_ways: dict[tuple[Node, Node], Route] = {}
     sent, burst = draw.randint(15, 50), draw.choice((1, 5_000, 50_000))

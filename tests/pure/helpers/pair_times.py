@@ -40,6 +40,25 @@ def near_fetch_ps(kind: str) -> int:
     return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS - PE_PS
 
 
+def load_ps(kind: str, nbytes: int = 64) -> int:
+    """A PE's read: of its own TCM the latency; else a command, the latency, and the route with the drain."""
+    if kind == "tcm":
+        return READ_PS[kind]
+    return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS + drain_ps(nbytes)
+
+
+def store_ps(kind: str, nbytes: int = 64) -> int:
+    """A PE's write: to its own TCM the latency; else the route with the drain, the latency, and 16 B back."""
+    if kind == "tcm":
+        return WRITE_PS[kind]
+    return NEAR_PS + drain_ps(nbytes) + WRITE_PS[kind] + NEAR_PS + drain_ps(16)
+
+
+def math_ps(nbytes: int = 64) -> int:
+    """An operation of PE_MATH on operands of ``nbytes``: its start, and the bytes at 64 GB/s."""
+    return 1_000 + drain_ps(nbytes)
+
+
 def put(bench: Bench, address: int, values: Any, dtype: str = "<f4") -> None:
     bench.sip.memory.write(address, np.array(values, dtype).tobytes())
 

@@ -11,13 +11,14 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import (
     IPCQ_PS,
-    NEAR_PS,
     PE_PS,
     READ_PS,
     RETURN_PS,
     WRITE_PS,
     arrival_ps,
     drain_ps,
+    load_ps,
+    math_ps,
     note_credits,
     put,
     recv_i32,
@@ -34,14 +35,7 @@ from sipsim.tl.values import TensorHandle
 
 BYTES = 64
 KINDS = ["tcm", "hbm", "sram"]
-MATH_PS = 1_000 + drain_ps(BYTES)
-
-
-def fetch_ps(kind: str) -> int:
-    """From the ring's memory to the PE: in the TCM an access, else a command, the read, and the data."""
-    if kind == "tcm":
-        return READ_PS["tcm"]
-    return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS + drain_ps(BYTES)
+MATH_PS = math_ps(BYTES)
 
 
 def bench_of(latch: str | None, kind: str = "tcm", n_slots: int = 8) -> Bench:
@@ -63,7 +57,7 @@ def credits_of(bench: Bench, receiver: Callable[[TL], object], messages: int = 1
 @pytest.mark.parametrize("posted", [False, True])
 def test_a_copy_is_made_before_the_credit(kind: str, posted: bool) -> None:
     """A read of the ring and a write to the TCM, for a blocking receive as for a future; else the credit is free."""
-    here_ps, copy_ps = arrival_ps(BYTES, kind), fetch_ps(kind) + WRITE_PS["tcm"]
+    here_ps, copy_ps = arrival_ps(BYTES, kind), load_ps(kind) + WRITE_PS["tcm"]
 
     def receiver(tl: TL) -> None:
         if posted:
@@ -91,7 +85,7 @@ def _twice(handle: TensorHandle) -> TensorHandle:
 def test_copies_are_made_one_after_the_other() -> None:
     """Two futures for two messages, which arrive 1 ns apart: the second copy begins when the first has ended."""
     bench = bench_of("copy", "hbm")
-    first_ps, copy_ps = arrival_ps(BYTES, "hbm"), fetch_ps("hbm") + WRITE_PS["tcm"]
+    first_ps, copy_ps = arrival_ps(BYTES, "hbm"), load_ps("hbm") + WRITE_PS["tcm"]
 
     def receiver(tl: TL) -> None:
         for each in [tl.recv_async("W", 16, "i32") for _ in range(2)]:
@@ -144,7 +138,7 @@ def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str) -> No
         _twice(handle)
 
     here_ps = arrival_ps(BYTES, kind)
-    assert credits_of(bench, receiver) == [(here_ps + fetch_ps(kind) + RETURN_PS, 1)]
+    assert credits_of(bench, receiver) == [(here_ps + load_ps(kind) + RETURN_PS, 1)]
     last = bench.records("math")[-1]
     assert last.end_ps - last.start_ps == MATH_PS
 
@@ -153,7 +147,7 @@ def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str) -> No
 def test_a_far_slot_that_is_sent_on_is_credited_when_it_is_in_the_pe(kind: str) -> None:
     bench = bench_of("in_place", kind)
     seen = credits_of(bench, lambda tl: tl.send("W", tl.recv("W", 16, "i32")))
-    assert seen[0] == (arrival_ps(BYTES, kind) + IPCQ_PS + fetch_ps(kind) + RETURN_PS, 1)
+    assert seen[0] == (arrival_ps(BYTES, kind) + IPCQ_PS + load_ps(kind) + RETURN_PS, 1)
 
 
 def test_slots_are_credited_in_order() -> None:
@@ -258,4 +252,4 @@ def test_the_example_of_a_ring_in_hbm() -> None:
         tl.store(hbm(1, 0), tl.recv("W", 16, "i32"))
 
     (early_ps, _), (late_ps, _) = credits_of(before, receiver)[0], credits_of(after, receiver)[0]
-    assert late_ps - early_ps == fetch_ps("hbm")
+    assert late_ps - early_ps == load_ps("hbm")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, hbm, pair_bench, tcm
-from pair_times import NEAR_PS, READ_PS, RETURN_PS, WRITE_PS, arrival_ps, drain_ps, put, recv_i32, send_i32
+from pair_times import RETURN_PS, arrival_ps, load_ps, put, recv_i32, send_i32, store_ps
 
 from sipsim.ccl.install import PePlace
 from sipsim.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
@@ -349,19 +349,6 @@ def test_a_pe_without_directions_cannot_receive() -> None:
 # --- copies ---------------------------------------------------------------------------------------------------
 
 
-def far_port_ps(kind: str) -> int:
-    """A write from the PE: to its own TCM the latency; else the route, the drain, the latency, and 16 B back."""
-    if kind == "tcm":
-        return WRITE_PS["tcm"]
-    return NEAR_PS + drain_ps(64) + WRITE_PS[kind] + NEAR_PS + drain_ps(16)
-
-
-def slot_read_ps(kind: str) -> int:
-    if kind == "tcm":
-        return READ_PS["tcm"]
-    return NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS + drain_ps(64)
-
-
 def address_of(kind: str) -> int:
     return PhysAddr(0, 1, 0, kind, 4096 if kind != "sram" else 8 * 2**20).encode()
 
@@ -381,7 +368,7 @@ def test_a_slot_is_free_when_it_has_been_copied(ring: str, to: str) -> None:
         assert bench.sip.memory.read(address, 4) == (1).to_bytes(4, "little")
 
     run_pair(bench, 2, receiver)
-    copied_ps = 100_000 + slot_read_ps(ring) + far_port_ps(to)
+    copied_ps = 100_000 + load_ps(ring) + store_ps(to)
     first, _second = bench.records("ipcq.recv")
     assert first.end_ps == copied_ps + RETURN_PS
     assert [r.end_ps for r in bench.records("ipcq.send")] == [0, copied_ps + RETURN_PS]

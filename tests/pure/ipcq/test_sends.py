@@ -18,10 +18,13 @@ from pair_times import (
     WRITE_PS,
     arrival_ps,
     drain_ps,
+    load_ps,
+    math_ps,
     near_fetch_ps,
     put,
     recv_i32,
     send_i32,
+    store_ps,
 )
 
 from sipsim.ccl.install import PePlace
@@ -241,12 +244,9 @@ def test_invalid_sends_raise(given: dict[str, Any], kind: type[AhbmError], says:
 
 # --- handles that lie in a slot -------------------------------------------------------------------------------
 
-ADD_PS = 1_000 + drain_ps(64)
-"""PE_MATH's cycle and 64 B at 64 GB/s."""
-
 
 def slot_fetch_ps(kind: str) -> int:
-    return 0 if kind == "tcm" else NEAR_PS + drain_ps(16) + READ_PS[kind] + NEAR_PS + drain_ps(64)
+    return 0 if kind == "tcm" else load_ps(kind)
 
 
 def with_a_received_handle(kind: str, body: Any) -> list[tuple[int, int]]:
@@ -279,9 +279,9 @@ def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
 
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         total = handle + handle
-        assert since() == slot_fetch_ps(kind) + ADD_PS
+        assert since() == slot_fetch_ps(kind) + math_ps()
         _ = total + handle
-        assert since() == ADD_PS
+        assert since() == math_ps()
 
     with_a_received_handle(kind, body)
 
@@ -291,20 +291,18 @@ def test_either_operand_is_read(comes_first: bool) -> None:
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         other = TensorHandle(tl, np.ones(16, "<i4"), DTYPES["i32"])
         _ = handle + other if comes_first else other + handle
-        assert since() == slot_fetch_ps("hbm") + ADD_PS
+        assert since() == slot_fetch_ps("hbm") + math_ps()
 
     with_a_received_handle("hbm", body)
 
 
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_store_reads_the_slot_first(kind: str) -> None:
-    store_ps = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
-
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         tl.store(hbm(1, 0), handle)
-        assert since() == slot_fetch_ps(kind) + store_ps
+        assert since() == slot_fetch_ps(kind) + store_ps("hbm")
         tl.store(hbm(1, 0), handle)
-        assert since() == store_ps
+        assert since() == store_ps("hbm")
 
     with_a_received_handle(kind, body)
 
@@ -316,7 +314,7 @@ def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
     there: they are read when they are used.
     """
     received_ps = arrival_ps(64, kind) + RETURN_PS
-    use_ps = slot_fetch_ps(kind) + ADD_PS
+    use_ps = slot_fetch_ps(kind) + math_ps()
 
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
         if used:
@@ -326,7 +324,7 @@ def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
         assert since() == 0
         _ = handle + handle
         # PE_DMA fetches it a cycle of PE_IPCQ later, which is as long as its drain: neither waits for the other.
-        assert since() == (ADD_PS if used else use_ps)
+        assert since() == (math_ps() if used else use_ps)
 
     if used:
         fetch_ps, sent_ps = 0, received_ps + use_ps
@@ -371,8 +369,8 @@ def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> No
 
     bench.kernel(0, 0, kernel)
     bench.run()
-    load_ps = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64 * flits)
-    assert ends == [load_ps, load_ps + NEAR_PS + drain_ps(64 * flits) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)]
+    loaded_ps = load_ps("hbm", 64 * flits)
+    assert ends == [loaded_ps, loaded_ps + store_ps("hbm", 64 * flits)]
 
 
 def test_credits_are_headers() -> None:

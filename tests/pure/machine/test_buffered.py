@@ -1,6 +1,5 @@
 """The fabric with finite input buffers: the timing contract alone, credits, arbitration, head-of-line blocking."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from sipsim.noc.buffered.depth import Buffers
 from sipsim.noc.buffered.history import OTHERS, delayed_packets
 from sipsim.noc.buffered.packets import Packet, cut
 from sipsim.noc.buffered.ports import Fifo, Output
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge, Node, Route
 
 CHUNK = Arbitration(100, (1,))
@@ -142,13 +141,13 @@ def test_replies_pass_requests_that_wait() -> None:
     fabric = watched(engine, CHUNK, 1, 100)
     way, ends = route(between("a", "b"), between("b", "c", ps_per_byte=10)), {}
 
-    def send(name: str, carry: Callable[..., object], nbytes: int) -> None:
-        carry(way, nbytes, lambda _head, tail: ends.update({name: tail}))
+    def send(is_reply: bool, nbytes: int) -> None:
+        fabric.start(way, nbytes, lambda _head, tail: ends.update({is_reply: tail}), is_reply=is_reply)
 
-    send("request", fabric.start, 1000)
-    send("reply", fabric.reply, 100)
+    send(False, 1000)
+    send(True, 100)
     engine.run_before(None, 1000)
-    assert ends == {"request": 11_000, "reply": 2000}, "after one packet of the request, in turn"
+    assert ends == {False: 11_000, True: 2000}, "after one packet of the request, in turn"
 
 
 def test_what_passes_an_edge_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from plain_fabric import Journey, edge, flits, route, travel
 
 import sipsim.noc.fabric
-from sipsim.noc.fabric import EdgeUse
+from sipsim.noc.edge_use import EdgeUse
 
 NEAR = edge(1, 500, 200, 1)
 FAR = edge(2, 900, 100, 4, flits(64, 6))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
+from memory_bench import SETTINGS, at, memory_bench, writes
 
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
@@ -13,7 +14,6 @@ from sipsim.config.section import Section
 from sipsim.engine import Engine
 from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS, MemoryPort
 from sipsim.memory.store import MemoryStore
-from sipsim.topology.address import PePlace, PhysAddr
 from sipsim.units import ns_to_ps
 
 BANK_BYTES = 64
@@ -53,36 +53,16 @@ def _with_banked(monkeypatch: pytest.MonkeyPatch) -> None:
     MEMORY_KINDS.register("banked")(Banked)
 
 
-SETTINGS = {
-    "system.sips.count": 1,
-    "sip.cube_mesh": {"w": 2, "h": 1},
-    "wire.ns_per_mm": 0,
-    "pe_dma.overhead_ns": 3,
-    "router.overhead_ns": 5,
-    "sram.overhead_ns": 17,
-    "pe_ipcq.overhead_ns": 1,
+BANKED: dict[str, object] = {
     "defaults.buffer_kind": "sram",
     "defaults.slot_size": 64,
     "sram.kind": "banked",
     "sram.params": {"busy_ns": 20},
 }
-"""Every edge has 64 GB/s: 64 B take 1 ns, a command or an acknowledgement of 16 B 0.25 ns."""
 
 
-def bench(settings: dict[str, object] | None = None) -> Bench:
-    places = [PePlace(0, 0, 0), PePlace(0, 0, 1)]
-    return Bench(WiredPlan(config({**SETTINGS, **(settings or {})}), places, {0: {"E": 1}, 1: {"W": 0}}))
-
-
-def sram(offset: int, cube: int = 0) -> int:
-    return PhysAddr(0, cube, 0, "sram", offset).encode()
-
-
-def writes(made: Bench, pe: int, address: int, cube: int = 0) -> list[int]:
-    """Where the end of a write of 64 B, started now, will be noted."""
-    ends: list[int] = []
-    made.sip.pe(cube, pe).dma.write(address, bytes([pe + 1]) * 64, lambda: ends.append(made.engine.now_ps))
-    return ends
+def bench(*settings: dict[str, object]) -> Bench:
+    return memory_bench(BANKED, *settings)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +81,10 @@ def test_writes_of_two_pes(settings: dict[str, object], offset: int, ends_ps: tu
     router more to PE 1.
     """
     made = bench(settings)
-    one, other = writes(made, 0, sram(0)), writes(made, 1, sram(offset))
+    one, other = writes(made, at("sram"), 64), writes(made, at("sram", offset), 64, pe=1)
     made.run()
     assert (*one, *other) == ends_ps
-    assert made.sip.memory.read(sram(offset), 64) == bytes([2]) * 64
+    assert made.sip.memory.read(at("sram", offset), 64) == bytes([2]) * 64
 
 
 def test_a_read_waits_for_a_write() -> None:
@@ -112,9 +92,9 @@ def test_a_read_waits_for_a_write() -> None:
     64 B take 17 + 2 * 5 + 3 + 1 ns.
     """
     made = bench()
-    writes(made, 0, sram(0))
+    writes(made, at("sram"), 64)
     found: list[tuple[int, bytes]] = []
-    made.sip.pe(0, 1).dma.read(sram(0), 64, lambda data: found.append((made.engine.now_ps, data)))
+    made.sip.pe(0, 1).dma.read(at("sram"), 64, lambda data: found.append((made.engine.now_ps, data)))
     made.run()
     assert found == [(66_000 + 31_000, bytes([1]) * 64)]
 
@@ -122,7 +102,7 @@ def test_a_read_waits_for_a_write() -> None:
 def test_another_cube_has_another_port() -> None:
     """The banks of one cube are not those of the other."""
     made = bench()
-    one, other = writes(made, 0, sram(0)), writes(made, 0, sram(0, cube=1), cube=1)
+    one, other = writes(made, at("sram"), 64), writes(made, at("sram", cube=1), 64, cube=1)
     made.run()
     assert one == other == [46_000 + 25_250]
 
@@ -136,7 +116,7 @@ def test_a_message_occupies_the_bank_of_its_slot(slot: int, end_ps: int) -> None
     made.kernel(0, 0, lambda tl: tl.send("E", src_addr=0, shape=16, dtype="f32"))
     made.kernel(0, 1, lambda tl: tl.recv("W", 16, "f32"))
     ring_pa = made.queue(0, 1, "W").my_rx_base_pa
-    ends = writes(made, 2, ring_pa + 64 * (slot + 4))
+    ends = writes(made, ring_pa + 64 * (slot + 4), 64, pe=2)
     made.run()
     assert ends == [end_ps]
 
@@ -150,7 +130,7 @@ def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
 
 
 def test_the_probe_counts_the_least_time_of_a_write() -> None:
-    settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    settings = [word for key, value in (SETTINGS | BANKED).items() for word in ("--set", f"{key}={json.dumps(value)}")]
     arguments = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "64", *settings]
     document = probe(parse_probe(arguments))
     for sums in (document["raw_dma"], document["pair"]):

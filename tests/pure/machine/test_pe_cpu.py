@@ -10,15 +10,17 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import (
     IPCQ_PS,
-    NEAR_PS,
     PE_PS,
     READ_PS,
     RETURN_PS,
     WRITE_PS,
     arrival_ps,
     drain_ps,
+    load_ps,
+    math_ps,
     near_fetch_ps,
     put,
+    store_ps,
 )
 
 from sipsim.dtypes import DTYPES
@@ -32,8 +34,6 @@ from sipsim.tl.values import TensorHandle
 
 ISSUE_PS = 15_000
 F32 = DTYPES["f32"]
-MATH_PS = 1_000
-"""The start of an operation; its bytes take their drain."""
 
 
 def bench_with(issue_ns: float = 15, depth: int | None = None, **more: Any) -> Bench:
@@ -103,7 +103,7 @@ def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int, issue_ps: i
         assert (each.end_ps if each.is_wait else each.start_ps) == cause_ps, each
 
 
-NEAR_LOAD_PS = NEAR_PS + drain_ps(16) + READ_PS["hbm"] + NEAR_PS + drain_ps(64)
+NEAR_LOAD_PS = load_ps("hbm")
 COMMANDS = {
     "load from the own TCM": (lambda tl: tl.load(tcm(0, 0), 16, "f32"), "dma_read", READ_PS["tcm"]),
     "load from HBM": (lambda tl: tl.load(hbm(0, 0), 16, "f32"), "dma_read", NEAR_LOAD_PS),
@@ -148,7 +148,7 @@ def test_a_kernel_of_all_commands() -> None:
     bench.kernel(0, 0, kernel)
     bench.run()
     loaded_ps = 2 * ISSUE_PS + NEAR_LOAD_PS
-    added_ps = loaded_ps + ISSUE_PS + MATH_PS + drain_ps(64)
+    added_ps = loaded_ps + ISSUE_PS + math_ps()
     stored_ps = added_ps + ISSUE_PS + WRITE_PS["tcm"]
     assert [each.end_ps for each in bench.records("ipcq.send")] == [ISSUE_PS]
     assert [each.end_ps for each in bench.records("dma_read")] == [loaded_ps]
@@ -204,7 +204,7 @@ def several(bench: Bench, sizes: list[int], admitted: list[int]) -> list[tuple[i
 def test_an_engine_executes_its_queue_in_order() -> None:
     """PE_MATH has one unit: 64 KiB take 1,024 + 1 ns, and two of 64 B after it 2 ns each. Without a queue each starts
     when it is given. With two places, the third waits for the first to end."""
-    sizes, first_ps, small_ps = [65536, 64, 64], MATH_PS + drain_ps(65536), MATH_PS + drain_ps(64)
+    sizes, first_ps, small_ps = [65536, 64, 64], math_ps(65536), math_ps()
     free: list[int] = []
     assert several(bench_with(0), sizes, free) == [(0, small_ps), (0, small_ps), (0, first_ps)]
     assert free == [0, 0, 0]
@@ -232,7 +232,6 @@ def test_loads_and_stores_share_a_queue() -> None:
 
 
 ABROAD = hbm(0, 0, sip=1)
-NEAR_STORE_PS = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
 REFUSED = {
     "load": lambda tl, _values: tl.load(ABROAD, 16, "f32"),
     "store": lambda tl, values: tl.store(ABROAD, values),
@@ -260,7 +259,7 @@ def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_
 
     bench.kernel(0, 0, kernel)
     bench.run()
-    assert times == [NEAR_STORE_PS if behind_a_store and depth == 1 else 0]
+    assert times == [store_ps("hbm") if behind_a_store and depth == 1 else 0]
     assert len(bench.records("dma_read")) == 1
     assert len(bench.records("dma_write")) == behind_a_store
 

@@ -2,16 +2,14 @@
 
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
-from pair_times import NEAR_PS, WRITE_PS, drain_ps, put
+from pair_times import load_ps, math_ps, put, store_ps
 
 from sipsim.errors import KernelError, MemoryAccessError
 from sipsim.pe.dma import PeDma
 from sipsim.tl.language import TL
 
-LOAD_PS = 1_000
-"""A load from the PE's own TCM."""
-MATH_PS = 1_000 + drain_ps(64)
-STORE_PS = NEAR_PS + drain_ps(64) + WRITE_PS["hbm"] + NEAR_PS + drain_ps(16)
+LOAD_PS = load_ps("tcm")
+STORE_PS = store_ps("hbm")
 
 
 def bench_with_data() -> Bench:
@@ -40,7 +38,7 @@ def test_the_kernel_goes_on_and_its_end_waits() -> None:
     while not task.ended:
         assert bench.step()
     assert bench.engine.now_ps == LOAD_PS + STORE_PS, "the end of the kernel"
-    assert seen == [(LOAD_PS, False), (LOAD_PS + MATH_PS, False)]
+    assert seen == [(LOAD_PS, False), (LOAD_PS + math_ps(), False)]
     (write,) = bench.records("dma_write")
     assert (write.start_ps, write.end_ps) == (LOAD_PS, LOAD_PS + STORE_PS)
     assert stored(bench, 0) == list(range(16))

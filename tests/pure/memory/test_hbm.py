@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from hardware import Bench, WiredPlan, config
+from memory_bench import at, memory_bench, reads
 
 from sipsim.config.components import MemoryCost
 from sipsim.engine import Engine
@@ -15,7 +15,6 @@ from sipsim.memory.dram.presets import BURST_BYTES, PRESETS
 from sipsim.memory.hbm_controller import HbmController
 from sipsim.memory.port import Wait
 from sipsim.memory.store import MemoryStore
-from sipsim.topology.address import PhysAddr
 
 # HBM3-6400 in ps: tRCD 19,375, tRP 16,250, tCL 12,500, tRRD 3,125, a burst 1,250; 32 B a burst.
 BURST, CL, RCD, RP, RRD = 1_250, 12_500, 19_375, 16_250, 3_125
@@ -278,19 +277,8 @@ def test_a_read_through_the_fabric_streams() -> None:
     """PE 0 and its slice: 3 + 5 + 17 ns each way, 16 B of command in 0.25 ns, 64 ns for 4 KiB at the route's 64 GB/s,
     while the slice needs 38.75.
     """
-    settings = {
-        "system.sips.count": 1,
-        "sip.cube_mesh": {"w": 1, "h": 1},
-        "wire.ns_per_mm": 0,
-        "pe_dma.overhead_ns": 3,
-        "router.overhead_ns": 5,
-        "hbm.overhead_ns": 17,
-        "hbm.kind": "hbm_controller",
-        "hbm.params": {"preset": "hbm3_6400"},
-    }
-    made = Bench(WiredPlan(config(settings), [], {}))
-    ends: list[int] = []
-    made.sip.pe(0, 0).dma.read(PhysAddr(0, 0, 0, "hbm", 0).encode(), 4096, lambda _: ends.append(made.engine.now_ps))
+    made = memory_bench({"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}})
+    ends = reads(made, at("hbm"), 4096)
     made.run()
     assert ends == [25_250 + HIT + OPENS + 25_000 + 64_000]
 

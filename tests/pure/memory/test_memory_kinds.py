@@ -3,28 +3,20 @@
 import random
 
 import pytest
-from hardware import Bench, WiredPlan, config
+from hardware import Bench
+from memory_bench import at, memory_bench, reads, writes
 
 from sipsim.noc.graph import Node
-from sipsim.topology.address import PePlace, PhysAddr
 
-SETTINGS = {
-    "system.sips.count": 1,
-    "sip.cube_mesh": {"w": 2, "h": 1},
-    "wire.ns_per_mm": 0,
-    "pe_dma.overhead_ns": 3,
-    "router.overhead_ns": 5,
-    "hbm.overhead_ns": 17,
-    "sram.overhead_ns": 17,
+LATENCIES: dict[str, object] = {
     "hbm.read_latency_ns": 40,
     "hbm.write_latency_ns": 20,
     "sram.read_latency_ns": 6,
     "sram.write_latency_ns": 4,
-    "pe_ipcq.overhead_ns": 1,
 }
-"""PE 0 and the memories of its cube: 25 ns each way, and 64 GB/s: 64 ns for 4 KiB, 0.25 for a command or an answer."""
 WAY_PS = 25_000
 SHORT_PS = WAY_PS + 250
+"""PE 0 to a memory of its cube or back, and with a command or an answer."""
 
 
 def slow(space: str, rate: float) -> dict[str, object]:
@@ -50,28 +42,7 @@ def tcm(rate: float, ports: str = "read_and_write") -> dict[str, object]:
 
 
 def bench(*settings: dict[str, object]) -> Bench:
-    every = dict(SETTINGS)
-    for some in settings:
-        every |= some
-    places = [PePlace(0, 0, 0), PePlace(0, 0, 1)]
-    return Bench(WiredPlan(config(every), places, {0: {"E": 1}, 1: {"W": 0}}))
-
-
-def at(space: str, offset: int = 0, pe: int = 0) -> int:
-    return PhysAddr(0, 0, pe, space, offset).encode()
-
-
-def reads(made: Bench, address: int, nbytes: int, pe: int = 0) -> list[int]:
-    """Where the end of a read that starts now will be noted."""
-    ends: list[int] = []
-    made.sip.pe(0, pe).dma.read(address, nbytes, lambda data: ends.append(made.engine.now_ps))
-    return ends
-
-
-def writes(made: Bench, address: int, nbytes: int, pe: int = 0) -> list[int]:
-    ends: list[int] = []
-    made.sip.pe(0, pe).dma.write(address, bytes(nbytes), lambda: ends.append(made.engine.now_ps))
-    return ends
+    return memory_bench(LATENCIES, *settings)
 
 
 def only(made: Bench, ends: list[int]) -> int:
