@@ -65,6 +65,13 @@ def test_framing_of_a_link_bounds_the_rate() -> None:
     assert model["bounded_by"] == "link 0.E>1.W, 64 GB/s, of which framing leaves 60 GB/s"
 
 
+def test_credits_that_meet_in_the_first_round_are_not_counted() -> None:
+    """A credit takes eight times as long as a message of 2 B; the first ones come closer together than those later."""
+    system = ["--set", "defaults.credit_return_mode=fabric", "--set", "ucie_port.bandwidth_GBps=7"]
+    rate = swept("--from", "0.0.0", "--to", "0.1.0", *system, "--sweep-bytes", "2:2")["one_after_another"]
+    assert (rate["bounded_by"], rate["off_ps"]) == ("the ring's 8 slots: each is free again after a round trip", 0)
+
+
 @pytest.mark.parametrize(
     ("system", "bounded_by"),
     [

@@ -36,9 +36,9 @@ def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
 
 def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     slots = min(plan.ipcq.n_slots, MOST_SLOTS)
-    # The first round fills the ring, those after it repeat.
+    # The first round fills the ring, in the second its credits may meet; those after it repeat.
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
-    interval_ps = (received_ps[-1] - received_ps[slots - 1]) / (2 * slots)
+    interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
     point = _point(size, 1, received_ps[0])
     return {**point, "interval_ps": interval_ps, "interval_GBps": _gbps(size, interval_ps)}
 
