@@ -138,7 +138,7 @@ def cast(values: Array, to: DType) -> Array:
     An integer becomes f16 or bf16 by way of f32, and another integer by wrapping.
     """
     with np.errstate(all="ignore"):
-        if values.dtype.kind == "i":
+        if values.dtype.kind in "iub":
             return np.asarray(values.astype(F32.numpy) if to.is_float else values).astype(to.numpy)
         if to.is_float:
             return np.asarray(values, to.numpy)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.arithmetic.operations import cast
 from sipsim.dtypes import DTYPES, DType, dtype_of_numpy, named_dtype
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
@@ -84,7 +85,7 @@ class Tensor:
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite with another tensor's elements, converted to this type.
+        """Overwrite with another tensor's elements, converted as by :func:`~sipsim.arithmetic.operations.cast`.
 
         Raises:
             ValueError: when the shapes differ.
@@ -92,7 +93,7 @@ class Tensor:
         array = source.numpy()
         if tuple(array.shape) != self.shape:
             raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
-        data = np.ascontiguousarray(array, dtype=self.dtype.numpy).reshape(-1).view(np.uint8).data
+        data = np.ascontiguousarray(cast(array, self.dtype)).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             for block in shard.blocks():
                 self._memory.write(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
