@@ -354,8 +354,6 @@ def test_mistakes_say_what_is_wrong() -> None:
         made.copy_(HostTensor(np.zeros(3)))
     with pytest.raises(ValueError, match="num_cubes=0: must be at least 1"):
         DPPolicy(num_cubes=0)
-    with pytest.raises(ValueError, match="cube='column_wise' is not available; allowed: row_wise"):
-        DPPolicy(cube="column_wise")
 
 
 @pytest.mark.parametrize(
