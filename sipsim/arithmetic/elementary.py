@@ -6,6 +6,7 @@ call each, so no compiler can fuse them. Errors are below 1e-15 relative: rounde
 rounded one but where the exact value lies that close to the middle between two floats.
 """
 
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ Array = np.ndarray[Any, Any]
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """ln 2 in two parts, of which the first has 21 zero bits at its end: its products with small integers are exact."""
 _INV_LN2 = 1.4426950408889634
-_EXP_TERMS = 14
-_LOG_TERMS = 12
+_EXP_FACTORS = [1.0 / factorial(power) for power in range(14)]
+_LOG_FACTORS = [1.0 / (2 * term + 1) for term in range(10)]
 _SQRT_HALF = 0.7071067811865476
 _LEAST, _MOST = -700.0, 709.0
 """Beyond these, the exponential is 0 or infinite in 32 bits anyway; between them, it is a normal number of 64 bits."""
@@ -31,9 +32,7 @@ def exp(x: Array) -> Array:
         bounded = np.minimum(np.maximum(x, _LEAST), _MOST)
         whole = np.rint(bounded * _INV_LN2)
         r = bounded - whole * _LN2_HIGH - whole * _LN2_LOW
-        total = np.full_like(r, 1.0)
-        for term in range(_EXP_TERMS - 1, 0, -1):
-            total = total * r / term + 1.0
+        total = _polynomial(_EXP_FACTORS, r)
         result = np.ldexp(total, np.where(np.isnan(whole), 0.0, whole).astype(np.int32))
     result = np.where(x > _MOST, np.inf, result)
     return np.where(x < _LEAST, 0.0, result)
@@ -52,10 +51,16 @@ def log(x: Array) -> Array:
         e = np.where(is_low, exponent - 1, exponent).astype(np.float64)
         s = (mantissa - 1.0) / (mantissa + 1.0)
         z = s * s
-        total = np.full_like(s, 1.0 / (2 * _LOG_TERMS - 1))
-        for term in range(_LOG_TERMS - 2, -1, -1):
-            total = total * z + 1.0 / (2 * term + 1)
+        total = _polynomial(_LOG_FACTORS, z)
         result = e * _LN2_HIGH + (e * _LN2_LOW + 2.0 * s * total)
     result = np.where(x == 0, -np.inf, result)
     result = np.where(x == np.inf, np.inf, result)
     return np.where((x < 0) | np.isnan(x), np.nan, result)
+
+
+def _polynomial(factors: list[float], x: Array) -> Array:
+    """The sum of ``factors[n] x**n``, by Horner."""
+    total = np.full_like(x, factors[-1])
+    for factor in factors[-2::-1]:
+        total = total * x + factor
+    return total
