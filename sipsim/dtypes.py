@@ -40,6 +40,11 @@ class DType:
         return bf16
 
     @property
+    def stored(self) -> "np.dtype[Any]":
+        """NumPy's type in files: as bits for bf16, of which NumPy's format does not keep the name."""
+        return self.numpy if self._numpy_name is not None else np.dtype(f"<u{self.itemsize}")
+
+    @property
     def accumulator(self) -> "DType":
         """The type in which sums of products and of elements accumulate: f32, and i32 of integers."""
         return DTYPES["f32" if self.is_float else "i32"]

@@ -10,6 +10,7 @@ import numpy as np
 from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
+from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import CollectiveMismatch
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankOutcome, RunRecord
@@ -56,10 +57,11 @@ def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
 def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
     ranks = _ranks(plan)
     for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
-        results = _results_of(outcome.ranks[0].runs[index], plan)
+        run = outcome.ranks[0].runs[index]
+        results, dtype = _results_of(run, plan), DTYPES[run.dtype]
         if results is None:
             continue
-        inputs = [load(folder, index, rank, "in") for rank in ranks]
+        inputs = [_elements(load(folder, index, rank, "in"), dtype) for rank in ranks]
         try:
             expected = results.compute(inputs)
         except Exception as error:
@@ -68,7 +70,7 @@ def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
             return
         for rank in ranks:
             try:
-                wrong = _compare(folder, index, rank, expected[rank])
+                wrong = _compare(folder, index, rank, expected[rank], dtype)
             except BadRecording:
                 raise
             except (ValueError, TypeError) as error:
@@ -76,9 +78,16 @@ def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
             outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
 
 
-def _compare(folder: str, index: int, rank: int, expected: Array | None) -> Mismatch:
+def _compare(folder: str, index: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
     """None: that rank's result may be anything."""
-    return NONE_WRONG if expected is None else compare(load(folder, index, rank, "out"), expected)
+    if expected is None:
+        return NONE_WRONG
+    return compare(_elements(load(folder, index, rank, "out"), dtype), expected)
+
+
+def _elements(stored: Array, dtype: DType) -> Array:
+    """What was stored in another type of the same bits."""
+    return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
 
 
 def _ranks(plan: RunPlan) -> range:

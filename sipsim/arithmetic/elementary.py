@@ -1,11 +1,12 @@
 """Exponential and logarithm of 64-bit floats from IEEE 754 operations that every machine rounds alike.
 
 NumPy and the C library choose an implementation by the processor, and their last bits differ. Here there are only
-``+ - * /``, rounding to integers and powers of two, one NumPy call each, so no compiler can fuse them. Errors are below
-1e-15 relative: rounded to 32 bits, a result is the correctly rounded one but where the exact value lies that close to
-the middle between two floats.
+``+ - * /``, rounding to integers, and ``ldexp`` and ``frexp``, which are exact on what they are given here; one NumPy
+call each, so no compiler can fuse them. Errors are below 1e-15 relative: rounded to 32 bits, a result is the correctly
+rounded one but where the exact value lies that close to the middle between two floats.
 """
 
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ Array = np.ndarray[Any, Any]
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """ln 2 in two parts, of which the first has 21 zero bits at its end: its products with small integers are exact."""
 _INV_LN2 = 1.4426950408889634
-_EXP_TERMS = 14
-_LOG_TERMS = 12
+_EXP_FACTORS = [1.0 / factorial(power) for power in range(14)]
+_LOG_FACTORS = [1.0 / (2 * term + 1) for term in range(10)]
 _SQRT_HALF = 0.7071067811865476
-_LEAST, _MOST = -745.0, 709.0
-"""Beyond these, the exponential is 0 or infinite in 32 bits anyway."""
+_LEAST, _MOST = -700.0, 709.0
+"""Beyond these, the exponential is 0 or infinite in 32 bits anyway; between them, it is a normal number of 64 bits."""
 
 
 def exp(x: Array) -> Array:
@@ -27,17 +28,14 @@ def exp(x: Array) -> Array:
 
     ``x = n ln 2 + r`` with an integer ``n``; the Taylor polynomial of degree 13 in ``r``, by Horner; times ``2**n``.
     """
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         bounded = np.minimum(np.maximum(x, _LEAST), _MOST)
         whole = np.rint(bounded * _INV_LN2)
         r = bounded - whole * _LN2_HIGH - whole * _LN2_LOW
-        total = np.full_like(r, 1.0)
-        for term in range(_EXP_TERMS - 1, 0, -1):
-            total = total * r / term + 1.0
+        total = _polynomial(_EXP_FACTORS, r)
         result = np.ldexp(total, np.where(np.isnan(whole), 0.0, whole).astype(np.int32))
     result = np.where(x > _MOST, np.inf, result)
-    result = np.where(x < _LEAST, 0.0, result)
-    return np.where(np.isnan(x), np.nan, result)
+    return np.where(x < _LEAST, 0.0, result)
 
 
 def log(x: Array) -> Array:
@@ -53,10 +51,16 @@ def log(x: Array) -> Array:
         e = np.where(is_low, exponent - 1, exponent).astype(np.float64)
         s = (mantissa - 1.0) / (mantissa + 1.0)
         z = s * s
-        total = np.full_like(s, 1.0 / (2 * _LOG_TERMS - 1))
-        for term in range(_LOG_TERMS - 2, -1, -1):
-            total = total * z + 1.0 / (2 * term + 1)
+        total = _polynomial(_LOG_FACTORS, z)
         result = e * _LN2_HIGH + (e * _LN2_LOW + 2.0 * s * total)
     result = np.where(x == 0, -np.inf, result)
     result = np.where(x == np.inf, np.inf, result)
     return np.where((x < 0) | np.isnan(x), np.nan, result)
+
+
+def _polynomial(factors: list[float], x: Array) -> Array:
+    """The sum of ``factors[n] x**n``, by Horner."""
+    total = np.full_like(x, factors[-1])
+    for factor in factors[-2::-1]:
+        total = total * x + factor
+    return total

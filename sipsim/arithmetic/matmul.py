@@ -17,7 +17,7 @@ from sipsim.dtypes import DTYPES, DType
 
 Array = np.ndarray[Any, Any]
 _EXACT_F32, _EXACT_F64 = 2**24, 2**53
-_CELLS = 2**14
+_CELLS = 2**15
 """Accumulators that are worked on at a time: with the products of a step they fit a cache."""
 
 
@@ -26,13 +26,17 @@ def matmul(a: Array, b: Array, dtype: DType, start: Array | None = None) -> Arra
     if not dtype.is_float:
         return _integers(a, b, start)
     f32 = DTYPES["f32"].numpy
-    a32, b32 = a.astype(f32), b.astype(f32)
+    a32, b32 = a.astype(f32, copy=False), b.astype(f32, copy=False)
     bound = _integer_bound(a32) * _integer_bound(b32) * a.shape[1]
-    bound += 0 if start is None else _integer_bound(start)
+    if start is not None:
+        bound += _integer_bound(start) if _has_no_negative_zero(start) else float("inf")
     if bound <= _EXACT_F32:
-        # Adding +0 turns a -0 of BLAS into the +0 that an accumulator holds.
+        # Adding +0 turns a -0 of BLAS into the +0 that an accumulator holds: it is -0 only if it starts there.
         total: Array = a32 @ b32 + np.float32(0)
         return total if start is None else start + total
+    if a.shape[0] > b.shape[1]:
+        # The rule is the same for the transposed product, and NumPy's inner loop runs along the longer side.
+        return np.ascontiguousarray(_in_order(b32.T, a32.T, None if start is None else start.T).T)
     return _in_order(a32, b32, start)
 
 
@@ -40,13 +44,13 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
     """The rule itself, a step of ``k`` at a time over a block of the result."""
     rows, columns = a.shape[0], b.shape[1]
     total = np.zeros((rows, columns), np.float32) if start is None else start.astype(np.float32)
-    wide = min(columns, _CELLS)
+    wide = max(min(columns, _CELLS), 1)
     high = max(_CELLS // wide, 1)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for top in range(0, rows, high):
             for left in range(0, columns, wide):
                 block = np.ascontiguousarray(total[top : top + high, left : left + wide])
-                part, step = b[:, left : left + wide], np.empty_like(block)
+                part, step = np.ascontiguousarray(b[:, left : left + wide]), np.empty_like(block)
                 for k, column in enumerate(a[top : top + high].T):
                     np.multiply(column[:, None], part[k], out=step)
                     np.add(block, step, out=block)
@@ -55,16 +59,20 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
 
 
 def _integers(a: Array, b: Array, start: Array | None) -> Array:
+    """Sums modulo 2**32, in any order. Unsigned, since what a signed overflow gives is not for C to say."""
     f64 = np.float64
     bound = _integer_bound(a.astype(f64)) * _integer_bound(b.astype(f64)) * a.shape[1]
     if bound <= _EXACT_F64:
-        total = (a.astype(f64) @ b.astype(f64)).astype(np.int64).astype(np.int32)
+        total = (a.astype(f64) @ b.astype(f64)).astype(np.int64).astype(np.uint32)
     else:
-        total = np.matmul(a.astype(np.int32), b.astype(np.int32))
-    if start is None:
-        return total
-    with np.errstate(over="ignore"):
-        return np.asarray(start + total, np.int32)
+        total = np.matmul(a.astype(np.int32).view(np.uint32), b.astype(np.int32).view(np.uint32))
+    if start is not None:
+        total = total + start.astype(np.int32).view(np.uint32)
+    return total.view(np.int32)
+
+
+def _has_no_negative_zero(values: Array) -> bool:
+    return not np.any(np.signbit(values) & (values == 0))
 
 
 def _integer_bound(values: Array) -> float:

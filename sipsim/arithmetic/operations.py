@@ -1,8 +1,10 @@
 """What PE_MATH can do to values, by name: element by element, and along an axis.
 
 Floating types: operands are widened to f32 (exact), the operation is rounded to f32, and its result to the type. So
-``+ - * /`` and ``sqrt`` are rounded once, as in IEEE 754, also in f16 and bf16. Integers wrap in their type.
-Sums along an axis accumulate in f32 (i32) in a fixed order: see :func:`along_axis`.
+``+ - * /`` and ``sqrt`` are rounded once, as in IEEE 754, also in f16 and bf16, whose 11 and 8 bits of precision are
+few enough for that. Integers wrap in their type. Of ``max`` and ``min``, a NaN wins, and the second of equal operands,
+such as zeros of both signs. Sums along an axis accumulate in f32 (i32) in a fixed order: see :func:`along_axis`.
+Only the sign and payload of a NaN are the processor's, as IEEE 754 leaves them open.
 """
 
 from collections.abc import Callable
@@ -55,6 +57,20 @@ def _gelu(x: Array) -> Array:
     return np.asarray(x / (one + _exp(-u)))
 
 
+def _larger(x: Array, y: Array) -> Array:
+    """``np.maximum`` does not say which of +0 and -0 it gives, and differs by processor."""
+    return np.where((x > y) | (x != x), x, y)
+
+
+def _smaller(x: Array, y: Array) -> Array:
+    return np.where((x < y) | (x != x), x, y)
+
+
+def _relu(x: Array) -> Array:
+    """+0 of all that is not above 0, NaN of NaN."""
+    return np.where(x <= 0, x.dtype.type(0), x)
+
+
 def _where(mask: Array, x: Array, y: Array) -> Array:
     return np.asarray(np.where(mask != 0, x, y))
 
@@ -66,15 +82,15 @@ OPERATIONS: dict[str, Operation] = {
     "sub": Operation(np.subtract, 2),
     "mul": Operation(np.multiply, 2),
     "div": Operation(np.divide, 2, is_special=True, is_of_floats=True),
-    "max": Operation(np.maximum, 2),
-    "min": Operation(np.minimum, 2),
+    "max": Operation(_larger, 2),
+    "min": Operation(_smaller, 2),
     "neg": Operation(np.negative, 1),
     "abs": Operation(np.absolute, 1),
     "exp": Operation(_exp, 1, is_special=True, is_of_floats=True),
     "log": Operation(_log, 1, is_special=True, is_of_floats=True),
     "sqrt": Operation(np.sqrt, 1, is_special=True, is_of_floats=True),
     "rsqrt": Operation(_in_f64(_rsqrt), 1, is_special=True, is_of_floats=True),
-    "relu": Operation(lambda x: np.maximum(x, x.dtype.type(0)), 1),
+    "relu": Operation(_relu, 1),
     "gelu": Operation(_gelu, 1, is_special=True, is_of_floats=True, passes=3),
     "lt": Operation(np.less, 2, is_comparison=True),
     "le": Operation(np.less_equal, 2, is_comparison=True),
@@ -88,8 +104,8 @@ OPERATIONS: dict[str, Operation] = {
 
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction(np.add, accumulates=True),
-    "reduce_max": Reduction(np.maximum),
-    "reduce_min": Reduction(np.minimum),
+    "reduce_max": Reduction(_larger),
+    "reduce_min": Reduction(_smaller),
 }
 
 
@@ -117,9 +133,14 @@ _NATIVE_F16 = frozenset({"add", "sub", "mul"})
 
 
 def cast(values: Array, to: DType) -> Array:
-    """Round to the nearest, ties to even; a float becomes an integer towards zero, within the type's range, NaN 0."""
+    """Round to the nearest, ties to even. A float becomes an integer towards zero, within the type's range, NaN 0.
+
+    An integer becomes f16 or bf16 by way of f32, and another integer by wrapping.
+    """
     with np.errstate(all="ignore"):
-        if to.is_float or values.dtype.kind == "i":
+        if values.dtype.kind in "iub":
+            return np.asarray(values.astype(F32.numpy) if to.is_float else values).astype(to.numpy)
+        if to.is_float:
             return np.asarray(values, to.numpy)
         limits = np.iinfo(to.numpy)
         wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -129,8 +150,8 @@ def cast(values: Array, to: DType) -> Array:
 def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:
     """Reduce one axis, which stays with size 1.
 
-    The order is that of a tree: with ``n`` elements left, element ``i`` joins element ``i + ceil(n / 2)``, until one is
-    left. Sums of f16 and bf16 are of values widened to f32.
+    The order is that of a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``,
+    until one is left. Sums of f16 and bf16 are of values widened to f32, and are f32.
     """
     reduction = REDUCTIONS[op]
     wide = F32 if dtype.is_float else dtype

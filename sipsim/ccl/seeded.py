@@ -97,7 +97,7 @@ def compare(got: Array, expected: Array) -> Mismatch:
     expected = np.broadcast_to(expected, got.shape)
     bits = np.dtype(f"u{got.dtype.itemsize}")
     differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(expected).view(bits)
-    if differs.any() and got.dtype.kind == "f":
+    if differs.any() and got.dtype.kind not in "iu":
         differs &= ~(np.isnan(got) & np.isnan(expected))
     count = int(differs.sum())
     if not count:

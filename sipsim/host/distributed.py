@@ -196,7 +196,7 @@ class Distributed:
 
     def _record_io(self, when: str, tensor: DeviceTensor) -> None:
         path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
-        rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1)
+        rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1).view(tensor.dtype.stored)
         try:
             np.save(path, rows)
         except OSError as error:

@@ -94,6 +94,7 @@ class KernelQueue:
         self.ended = 0
         self.host: Task | None = None
         self._of_pe: defaultdict[PePlace, deque[Work]] = defaultdict(deque)
+        self._unfinished: dict[Work, None] = {}
         self._under_way = 0
         self._has_rows = False
         self._row: Work | None = None
@@ -109,6 +110,15 @@ class KernelQueue:
             raise RuntimeError("a kernel cannot launch or wait for kernels; do it in worker()")
         return self.host
 
+    @property
+    def now_ps(self) -> Ps:
+        """The simulated time of the host script."""
+        return self._sip.engine.now_ps
+
+    def unfinished(self) -> list[Work]:
+        """All launches that were made and have not ended, in order."""
+        return list(self._unfinished)
+
     def launch(
         self,
         work: Work,
@@ -122,6 +132,7 @@ class KernelQueue:
         it ends at once.
         """
         host = self.host_task()
+        self._unfinished[work] = None
         work.kernel, work.args = kernel, args
         work.places = self.places if places is None else places
         for place in work.places:
@@ -179,6 +190,7 @@ class KernelQueue:
     def _end(self, work: Work) -> None:
         engine = self._sip.engine
         work.end_ps = engine.now_ps
+        del self._unfinished[work]
         self._under_way -= 1
         self._record(work)
         if work.on_end is not None:

@@ -47,7 +47,7 @@ class Segment(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """The memory of tensor ``number``: a segment for each block of its rows, in order."""
+    """The memory of tensor ``number``: a segment for each of its blocks, in order."""
 
     number: int
     shape: tuple[int, ...]

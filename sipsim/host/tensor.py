@@ -4,10 +4,12 @@ Host copies take no simulated time (DESIGN section 4). A tensor is one range of 
 contiguous in it and lies in that PE's HBM. Copies have the same addresses (:class:`~sipsim.host.dp_policy.DPPolicy`).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from sipsim.arithmetic.operations import cast
 from sipsim.dtypes import DTYPES, DType, dtype_of_numpy, named_dtype
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
@@ -33,7 +35,7 @@ class HostTensor:
 
 
 class Tensor:
-    """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``.
+    """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``, of ``shard_shape`` on a PE.
 
     Raises:
         ValueError: a shape that the layout cannot divide.
@@ -42,12 +44,7 @@ class Tensor:
     def __init__(
         self, memory: MemoryStore, space: AddressSpace, shape: tuple[int, ...], dtype: DType, dp: DPPolicy
     ) -> None:
-        blocks = len(dp.holders())
-        if shape[0] % blocks:
-            raise ValueError(
-                f"a tensor of shape {shape} has {shape[0]} rows, which {dp.sharers()} cannot share equally; "
-                f"use a multiple of {blocks} rows, or another DPPolicy(num_cubes=..., num_pes=...)"
-            )
+        self.shard_shape = dp.block_shape(shape)
         self._memory = memory
         self.bridge = space.bridge
         self.shape = shape
@@ -62,7 +59,7 @@ class Tensor:
 
     @property
     def shards(self) -> list[Segment]:
-        """The blocks of its rows in order, each on one PE or in copies on several."""
+        """Its blocks in the order of addresses, each on one PE or in copies on several."""
         return self._storage.allocation.segments
 
     @property
@@ -84,7 +81,7 @@ class Tensor:
 
     @host_call
     def copy_(self, source: "HostTensor | Tensor") -> "Tensor":
-        """Overwrite with another tensor's elements, converted to this type.
+        """Overwrite with another tensor's elements, converted as by :func:`~sipsim.arithmetic.operations.cast`.
 
         Raises:
             ValueError: when the shapes differ.
@@ -92,7 +89,8 @@ class Tensor:
         array = source.numpy()
         if tuple(array.shape) != self.shape:
             raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
-        data = np.ascontiguousarray(array, dtype=self.dtype.numpy).reshape(-1).view(np.uint8).data
+        blocks = self.dp.to_blocks(cast(array, self.dtype))
+        data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             for block in shard.blocks():
                 self._memory.write(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
@@ -106,20 +104,24 @@ class Tensor:
     @host_call
     def tobytes(self) -> bytes:
         """All elements in order, little endian; of copy 0."""
-        return b"".join(self._memory.read(shard.pa, shard.nbytes) for shard in self.shards)
+        return self._read([shard.pa for shard in self.shards]).tobytes()
 
     @host_call
     def numpy(self) -> "np.ndarray[Any, Any]":
         """A copy on the host, of copy 0 of a replicated tensor."""
-        return np.frombuffer(self.tobytes(), self.dtype.numpy).reshape(self.shape).copy()
+        return self._read([shard.pa for shard in self.shards])
 
     @host_call
     def copies(self) -> "list[np.ndarray[Any, Any]]":
         """Every copy of a replicated tensor, on the host; of others, the only one."""
-        rows = zip(*([block.pa for block in shard.blocks()] for shard in self.shards), strict=True)
-        nbytes = self.shards[0].nbytes
-        parts = (b"".join(self._memory.read(pa, nbytes) for pa in copy) for copy in rows)
-        return [np.frombuffer(part, self.dtype.numpy).reshape(self.shape).copy() for part in parts]
+        return [
+            self._read(copy) for copy in zip(*([b.pa for b in shard.blocks()] for shard in self.shards), strict=True)
+        ]
+
+    def _read(self, addresses: Sequence[int]) -> "np.ndarray[Any, Any]":
+        """The tensor from its blocks at these addresses."""
+        data = b"".join(self._memory.read(pa, self.shards[0].nbytes) for pa in addresses)
+        return self.dp.from_blocks(np.frombuffer(bytearray(data), self.dtype.numpy), self.shape)
 
     def cpu(self) -> HostTensor:
         """A copy on the host, as a host tensor."""

@@ -1,6 +1,7 @@
 """The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
 from sipsim.host.distributed import Distributed
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.events import Event
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.places import Numbers, chosen_places
 from sipsim.host.tensor import HostTensor, Tensor, dtype_of
@@ -35,6 +37,8 @@ class Torch:
         self.bridge = self.space.bridge
         self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
+        # What PyTorch has beside the generic names, for scripts that use these.
+        self.cuda = self.accelerator = SimpleNamespace(Event=self.Event, synchronize=self.synchronize)
 
     @host_call
     def zeros(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
@@ -103,3 +107,14 @@ class Torch:
             return work
         work.wait()
         return None
+
+    def Event(self, *, enable_timing: bool = False) -> Event:
+        """A point in the launches of this SIP, to be recorded; with ``enable_timing``, :meth:`Event.elapsed_time`."""
+        return Event(self.kernels, enable_timing)
+
+    @host_call
+    def synchronize(self) -> None:
+        """Block the host script until all its launches and collectives have ended."""
+        self.kernels.host_task()
+        for work in self.kernels.unfinished():
+            work.wait()

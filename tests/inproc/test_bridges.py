@@ -35,6 +35,10 @@ works.append(dist.all_reduce(b, async_op=True))
 assert not works[-1].is_completed()
 works[1].wait()
 dist.start_together()
+event = torch.Event()
+event.record()
+torch.synchronize()
+assert event.time_ps == works[-1].end_ps
 works[-1].wait()
 for _ in range(30):
     torch.full((2, 2**14), 1.5)

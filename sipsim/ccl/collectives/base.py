@@ -23,7 +23,7 @@ NO_OP = "none"
 
 
 class Layout(Protocol):
-    """Over how many cubes and PEs of its SIP a tensor is spread, and how over the cubes."""
+    """Over how many cubes and PEs of its SIP a tensor is spread, and how."""
 
     @property
     def num_cubes(self) -> int: ...
@@ -31,6 +31,8 @@ class Layout(Protocol):
     def num_pes(self) -> int: ...
     @property
     def cube(self) -> str: ...
+    @property
+    def pe(self) -> str: ...
 
 
 class DeviceTensor(Protocol):
@@ -122,6 +124,9 @@ class Collective(ABC):
             if tensor.dp.num_cubes != n_cubes:
                 lies = f"the tensor lies on {tensor.dp.num_cubes} of {n_cubes} cubes"
                 raise ValueError(f"{self.name} needs a row a cube: {lies}")
+            for who, layout in (("cubes", tensor.dp.cube), ("PEs", tensor.dp.pe)):
+                if layout == "column_wise":
+                    raise ValueError(f"{self.name} needs a row a cube: the tensor's {who} have columns of it")
             if tensor.dp.cube != "row_wise":
                 raise ValueError(f"{self.name} needs a row a cube: the tensor's cubes have copies of all rows")
         source, result = call.source, call.result

@@ -136,6 +136,53 @@ def test_cubes_with_copies_of_all_rows_are_refused(tmp_path):
     assert done.outcome.error.message.startswith(line)
 
 
+@pytest.mark.parametrize(("key", "who"), [("cube", "cubes"), ("pe", "PEs")])
+def test_columns_are_refused(tmp_path, key, who):
+    source = (
+        SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', f'{key}="column_wise"')
+    )
+    done = run(*FLAGS, script_file(tmp_path, source))
+    line = f"ValueError: all_reduce needs a row a cube: the tensor's {who} have columns of it (rank 0"
+    assert done.outcome.error.message.startswith(line)
+
+
+GRID = """
+import numpy as np
+
+
+def put_places(t_ptr, shape, num_pes, tl):
+    mine = t_ptr + (tl.program_id(1) * num_pes + tl.program_id(0)) * int(np.prod(shape)) * t_ptr.dtype.itemsize
+    for _ in range(tl.program_id(1) * num_pes + tl.program_id(0)):
+        tl.store(mine, tl.load(mine, shape) + tl.load(mine, shape))
+
+
+def worker(rank, world_size, torch):
+    dp = DPPolicy(cube={cube!r}, pe={pe!r}, num_cubes=2, num_pes=4)
+    tensor = torch.ones(8, 16, dtype="i32", dp=dp)
+    torch.launch(put_places, tensor, tensor.shard_shape, 4, pes=range(4), cubes=range(2))
+    expected = np.ones((8, 16), np.int32)
+    for cube in range(2):
+        for pe in range(4):
+            rows, columns = {where}
+            expected[rows, columns] = 2 ** (4 * cube + pe)
+    assert tensor.numpy().tolist() == expected.tolist(), tensor.numpy()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cube", "pe", "where"),
+    [
+        ("row_wise", "column_wise", "slice(4 * cube, 4 * cube + 4), slice(4 * pe, 4 * pe + 4)"),
+        ("column_wise", "row_wise", "slice(2 * pe, 2 * pe + 2), slice(8 * cube, 8 * cube + 8)"),
+        ("column_wise", "column_wise", "slice(None), slice(8 * cube + 2 * pe, 8 * cube + 2 * pe + 2)"),
+    ],
+)
+def test_kernels_on_a_grid_of_blocks(tmp_path, cube, pe, where):
+    """Each PE doubles its block as often as its number says, found by the address that the guide names."""
+    done = run(*FLAGS, script_file(tmp_path, GRID.format(cube=cube, pe=pe, where=where)))
+    assert done.outcome.error is None, done.outcome.error.message
+
+
 def test_pes_that_are_not_used_are_not_made():
     """The default algorithm on 16 cubes of 8 PEs: a PE, a slice of HBM and a TCM of each cube, and no other."""
     done = run("--sips", 2, "--bytes", "32K")

@@ -100,7 +100,7 @@ def assert_reported(done: Run, ranks: list[int], elements: int, first: list[int]
     assert sum(each["wrong"] for each in done.document["runs"]) == elements * len(ranks)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sips", SIZES)
 class TestEveryTypeAndSize:
     def test_without_a_fault_nothing_is_reported(self, tmp_path, sips, dtype):
@@ -126,7 +126,10 @@ class TestEveryTypeAndSize:
 
     def test_one_rank_with_a_stale_result(self, tmp_path, sips, dtype):
         done = run_faulty(tmp_path, STALE_RANK, *SIZES[sips], "--dtype", dtype)
-        assert_reported(done, [2], 4 * N_ELEM, [0, 0])
+        # Of few contributions of bf16, one may equal the sum by chance.
+        wrong = np.count_nonzero(done.tensor(2) != expected_row(done))
+        assert wrong >= 4 * N_ELEM - 1
+        assert_reported(done, [2], wrong, [0, 0])
 
 
 def expected_row(done: Run) -> np.ndarray:

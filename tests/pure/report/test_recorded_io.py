@@ -10,17 +10,18 @@ from outcomes import rank_outcome, record
 
 from launcher.report.outcome import Outcome
 from launcher.report.recorded_io import check_recorded_io
+from sipsim.dtypes import DTYPES, DType
 from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
 
 
-def left(folder: Path, **spoilt: Any) -> Outcome:
+def left(folder: Path, dtype: DType = DTYPES["f16"], **spoilt: Any) -> Outcome:
     """Two ranks that summed their data, with some files replaced: by an array, bytes, or None for no file."""
     outcome = Outcome(2)
     for rank in (0, 1):
-        outcome.ranks[rank] = rank_outcome(rank, record(wrong=None))
+        outcome.ranks[rank] = rank_outcome(rank, record(wrong=None, dtype=dtype.name))
         recorded = made(rank_folder(str(folder), rank), RECORDED_IO)
-        np.save(recorded / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, "<f2"))
-        np.save(recorded / f"0-{rank}-out.npy", np.full((2, 4), 3, "<f2"))
+        np.save(recorded / f"0-{rank}-in.npy", np.full((2, 4), rank + 1, dtype.numpy).view(dtype.stored))
+        np.save(recorded / f"0-{rank}-out.npy", np.full((2, 4), 3, dtype.numpy).view(dtype.stored))
     for name, what in spoilt.items():
         path = Path(rank_folder(str(folder), int(name[-1])), RECORDED_IO, f"0-{name[-1]}-{name[:-1]}.npy")
         if what is None:
@@ -28,16 +29,17 @@ def left(folder: Path, **spoilt: Any) -> Outcome:
         elif isinstance(what, bytes):
             path.write_bytes(what)
         else:
-            np.save(path, what)
+            np.save(path, what.view(dtype.stored) if what.dtype == dtype.numpy else what)
     system = SimpleNamespace(n_sips=2)
     plan: Any = SimpleNamespace(reference=lambda inputs, _system: [sum(inputs)] * 2, system=system)
     check_recorded_io(outcome, plan, str(folder))
     return outcome
 
 
-def test_what_is_right_and_what_is_wrong(tmp_path: Path) -> None:
-    assert [rank.runs[0].wrong for rank in left(tmp_path).ranks.values()] == [0, 0]
-    outcome = left(tmp_path, out1=np.array([[3, 3, 3, 4], [3, 3, 3, 3]], "<f2"))
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_what_is_right_and_what_is_wrong(tmp_path: Path, dtype: DType) -> None:
+    assert [rank.runs[0].wrong for rank in left(tmp_path, dtype).ranks.values()] == [0, 0]
+    outcome = left(tmp_path, dtype, out1=np.array([[3, 3, 3, 4], [3, 3, 3, 3]], dtype.numpy))
     assert outcome.error is None
     assert [rank.runs[0].wrong for rank in outcome.ranks.values()] == [0, 1]
 

@@ -109,6 +109,59 @@ def test_an_access_does_not_cross_the_shards_of_two_pes(nbytes: int) -> None:
         space.translate(tensor.va + 24 - nbytes + 1, nbytes)
 
 
+# --- columns --------------------------------------------------------------------------------------------------
+
+KINDS = ("row_wise", "column_wise", "replicate")
+
+
+def part(size: int, layout: str, wanted: str, at: int, count: int) -> list[int]:
+    """The rows (columns) of one of ``count`` that share ``size`` of them, counted out."""
+    return [*range(at * size // count, (at + 1) * size // count)] if layout == wanted else [*range(size)]
+
+
+def block_of(array: Any, cube: str, pe: str, at: tuple[int, int]) -> Any:
+    """What the PE ``at`` of 3 cubes of 4 PEs holds: the cube's part, and of that the PE's."""
+    for layout, index, count in ((cube, at[0], CUBES), (pe, at[1], PES)):
+        array = array[part(len(array), layout, "row_wise", index, count)]
+        array = array[..., part(array.shape[-1], layout, "column_wise", index, count)]
+    return array
+
+
+@pytest.mark.parametrize("shape", [(24, 36), (12, 2, 24), (36, 1, 3, 12)], ids=str)
+@pytest.mark.parametrize(("cube", "pe"), [*product(KINDS, repeat=2)])
+def test_each_pe_holds_its_block(cube: str, pe: str, shape: tuple[int, ...]) -> None:
+    """Contiguous and row by row, at the documented address, and the host sees the tensor as it was written."""
+    store = MemoryStore(SIP, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
+    space = AddressSpace(store, SIP, CAPACITY)
+    tensor = Tensor(store, space, shape, DTYPES["i32"], DPPolicy(cube, pe, CUBES, PES))
+    array = np.arange(tensor.numel(), dtype=np.int32).reshape(shape)
+    tensor.copy_(HostTensor(array))
+    expected = {at: block_of(array, cube, pe, at) for at in ALL}
+    assert {block.shape for block in expected.values()} == {tensor.shard_shape}
+    for (c, p), block in expected.items():
+        number = 0 if cube == "replicate" else c
+        if pe != "replicate":
+            number = number * PES + p
+        assert tensor.elements_per_pe() == block.size
+        pa = space.translation_for(c, p)(tensor.va + number * block.nbytes, block.nbytes)
+        place = PhysAddr.decode(pa)
+        assert (place.cube, place.pe) == (c, p)
+        assert store.read(pa, block.nbytes) == block.tobytes()
+    assert np.array_equal(tensor.numpy(), array)
+    assert tensor.tobytes() == array.tobytes()
+    count = (CUBES if cube == "replicate" else 1) * (PES if pe == "replicate" else 1)
+    assert [np.array_equal(copy, array) for copy in tensor.copies()] == [True] * count
+    store.write(PhysAddr(SIP, CUBES - 1, PES - 1, "hbm", 0).encode(), b"\xff\xff\xff\x7f")
+    last = tensor.copies()[-1]
+    assert np.argwhere(last != array).tolist() == np.argwhere(array == expected[CUBES - 1, PES - 1].flat[0]).tolist()
+
+
+def test_what_the_host_reads_is_its_own() -> None:
+    tensor, _, _ = made("column_wise", "row_wise", columns=6)
+    tensor.numpy()[:] = 0
+    assert np.array_equal(tensor.numpy(), np.arange(144).reshape(24, 6))
+
+
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
@@ -173,17 +226,8 @@ def _pas(segment: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (
-            {"pe": "column_wise"},
-            "DPPolicy pe='column_wise' is not available; allowed: replicate, row_wise; transpose the tensor and split "
-            "its rows",
-        ),
-        (
-            {"cube": "column_wise"},
-            "DPPolicy cube='column_wise' is not available; allowed: row_wise, replicate; transpose the tensor and "
-            "split its rows",
-        ),
-        ({"pe": "rows"}, "DPPolicy pe='rows' is not available; allowed: replicate, row_wise"),
+        ({"pe": "rows"}, "DPPolicy pe='rows' is not available; allowed: row_wise, column_wise, replicate"),
+        ({"cube": "columns"}, "DPPolicy cube='columns' is not available; allowed: row_wise, column_wise, replicate"),
         ({"num_pes": 0}, "DPPolicy num_pes=0: must be at least 1"),
     ],
 )
@@ -208,6 +252,32 @@ def test_rows_that_cannot_be_shared(cube: str, pe: str, who: str, rows: int) -> 
         f"a tensor of shape (11, 3) has 11 rows, which {who} cannot share equally; use a multiple of {rows} rows, or "
         f"another DPPolicy(num_cubes=..., num_pes=...)"
     )
+
+
+@pytest.mark.parametrize(
+    ("cube", "pe", "shape", "line"),
+    [
+        (
+            "row_wise",
+            "column_wise",
+            (3, 10),
+            "has 10 columns, which 4 PEs cannot share equally; use a multiple of 4 columns",
+        ),
+        (
+            "column_wise",
+            "column_wise",
+            (1, 8),
+            "has 8 columns, which 3 cubes of 4 PEs cannot share equally; use a multiple of 12",
+        ),
+        ("column_wise", "row_wise", (3, 9), "has 3 rows, which 4 PEs cannot share equally; use a multiple of 4 rows"),
+        ("column_wise", "replicate", (24,), "has no columns to split; give it two sizes, or split its rows"),
+    ],
+)
+def test_columns_that_cannot_be_shared(cube: str, pe: str, shape: tuple[int, ...], line: str) -> None:
+    with pytest.raises(ValueError, match="a tensor of shape") as refused:
+        DPPolicy(cube, pe, CUBES, PES).block_shape(shape)
+    assert str(refused.value).startswith(f"a tensor of shape {shape} {line}")
+    assert "\n" not in str(refused.value)
 
 
 def test_more_pes_than_a_cube_has() -> None:

@@ -40,7 +40,7 @@ def test_both_signs_and_the_whole_range(dtype: DType) -> None:
         assert set(np.unique(rows)) == {*range(-8, 0), *range(1, 9)}
 
 
-@pytest.mark.parametrize("dtype", [DTYPES["f16"], DTYPES["f32"]], ids=str)
+@pytest.mark.parametrize("dtype", [DTYPES["f16"], DTYPES["bf16"], DTYPES["f32"]], ids=str)
 @pytest.mark.parametrize("order", ["in order", "backwards", "pairwise", "worst first"])
 def test_floating_sums_are_exact_in_any_order_at_16_sips_of_16_cubes(dtype: DType, order: str) -> None:
     """Every partial sum in the type equals the integer's."""
@@ -61,15 +61,16 @@ def test_floating_sums_are_exact_in_any_order_at_16_sips_of_16_cubes(dtype: DTyp
     assert compare(total, expected_row(SIPS, (CUBES, N), dtype, 0)).elements == 0
 
 
-def test_i32_wraps() -> None:
-    """The sum of 256 large numbers leaves 32 bits, and the expectation wraps with it."""
-    dtype = DTYPES["i32"]
+@pytest.mark.parametrize("name", ["i32", "i8"])
+def test_integers_wrap(name: str) -> None:
+    """The sum of 256 large numbers leaves the type, and the expectation wraps with it."""
+    dtype = DTYPES[name]
     rows = np.concatenate(rows_of_all(dtype))
-    assert np.any(np.abs(rows.sum(axis=0)) >= 2**31)
-    total = np.zeros(N, np.int32)
+    assert np.any(np.abs(rows.sum(axis=0)) >= 2 ** (8 * dtype.itemsize - 1))
+    total = np.zeros(N, dtype.numpy)
     with np.errstate(over="ignore"):
         for row in rows:
-            total += row.astype(np.int32)
+            total += row.astype(dtype.numpy)
     assert compare(total, expected_row(SIPS, (CUBES, N), dtype, 0)).elements == 0
 
 
@@ -110,6 +111,15 @@ def test_signed_zero_is_compared_by_its_bits() -> None:
     assert compare(-zero, zero).elements == 1
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16", "f32"])
+def test_any_nan_equals_any_nan(name: str) -> None:
+    kind = DTYPES[name].numpy
+    got = np.array([1, np.nan, np.nan, 4], kind)
+    got.view(f"u{kind.itemsize}")[1] ^= 1 << (8 * kind.itemsize - 1)
+    assert compare(got, np.array([1, np.nan, np.nan, 4], kind)).elements == 0
+    assert compare(got, np.array([2, np.nan, 3, np.nan], kind)).elements == 3
+
+
 def test_the_first_of_several_and_their_number() -> None:
     expected = np.arange(6, dtype="<i4")
     got = np.array([expected, expected])
@@ -132,7 +142,7 @@ def test_seeds_of_any_size() -> None:
     assert seeded_rows(3, (2, 2), DTYPES["f32"], 2**80 + 1, 4).shape == (2, 2)
 
 
-@pytest.mark.parametrize(("name", "most"), [("f16", 2048), ("f32", 2**24)])
+@pytest.mark.parametrize(("name", "most"), [("f16", 2048), ("bf16", 256), ("f32", 2**24)])
 def test_more_contributions_than_can_be_exact(name: str, most: int) -> None:
     check_contributions(DTYPES[name], most)
     assert np.all(np.abs(seeded_rows(0, (1, 100), DTYPES[name], 0, most)) == 1)
@@ -141,5 +151,6 @@ def test_more_contributions_than_can_be_exact(name: str, most: int) -> None:
         check_contributions(DTYPES[name], most + 1)
 
 
-def test_i32_has_no_limit() -> None:
-    check_contributions(DTYPES["i32"], 2**40)
+@pytest.mark.parametrize("name", ["i32", "i8"])
+def test_integers_have_no_limit(name: str) -> None:
+    check_contributions(DTYPES[name], 2**40)

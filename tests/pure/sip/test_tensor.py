@@ -4,6 +4,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,7 +280,17 @@ def test_torch_does_not_allocate_the_rings(kind: str, reserved: int) -> None:
 
 @pytest.mark.parametrize(
     ("given_type", "dtype", "expected"),
-    [("<f8", "f16", [1.0, -2.5, 2048.0, np.inf]), ("<i8", "i32", [1, -2, 7, 2**31 - 1]), (">f4", "f32", [1, 2, 3, 4])],
+    [
+        ("<f8", "f16", [1.0, -2.5, 2048.0, np.inf]),
+        ("<i8", "i32", [1, -2, 7, 2**31 - 1]),
+        (">f4", "f32", [1, 2, 3, 4]),
+        ("<f4", "bf16", [1.0, -2.5, 2.0**127, np.inf]),
+        ("<i4", "bf16", [1, -255, 256, 0]),
+        (DTYPES["bf16"].numpy, "bf16", [1, -2.5, 3, 0]),
+        (DTYPES["bf16"].numpy, "f32", [1, -2.5, 3, 0]),
+        ("?", "i8", [1, 0, 1, 0]),
+        ("u1", "i8", [1, 2, 127, 0]),
+    ],
 )
 def test_copies_convert_on_the_host(given_type: str, dtype: str, expected: list[float]) -> None:
     """Any array, in any byte order."""
@@ -288,6 +299,29 @@ def test_copies_convert_on_the_host(given_type: str, dtype: str, expected: list[
     assert made.numpy().tolist() == expected
     assert made.numpy().dtype == DTYPES[dtype].numpy
     assert store.read(hbm(0, 0), DTYPES[dtype].itemsize) == np.array(expected[:1], DTYPES[dtype].numpy).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "expected"),
+    [
+        (np.float32([1 + 2**-8, 1 + 3 * 2**-8, 3e38, -0.0]), "bf16", [1.0, 1 + 2**-6, 3e38, -0.0]),
+        (np.float32([1e9, -1e9, 1.9, np.nan]), "i8", [127, -128, 1, 0]),
+        (np.float64([1e19, -1e19, -1.9, np.nan]), "i32", [2**31 - 1, -(2**31), -1, 0]),
+        (np.int64([128, -129, 256, 2**40 + 3]), "i8", [-128, 127, 0, 3]),
+    ],
+)
+def test_copies_round_and_keep_within_the_type(given: Any, dtype: str, expected: list[float]) -> None:
+    """To the nearest, ties to even; floats to integers within the range, integers to integers by wrapping."""
+    made, _, _ = tensor((4,), dtype)
+    made.copy_(HostTensor(given))
+    assert made.numpy().tobytes() == np.array(expected, DTYPES[dtype].numpy).tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("bf16", 0.1), ("i8", -7)])
+def test_fill(dtype: str, value: float) -> None:
+    made, _, _ = tensor((4, 3), dtype)
+    assert np.all(made.fill_(value).numpy() == np.array(value, DTYPES[dtype].numpy))
+    assert made.nbytes == 12 * DTYPES[dtype].itemsize
 
 
 def test_arrays_that_are_not_contiguous() -> None:
@@ -320,8 +354,6 @@ def test_mistakes_say_what_is_wrong() -> None:
         made.copy_(HostTensor(np.zeros(3)))
     with pytest.raises(ValueError, match="num_cubes=0: must be at least 1"):
         DPPolicy(num_cubes=0)
-    with pytest.raises(ValueError, match="cube='column_wise' is not available; allowed: row_wise"):
-        DPPolicy(cube="column_wise")
 
 
 @pytest.mark.parametrize(
