@@ -145,10 +145,14 @@ class PeScheduler(Section, frozen=True):
 
 
 class PeMath(Section, frozen=True):
-    """``pe_math``: start-up of an element-wise operation, and bandwidth over its result."""
+    """``pe_math``: start-up of an operation, and bandwidth over its widest operand or result.
+
+    ``special_factor``: how many times as long special functions take for their bytes.
+    """
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
+    special_factor: Annotated[float, Meta(ge=1, le=1024)]
 
 
 class IoCpu(Section, frozen=True):

@@ -1,20 +1,19 @@
 """What a span did, as a call of :class:`~sipsim.plan.terms.Machine`: the same call costs the same everywhere.
 
-Facts of spans, in order. ``dma_read`` and ``dma_write``: what was fetched before, address, bytes, ...; ``math``: what
-was fetched, operation, type, shape, ...; ``TLB miss``: walks; ``send``: direction, number, bytes, address of the
-source, span of the command; ``message`` and ``credit``: direction, number; ``recv``: direction, number, span of the
-command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what was fetched so far; ``ipcq.release``:
-nothing, direction; ``poll``: when polls began, span of the command; a wait: the span before it; a kernel: its last
-span, and the index of its collective. Those of the control path are in :mod:`sipsim.explain.control_calls`.
+Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
+those of PE_MATH, views and delays: what was fetched, and the fields of the record; ``TLB miss``: walks; ``send``:
+direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``: direction, number;
+``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what
+was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the command; a wait: the
+span before it; a kernel: its last span, and the index of its collective. Those of the control path are in
+:mod:`sipsim.explain.control_calls`.
 """
 
-import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from sipsim.dtypes import DTYPES
 from sipsim.explain.control_calls import control_call, is_control
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
@@ -23,9 +22,11 @@ from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.pe.cpu import ISSUE
-from sipsim.pe.dma_engine import READ, WRITE
+from sipsim.pe.delay import DELAY
+from sipsim.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
 from sipsim.pe.ipcq_engine import RELEASE
-from sipsim.pe.math import MATH
+from sipsim.pe.math import CAST, MAKE, MATH, REARRANGE, REDUCE, work_of_record
+from sipsim.pe.view import VIEW
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
 from sipsim.record.recorder import Span
@@ -36,7 +37,9 @@ QUEUES = ".ipcq"
 """The end of the name of a PE's part that makes the spans of queues."""
 KERNEL = ".kernel"
 """The end of the name of a PE's part that makes the spans of kernels."""
-_OF_PE = (READ, WRITE, MATH, TLB_MISS, ISSUE, RELEASE)
+READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
+_OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
+_OF_PE = (*READS, *WRITES, *_OF_MATH, VIEW, DELAY, TLB_MISS, ISSUE, RELEASE)
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
@@ -65,9 +68,11 @@ class Calls:
         self._queues = {place: {entry.direction: entry for entry in entries} for place, entries in plan.entries.items()}
         self._of_ring = {entry.my_rx_base_pa: entry for entries in plan.entries.values() for entry in entries}
         self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
-            READ: partial(self._access, "read"),
-            WRITE: partial(self._access, "write"),
-            MATH: self._math,
+            **dict.fromkeys(READS, partial(self._access, "read")),
+            **dict.fromkeys(WRITES, partial(self._access, "write")),
+            **dict.fromkeys(_OF_MATH, self._math),
+            VIEW: lambda place, span: _fetched(place, span.facts[0]),
+            DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
             MESSAGE: self._message,
             CREDIT: self._credit,
@@ -94,12 +99,16 @@ class Calls:
         if is_control(span):
             return span.component.rpartition(".")[0], span.name, control_call(rank, span)
         work, facts = work_of(span), span.facts
-        if work in (READ, WRITE):
+        if work in READS or work in WRITES:
             return work, span.component, facts[1] >> OFFSET_BITS, facts[2], str(facts[0])
         if work == TLB_MISS:
             return work, *facts
-        if work == MATH:
-            return work, facts[2], facts[3], str(facts[0]), span.component if facts[0] else ""
+        if work in _OF_MATH:
+            return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
+        if work == VIEW:
+            return work, str(facts[0]), span.component if facts[0] else ""
+        if work == DELAY:
+            return work, facts[1]
         if work == MESSAGE:
             _, _, nbytes, read_pa, _ = self.sending(span).facts
             memory = None if read_pa is None else read_pa >> OFFSET_BITS
@@ -132,9 +141,8 @@ class Calls:
         return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
-        fetched, _, dtype, shape, *_ = span.facts
-        nbytes = math.prod(map(int, shape.split("x"))) * DTYPES[dtype].itemsize
-        return [*_fetched(place, fetched), Call("math", (nbytes,))]
+        fetched, *fields = span.facts
+        return [*_fetched(place, fetched), Call("math", work_of_record(span.name, fields))]
 
     def _message(self, _place: Place, span: Span) -> list[Call]:
         sending = self.sending(span)

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sipsim.explain.calls import COPY, MESSAGE, Calls, place_of, work_of
+from sipsim.explain.calls import COPY, MESSAGE, READS, WRITES, Calls, place_of, work_of
 from sipsim.explain.history import History
 from sipsim.memory.port import Wait
-from sipsim.pe.dma_engine import READ, WRITE
 from sipsim.plan.terms import Machine, Ps
 from sipsim.record.recorder import Span
 from sipsim.topology.address import PhysAddr
@@ -89,12 +88,12 @@ class Waits:
         place, facts, work = place_of(rank, span), span.facts, work_of(span)
         if place is None or span.is_wait:
             return
-        if work in (READ, WRITE):
+        if work in READS or work in WRITES:
             fetched, address, nbytes, *_ = facts
             for each in fetched or ():
                 yield _Access(rank, True, *each)
-            yield _Access(rank, work == READ, address, nbytes)
-            yield _Access(rank, work == WRITE, _tcm_of(place), nbytes)
+            yield _Access(rank, work in READS, address, nbytes)
+            yield _Access(rank, work in WRITES, _tcm_of(place), nbytes)
         elif work == COPY:
             src, dst, nbytes = facts
             yield _Access(rank, True, src, nbytes)

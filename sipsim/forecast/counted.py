@@ -84,8 +84,8 @@ class CountedReceive:
         self._pe.advance(max(self._pe.now_ps, self.end_ps))
 
 
-class CountedWrite:
-    """The completion of a store."""
+class CountedTransfer:
+    """The completion of a load or a store."""
 
     ended = False
     error = None

@@ -16,11 +16,27 @@ import greenlet
 import numpy as np
 
 from sipsim.errors import IpcqInvalidDirection
-from sipsim.forecast.counted import CountedReceive, CountedWrite, NoValues, Queue, Uncountable, refuse
+from sipsim.forecast.counted import CountedReceive, CountedTransfer, NoValues, Queue, Uncountable, refuse
 from sipsim.forecast.times import CommandTimes
 from sipsim.ipcq.latch import COPY
 from sipsim.memory.store import MemoryStore
-from sipsim.pe.commands import Completion, Const, DmaRead, DmaWrite, IpcqRecv, IpcqSend, MathOp
+from sipsim.pe.commands import (
+    Cast,
+    Completion,
+    Const,
+    Delay,
+    DmaRead,
+    DmaReadBlock,
+    DmaWrite,
+    DmaWriteBlock,
+    IpcqRecv,
+    IpcqSend,
+    Make,
+    MathOp,
+    Rearrange,
+    Reduce,
+    View,
+)
 from sipsim.pe.handles import Array, Handle
 from sipsim.plan.plan import Plan
 from sipsim.task import Task
@@ -62,7 +78,11 @@ class CountingPe:
         self._takes: dict[type, Callable[[Any], Any]] = {
             DmaRead: self._read,
             DmaWrite: self._write,
-            MathOp: self._math,
+            DmaReadBlock: self._read_block,
+            DmaWriteBlock: self._write_block,
+            **dict.fromkeys((MathOp, Reduce, Cast, Rearrange, Make), self._math),
+            View: self._view,
+            Delay: self._delay,
             Const: self._const,
             IpcqSend: self._send,
             IpcqRecv: self._receive,
@@ -119,26 +139,48 @@ class CountingPe:
         """Let other PEs run until this one is woken."""
         self._loop.switch()
 
-    def _read(self, command: DmaRead) -> Completion:
+    def _read(self, command: DmaRead) -> CountedTransfer:
         address, nbytes, dims, _, result = command
+        return self._load(address, nbytes, dims, result)
+
+    def _read_block(self, command: DmaReadBlock) -> CountedTransfer:
+        return self._load(command.address, command.result_bytes, command.dims, command.result)
+
+    def _load(self, address: int, nbytes: int, dims: tuple[int, ...], result: Handle) -> CountedTransfer:
         result.array = cast(Array, NoValues(dims, nbytes))
         self._run.counts["load"] += 1
-        self.advance(self.now_ps + self._run.times.read_ps(self.place, address, nbytes))
+        return CountedTransfer(self, self.now_ps + self._run.times.read_ps(self.place, address, nbytes))
+
+    def _write(self, command: DmaWrite) -> CountedTransfer:
+        return self._store(command.address, command.operand)
+
+    def _write_block(self, command: DmaWriteBlock) -> CountedTransfer:
+        return self._store(command.address, command.operand)
+
+    def _store(self, address: int, operand: Handle) -> CountedTransfer:
+        self._run.counts["store"] += 1
+        self._fetch(operand)
+        write_ps = self._run.times.write_ps(self.place, address, operand.nbytes)
+        return CountedTransfer(self, self.now_ps + write_ps)
+
+    def _math(self, command: MathOp | Reduce | Cast | Rearrange | Make) -> Completion:
+        self._run.counts[command.op] += 1
+        for operand in command.handles:
+            self._fetch(operand)
+        work = command.work
+        command.result.array = cast(Array, NoValues(command.shape, command.result_bytes))
+        self.advance(self.now_ps + self._run.times.math_ps(*work))
         return _ENDED
 
-    def _write(self, command: DmaWrite) -> CountedWrite:
-        self._run.counts["store"] += 1
+    def _view(self, command: View) -> Completion:
         self._fetch(command.operand)
-        write_ps = self._run.times.write_ps(self.place, command.address, command.operand.nbytes)
-        return CountedWrite(self, self.now_ps + write_ps)
+        command.result.array = cast(Array, NoValues(command.dims, command.operand.nbytes))
+        self.now_ps -= self._run.times.issue_ps
+        return _ENDED
 
-    def _math(self, command: MathOp) -> Completion:
-        first: Handle = command.operands[0]
-        command.result.array = cast(Array, NoValues(first.shape, first.nbytes))
-        self._run.counts[command.op] += 1
-        for operand in command.operands:
-            self._fetch(operand)
-        self.advance(self.now_ps + self._run.times.math_ps(first.nbytes))
+    def _delay(self, command: Delay) -> Completion:
+        self._run.counts["delay"] += 1
+        self.advance(self.now_ps + command.ps - self._run.times.issue_ps)
         return _ENDED
 
     def _fetch(self, operand: Handle) -> None:

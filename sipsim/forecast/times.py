@@ -18,7 +18,7 @@ class CommandTimes:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._machine = Machine(plan.resolved, plan.ipcq)
-        self.math_ps = cache(lambda nbytes: sum_ps(self._machine.math(nbytes)))
+        self.math_ps = cache(lambda nbytes, is_special: sum_ps(self._machine.math(nbytes, is_special)))
         self._read_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.read(place, memory, nbytes)))
         self._write_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.write(place, memory, nbytes)))
         self._latch_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.latch(place, memory, nbytes)))

@@ -19,6 +19,7 @@ import msgspec
 from sipsim.config.components import MemoryCost, TcmCost
 from sipsim.config.section import NoParams, Section
 from sipsim.engine import Engine
+from sipsim.memory.block import Block
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node
 from sipsim.noc.parts.base import MemoryPart
@@ -111,6 +112,18 @@ class MemoryPort(ABC):
         """As :meth:`time_write`; the first byte was here ``span_ps`` ago, the last one is here now."""
         self.time_write(address, nbytes, done)
 
+    def time_read_block(self, block: Block, done: Callable[[], None]) -> None:
+        """As :meth:`time_read` for a block; a port that knows no addresses takes the time of its bytes in one piece."""
+        self.time_read(block.address, block.nbytes, done)
+
+    def stream_read_block(self, block: Block, leave: Callable[[Ps], None]) -> None:
+        """As :meth:`stream_read` for a block."""
+        self.stream_read(block.address, block.nbytes, leave)
+
+    def stream_write_block(self, block: Block, span_ps: Ps, done: Callable[[], None]) -> None:
+        """As :meth:`stream_write` for a block."""
+        self.stream_write(block.address, block.nbytes, span_ps, done)
+
     def read_span_ps(self, nbytes: int) -> Ps:
         """Least time from the first to the last byte of a read; it is in ``least_read_ps`` if they leave together."""
         return 0
@@ -164,9 +177,32 @@ class MemoryPort(ABC):
 
         self.stream_write(address, len(data), span_ps, written)
 
+    def read_block(self, block: Block, done: Callable[[bytes], None]) -> None:
+        """As :meth:`read` for the bytes of a block."""
+        store = self._store
+        self.time_read_block(block, lambda: done(store.read_block(block)))
+
+    def read_out_block(self, block: Block, leave: Callable[[bytes, Ps], None]) -> None:
+        """As :meth:`read_out` for the bytes of a block."""
+        store = self._store
+        self.stream_read_block(block, lambda span_ps: leave(store.read_block(block), span_ps))
+
+    def write_block(self, block: Block, data: bytes, done: Callable[[], None], span_ps: Ps = 0) -> None:
+        """As :meth:`write` for the bytes of a block."""
+
+        def written() -> None:
+            self._store.write_block(block, data)
+            done()
+
+        self.stream_write_block(block, span_ps, written)
+
 
 class StreamingPort(MemoryPort):
-    """A port that knows the times of an access when it begins, from when its parts are free: busy-until arithmetic."""
+    """A port that knows the times of an access when it begins, from when its parts are free: busy-until arithmetic.
+
+    A block is claimed row by row, so that banks, open rows and rows narrower than a burst cost what they cost. Limit:
+    each row of a write may be taken in from when the first byte of the block came.
+    """
 
     @abstractmethod
     def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
@@ -189,6 +225,44 @@ class StreamingPort(MemoryPort):
 
     def stream_write(self, address: int, nbytes: int, span_ps: Ps, done: Callable[[], None]) -> None:
         self.engine.at(self.engine.now_ps + self.claim_write(address, nbytes, span_ps), done)
+
+    def time_read_block(self, block: Block, done: Callable[[], None]) -> None:
+        first_ps, span_ps = self._claim_read_block(block)
+        self.engine.at(self.engine.now_ps + first_ps + span_ps, done)
+
+    def stream_read_block(self, block: Block, leave: Callable[[Ps], None]) -> None:
+        first_ps, span_ps = self._claim_read_block(block)
+        self.engine.at(self.engine.now_ps + first_ps, partial(leave, span_ps))
+
+    def stream_write_block(self, block: Block, span_ps: Ps, done: Callable[[], None]) -> None:
+        nbytes, kept = block.row_bytes, self._part_waits()
+        end_ps = max([self.claim_write(address, nbytes, span_ps) for address in block.addresses])
+        own_ps = [max(self.write_span_ps(each) - span_ps, 0) for each in (block.nbytes, nbytes)]
+        self._join_waits(kept, False, block, end_ps, own_ps[0] - own_ps[1])
+        self.engine.at(self.engine.now_ps + end_ps, done)
+
+    def _claim_read_block(self, block: Block) -> tuple[Ps, Ps]:
+        """Begin to read all rows now: time until the first byte leaves, and from then to the last one."""
+        nbytes, kept = block.row_bytes, self._part_waits()
+        claims = [self.claim_read(address, nbytes) for address in block.addresses]
+        first_ps, end_ps = min([first for first, _ in claims]), max([first + span for first, span in claims])
+        self._join_waits(kept, True, block, end_ps, self.read_span_ps(block.nbytes) - self.read_span_ps(nbytes))
+        return first_ps, end_ps - first_ps
+
+    def _part_waits(self) -> list[Wait] | None:
+        """Keep the waits of rows apart from those of whole accesses, which are returned."""
+        kept, self.waits = self.waits, None if self.waits is None else []
+        return kept
+
+    def _join_waits(self, kept: list[Wait] | None, is_read: bool, block: Block, end_ps: Ps, own_ps: Ps) -> None:
+        """The wait of a block is that of its last row, less the ``own_ps`` in which its rows follow each other."""
+        rows, self.waits = self.waits or (), kept
+        last = next((each.parts for each in reversed(rows) if each.end_ps == self.engine.now_ps + end_ps), ())
+        parts = []
+        for reason, ps in reversed(last):
+            parts.append((reason, ps - own_ps))
+            own_ps = max(own_ps - ps, 0)
+        self.note_wait(is_read, block.address, block.nbytes, self.engine.now_ps + end_ps, *reversed(parts))
 
     def note_wait(self, is_read: bool, address: int, nbytes: int, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
         """Keep what an access that began now took beyond its terms, if waits are kept."""

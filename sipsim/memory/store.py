@@ -5,6 +5,7 @@ written read as zero.
 """
 
 from sipsim.errors import MemoryAccessError
+from sipsim.memory.block import Block
 from sipsim.topology.address import OFFSET_BITS, PhysAddr
 
 PAGE_BYTES = 2**16
@@ -64,6 +65,26 @@ class MemoryStore:
                 bank.pages[page] = bytearray(PAGE_BYTES)
             bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
             done += part
+
+    def read_block(self, block: Block) -> bytes:
+        """A copy of the bytes of a block.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        self._find(block.address, block.reach_bytes)
+        return b"".join([self.read(address, block.row_bytes) for address in block.addresses])
+
+    def write_block(self, block: Block, data: bytes) -> None:
+        """Write the bytes of a block.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory; nothing is written.
+        """
+        self._find(block.address, block.reach_bytes)
+        view, nbytes = memoryview(data), block.row_bytes
+        for row, address in enumerate(block.addresses):
+            self.write(address, view[row * nbytes : (row + 1) * nbytes])
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set bytes at a physical address to zero; whole pages return to the host.

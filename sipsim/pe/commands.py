@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sipsim.arithmetic.operations import OPERATIONS
 from sipsim.dtypes import DType
 from sipsim.errors import InvariantViolation
 from sipsim.ipcq.latch import TakenSlot
@@ -21,6 +22,7 @@ from sipsim.task import Task
 
 Ps = int
 Dims = tuple[int, ...]
+Number = int | float
 
 
 class Direction(Enum):
@@ -63,17 +65,194 @@ class DmaWrite(NamedTuple):
     operand: Handle
 
 
-class MathOp(NamedTuple):
-    """An element-wise operation on operands of one type and shape; ``op`` is a key of ``sipsim.pe.math.OPERATIONS``."""
+class DmaReadBlock(NamedTuple):
+    """Read a block of a memory into ``result``: ``rows`` of ``row_bytes``, from row to row ``pitch`` bytes."""
 
-    op: str
-    operands: tuple[Handle, ...]
+    address: int
+    rows: int
+    row_bytes: int
+    pitch: int
+    dims: Dims
+    dtype: DType
     result: Handle
 
     @property
     def result_bytes(self) -> int:
-        """As many as of an operand."""
-        return self.operands[0].nbytes
+        """Of all rows."""
+        return self.rows * self.row_bytes
+
+
+class DmaWriteBlock(NamedTuple):
+    """Write the values of ``operand`` to a block of a memory, as of :class:`DmaReadBlock`."""
+
+    address: int
+    rows: int
+    row_bytes: int
+    pitch: int
+    operand: Handle
+
+
+class MathOp(NamedTuple):
+    """An element-wise operation; ``op`` is a key of ``sipsim.arithmetic.operations.OPERATIONS``.
+
+    ``operands`` are handles and numbers of type ``dtype`` (the first one of ``where`` of i8), broadcast to ``dims``.
+    Without ``dims`` they are handles that have the result's; without ``dtype`` they have that of the first.
+    """
+
+    op: str
+    operands: tuple[Handle | Number, ...]
+    result: Handle
+    dims: Dims | None = None
+    dtype: DType | None = None
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """The operands that are no numbers."""
+        if self.dims is None:
+            return self.operands  # type: ignore[return-value]
+        return tuple([each for each in self.operands if isinstance(each, Handle)])
+
+    @property
+    def of_type(self) -> DType:
+        """The type of the operands."""
+        return self.dtype or self.handles[0].dtype
+
+    @property
+    def shape(self) -> Dims:
+        """Of the result."""
+        return self.handles[0].shape if self.dims is None else self.dims
+
+    @property
+    def result_bytes(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape) * self.result.dtype.itemsize
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """Bytes that PE_MATH goes over, and whether by a special function: as many elements as the result has, in the
+        operands' type, as often as the operation needs."""
+        operation = OPERATIONS[self.op]
+        return math.prod(self.shape) * self.of_type.itemsize * operation.passes, operation.is_special
+
+
+class Reduce(NamedTuple):
+    """A reduction of ``operand`` along ``axis``, None for all elements in their order, to ``shape``; ``op`` is a
+    key of ``sipsim.arithmetic.operations.REDUCTIONS``."""
+
+    op: str
+    operand: Handle
+    axis: int | None
+    shape: Dims
+    result: Handle
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """The operand."""
+        return (self.operand,)
+
+    @property
+    def result_bytes(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape) * self.result.dtype.itemsize
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """As of :class:`MathOp`: the bytes of the operand."""
+        return self.operand.nbytes, False
+
+
+class Cast(NamedTuple):
+    """The values of ``operand`` in the type of ``result``."""
+
+    operand: Handle
+    result: Handle
+
+    @property
+    def op(self) -> str:
+        """Its name."""
+        return "cast"
+
+    @property
+    def shape(self) -> Dims:
+        """Of the operand."""
+        return self.operand.shape
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """The operand."""
+        return (self.operand,)
+
+    @property
+    def result_bytes(self) -> int:
+        """Of its elements."""
+        return math.prod(self.operand.shape) * self.result.dtype.itemsize
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """As of :class:`MathOp`: the bytes of the wider type."""
+        return max(self.operand.nbytes, self.result_bytes), False
+
+
+class Rearrange(NamedTuple):
+    """The values of ``operand`` in another order or repeated, in ``shape``; ``op``: one of ``REARRANGEMENTS``."""
+
+    op: str
+    operand: Handle
+    shape: Dims
+    result: Handle
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """The operand."""
+        return (self.operand,)
+
+    @property
+    def result_bytes(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape) * self.result.dtype.itemsize
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """As of :class:`MathOp`: the bytes of the result."""
+        return self.result_bytes, False
+
+
+class Make(NamedTuple):
+    """Values of ``shape``: all ``value`` (``full``), or counted from it (``arange``)."""
+
+    op: str
+    shape: Dims
+    value: Number
+    result: Handle
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """It has no operand."""
+        return ()
+
+    @property
+    def result_bytes(self) -> int:
+        """Of its elements."""
+        return math.prod(self.shape) * self.result.dtype.itemsize
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """As of :class:`MathOp`: the bytes of the result."""
+        return self.result_bytes, False
+
+
+class View(NamedTuple):
+    """The values of ``operand`` in another shape: no bytes move, and it takes no room of its own."""
+
+    operand: Handle
+    dims: Dims
+    result: Handle
+
+
+class Delay(NamedTuple):
+    """The kernel waits for ``ps``."""
+
+    ps: Ps
 
 
 class IpcqSend(NamedTuple):

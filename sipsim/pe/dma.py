@@ -15,6 +15,7 @@ from sipsim.config.components import PeDma as PeDmaCost
 from sipsim.engine import Engine
 from sipsim.errors import MemoryAccessError
 from sipsim.ipcq.flits import WireFormat
+from sipsim.memory.block import Block
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.noc.arbitration import COMM, COMPUTE
 from sipsim.noc.graph import Graph, Node
@@ -101,28 +102,63 @@ class PeDma:
         """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
         self._read(address, nbytes, done, vc, self._tcm.land, delay_ps)
 
+    def read_block(self, block: Block, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
+        """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
+
+        A block in one piece takes exactly what :meth:`read` does.
+        """
+        rows = None if block.is_contiguous else block
+        self._read(block.address, block.nbytes, done, vc, self._tcm.land, delay_ps, rows)
+
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         self._read(src, len(data), lambda _data: self._write(dst, data, done, COMM, 0, 0), COMM, _pass_on)
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
-        if self._memory_at(address)[0] == self._node or self._tcm.has_ports:
-            self._after(delay_ps, lambda: self._take_and_write(address, data, done, vc))
-        else:
-            self._write(address, data, done, vc, delay_ps, 0)
+        self._write_own(address, data, done, vc, delay_ps)
 
-    def _take_and_write(self, address: int, data: bytes, done: Callable[[], None], vc: int) -> None:
+    def write_block(
+        self, block: Block, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0
+    ) -> None:
+        """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
+        in one piece."""
+        self._write_own(block.address, data, done, vc, delay_ps, None if block.is_contiguous else block)
+
+    def _write_own(
+        self,
+        address: int,
+        data: bytes,
+        done: Callable[[], None],
+        vc: int,
+        delay_ps: Ps,
+        rows: Block | None = None,
+    ) -> None:
+        """Write what is in the PE's TCM. ``rows``: the block at ``address``, None if it is in one piece."""
+        if self._memory_at(address)[0] == self._node or self._tcm.has_ports:
+            self._after(delay_ps, lambda: self._take_and_write(address, data, done, vc, rows))
+        else:
+            self._write(address, data, done, vc, delay_ps, 0, rows)
+
+    def _take_and_write(self, address: int, data: bytes, done: Callable[[], None], vc: int, rows: Block | None) -> None:
         is_near = self._memory_at(address)[0] == self._node
         taken_ps, span_ps = (0, 0) if is_near else self._tcm.take(len(data))
-        self._write(address, data, done, vc, taken_ps, span_ps)
+        self._write(address, data, done, vc, taken_ps, span_ps, rows)
 
     def _read(
-        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int, land: Land, delay_ps: Ps = 0
+        self,
+        address: int,
+        nbytes: int,
+        done: Callable[[bytes], None],
+        vc: int,
+        land: Land,
+        delay_ps: Ps = 0,
+        rows: Block | None = None,
     ) -> None:
         memory_node, port = self._memory_at(address)
         if memory_node == self._node:
-            self._after(delay_ps, lambda: port.read(address, nbytes, done))
+            read = partial(port.read, address, nbytes, done) if rows is None else partial(port.read_block, rows, done)
+            self._after(delay_ps, read)
             return
         context = self._context
         back = context.graph.route(memory_node, self._node)
@@ -133,7 +169,10 @@ class PeDma:
             context.fabric.start(back, wire_bytes, here, vc, 0, span_ps, span_ps, is_reply=True)
 
         forth = context.graph.route(self._node, memory_node)
-        read_out = partial(port.read_out, address, nbytes, send_back)
+        if rows is None:
+            read_out = partial(port.read_out, address, nbytes, send_back)
+        else:
+            read_out = partial(port.read_out_block, rows, send_back)
         context.fabric.start(forth, self._command_bytes, lambda _h, _t: read_out(), vc, 0, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
@@ -157,11 +196,21 @@ class PeDma:
 
         self._read(src, nbytes, lambda _data: None, COMM, land)
 
-    def _write(self, address: int, data: bytes, done: Callable[[], None], vc: int, delay_ps: Ps, span_ps: Ps) -> None:
+    def _write(
+        self,
+        address: int,
+        data: bytes,
+        done: Callable[[], None],
+        vc: int,
+        delay_ps: Ps,
+        span_ps: Ps,
+        rows: Block | None = None,
+    ) -> None:
         """``delay_ps`` and ``span_ps``: of the data at this PE, as in ``Fabric.start``."""
         memory_node, port = self._memory_at(address)
+        write = partial(port.write, address) if rows is None else partial(port.write_block, rows)
         if memory_node == self._node:
-            port.write(address, data, done)
+            write(data, done)
             return
         context = self._context
         back = context.graph.route(memory_node, self._node)
@@ -172,7 +221,7 @@ class PeDma:
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
 
         def arrived(head_ps: Ps, tail_ps: Ps) -> None:
-            port.write(address, data, acknowledge, tail_ps - head_ps)
+            write(data, acknowledge, tail_ps - head_ps)
 
         context.fabric.start(forth, wire_bytes, arrived, vc, 0, delay_ps, span_ps)
 

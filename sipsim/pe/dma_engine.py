@@ -1,10 +1,11 @@
-"""PE_DMA takes the loads and stores of a kernel."""
+"""PE_DMA takes the loads and stores of a kernel, of one piece of memory or of rows."""
 
 from functools import partial
 
 import numpy as np
 
-from sipsim.pe.commands import Completion, DmaRead, DmaWrite
+from sipsim.memory.block import Block
+from sipsim.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import as_text, record_kind
 
@@ -12,6 +13,9 @@ READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
 """The queue of loads and stores: one descriptor is executed after the other."""
 WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
+READ_BLOCK = record_kind("dma_read_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "result")
+WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "operand")
+"""Of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
 
 
 @engine_for(DmaRead)
@@ -67,3 +71,65 @@ class WriteEngine(CommandEngine):
         fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
         del operand
         self._end(completion, WRITE, *fields)
+
+
+@engine_for(DmaReadBlock)
+class BlockReadEngine(CommandEngine):
+    """As a read, of rows."""
+
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
+    def take(self, command: DmaReadBlock) -> Completion:
+        self._pe.dma.check(command.address)
+        completion = self._begin(command)
+        self._enter(completion, self._read)
+        return completion
+
+    def _read(self, completion: Completion) -> None:
+        arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
+        self._pe.dma.read_block(_block(completion.command), arrived, delay_ps=delay_ps)
+
+    def _arrived(self, completion: Completion, data: bytes) -> None:
+        block, (*_, dims, dtype, result) = _block(completion.command), completion.command
+        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
+        name = result.name
+        del result
+        self._end(completion, READ_BLOCK, *_place(block), dtype.name, as_text(dims), name)
+
+
+@engine_for(DmaWriteBlock)
+class BlockWriteEngine(CommandEngine):
+    """As a write, of rows."""
+
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
+    def take(self, command: DmaWriteBlock) -> Completion:
+        self._pe.dma.check(command.address)
+        completion = self._begin(command)
+        self._claim(completion, command.operand)
+        self._enter(completion, self._start)
+        return completion
+
+    def _start(self, completion: Completion) -> None:
+        self._fetch(completion, (completion.command.operand,), self._write)
+
+    def _write(self, completion: Completion) -> None:
+        block, operand = _block(completion.command), completion.command.operand
+        written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
+        self._pe.dma.write_block(block, operand.array.tobytes(), written, delay_ps=delay_ps)
+
+    def _written(self, completion: Completion) -> None:
+        block, operand = _block(completion.command), completion.command.operand
+        fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
+        del operand
+        self._end(completion, WRITE_BLOCK, *fields)
+
+
+def _block(command: DmaReadBlock | DmaWriteBlock) -> Block:
+    return Block(*command[:4])
+
+
+def _place(block: Block) -> tuple[int, int, int, int]:
+    return block.address, block.nbytes, block.rows, block.pitch

@@ -1,36 +1,63 @@
-"""PE_MATH: the time of an element-wise operation; NumPy computes its values."""
+"""PE_MATH: the time of operations on values that a PE holds; :mod:`sipsim.arithmetic` computes them.
 
-from collections.abc import Callable
+An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of its
+operand) in the wider of its types, as often as it has ``passes``; a special function ``special_factor`` times as long.
+
+Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
+reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to f32.
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from sipsim.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise
 from sipsim.config.components import PeMath as PeMathCost
-from sipsim.pe.commands import Completion, MathOp
+from sipsim.dtypes import DTYPES
+from sipsim.pe.commands import Cast, Completion, Make, MathOp, Number, Rearrange, Reduce
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
-from sipsim.pe.handles import Array
+from sipsim.pe.handles import Array, Handle
 from sipsim.pe.unit import MATH as MATH_UNIT
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.record.oplog import FIELDS, as_text, record_kind
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
-OPERATIONS: dict[str, Callable[..., Array]] = {"add": np.add}
-"""By the name that an operation has in the op log. Rounded once, in the operands' type; i32 wraps."""
+"""``dtype``: of the operands, ``shape``: of the result. A number among the operands is written exactly."""
+REDUCE = record_kind("reduce", "op", "dtype", "shape", "axis", "operand", "result_dtype", "result_shape", "result")
+CAST = record_kind("cast", "dtype", "shape", "operand", "result_dtype", "result")
+REARRANGE = record_kind("rearrange", "op", "dtype", "shape", "operand", "result_shape", "result")
+"""``dtype`` and ``shape`` of these: of the operand. ``axis``: ``all`` for all elements, in their order."""
+MAKE = record_kind("make", "op", "dtype", "shape", "value", "result")
+ALL_AXES = "all"
+
+MAKERS: dict[str, Callable[..., Array]] = {
+    "full": np.full,
+    "arange": lambda dims, start, dtype: np.arange(start, start + dims[0]).astype(dtype),
+}
+"""Functions of shape, value and NumPy type."""
+REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "trans": lambda values, _dims: values.T,
+    "broadcast_to": np.broadcast_to,
+}
 
 
 class PeMath:
-    """A fixed start-up and a bandwidth over the bytes of the result."""
+    """The times of operations by the config."""
 
     def __init__(self, cost: PeMathCost) -> None:
         self._overhead_ps = ns_to_ps(cost.overhead_ns)
-        self._bandwidth_bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
+        self._bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
+        self._special_bps = gbytes_per_s_to_bps(cost.bandwidth_GBps / cost.special_factor)
 
-    def latency_ps(self, nbytes: int) -> int:
-        """Time of one operation whose result has ``nbytes``."""
-        return self._overhead_ps + drain_ps(nbytes, self._bandwidth_bps)
+    def latency_ps(self, nbytes: int, is_special: bool = False) -> int:
+        """Time of one operation that goes over ``nbytes``, those of all passes."""
+        return self._overhead_ps + drain_ps(nbytes, self._special_bps if is_special else self._bps)
 
 
-@engine_for(MathOp)
+@engine_for(MathOp, Reduce, Cast, Rearrange, Make)
 class MathEngine(CommandEngine):
     """Operands that are still in a slot are fetched first."""
 
@@ -41,29 +68,93 @@ class MathEngine(CommandEngine):
         super().__init__(sip, pe)
         self._math = PeMath(sip.plan.resolved.components.pe_math)
 
-    def take(self, command: MathOp) -> Completion:
+    def take(self, command: Any) -> Completion:
         completion = self._begin(command)
-        self._claim(completion, *command.operands)
+        self._claim(completion, *command.handles)
         self._enter(completion, self._start)
         return completion
 
     def _start(self, completion: Completion) -> None:
-        self._fetch(completion, completion.command.operands, self._add_up)
+        self._fetch(completion, completion.command.handles, self._work)
 
-    def _add_up(self, completion: Completion) -> None:
-        latency_ps = self._math.latency_ps(completion.command.operands[0].nbytes)
+    def _work(self, completion: Completion) -> None:
+        latency_ps = self._math.latency_ps(*completion.command.work)
         start_ps = max(completion.start_ps, self._engine.now_ps)
         if self.queue is not None:
             start_ps = self._pe.units[MATH_UNIT].take(start_ps, latency_ps)
         self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
 
     def _compute(self, completion: Completion) -> None:
-        op, operands, result = completion.command
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = OPERATIONS[op](*(each.array for each in operands))
-        values.flags.writeable = False
-        result.array = values
-        names = ",".join([each.name for each in operands])
-        fields = op, result.dtype.name, as_text(result.shape), names, result.name
-        del operands, result
-        self._end(completion, MATH, *fields)
+        self._end(completion, *_PERFORM[type(completion.command)](completion.command))
+
+
+def work_of_record(kind: str, fields: Sequence[Any]) -> tuple[int, bool]:
+    """What ``work`` of its command was, by a record of PE_MATH."""
+    named = dict(zip(FIELDS[kind], fields, strict=True))
+    dtype, to = named["dtype"], named.get("result_dtype", named["dtype"])
+    elements = math.prod(map(int, named["shape"].split("x")))
+    if kind == MATH:
+        operation = OPERATIONS[named["op"]]
+        return elements * DTYPES[dtype].itemsize * operation.passes, operation.is_special
+    if kind == REARRANGE:
+        elements = math.prod(map(int, named["result_shape"].split("x")))
+    width = DTYPES[dtype].itemsize
+    return elements * (max(width, DTYPES[to].itemsize) if kind == CAST else width), False
+
+
+def _operate(command: MathOp) -> tuple[object, ...]:
+    op, operands, result, dims, _ = command
+    dtype = command.of_type
+    if dims is None:
+        names = ",".join([each.name for each in command.handles])
+        _fill(result, elementwise(op, tuple([each.array for each in command.handles]), dtype))
+    else:
+        names = ",".join([each.name if isinstance(each, Handle) else repr(each) for each in operands])
+        _fill(result, elementwise(op, tuple([_array(each, dtype.numpy) for each in operands]), dtype))
+    return MATH, op, dtype.name, as_text(result.shape), names, result.name
+
+
+def _array(operand: Handle | Number, dtype: "np.dtype[Any]") -> Array:
+    return operand.array if isinstance(operand, Handle) else np.array(operand, dtype)
+
+
+def _reduce(command: Reduce) -> tuple[object, ...]:
+    op, operand, axis, dims, result = command
+    values = operand.array.reshape(-1) if axis is None else operand.array
+    _fill(result, along_axis(op, values, operand.dtype, axis or 0).reshape(dims))
+    of = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
+    return REDUCE, op, *of, result.dtype.name, as_text(dims), result.name
+
+
+def _cast(command: Cast) -> tuple[object, ...]:
+    operand, result = command
+    _fill(result, cast(operand.array, result.dtype))
+    return CAST, operand.dtype.name, as_text(operand.shape), operand.name, result.dtype.name, result.name
+
+
+def _rearrange(command: Rearrange) -> tuple[object, ...]:
+    op, operand, dims, result = command
+    _fill(result, np.ascontiguousarray(REARRANGEMENTS[op](operand.array, dims)))
+    of = operand.dtype.name, as_text(operand.shape), operand.name
+    return REARRANGE, op, *of, as_text(dims), result.name
+
+
+def _make(command: Make) -> tuple[object, ...]:
+    op, dims, value, result = command
+    _fill(result, MAKERS[op](dims, value, result.dtype.numpy))
+    return MAKE, op, result.dtype.name, as_text(dims), repr(value), result.name
+
+
+def _fill(result: Handle, values: Array) -> None:
+    values.flags.writeable = False
+    result.array = values
+
+
+_PERFORM: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    MathOp: _operate,
+    Reduce: _reduce,
+    Cast: _cast,
+    Rearrange: _rearrange,
+    Make: _make,
+}
+"""Fills the result of a command; the kind of its record and the fields."""

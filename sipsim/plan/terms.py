@@ -26,6 +26,10 @@ Ps = int
 Place = tuple[int, int, int]
 
 
+SPECIAL = "PE_MATH, special functions"
+"""Its bytes, ``pe_math.special_factor`` times as slow."""
+
+
 def on_any_sip(place: Place) -> Place:
     """SIPs are alike inside, so SIP 0 stands for all."""
     return (0, *place[1:])
@@ -94,13 +98,17 @@ class Machine(LaunchTerms):
         """A write by PE_DMA of what was not in the PE's TCM."""
         return self._write_to(place, address, nbytes)
 
-    def math(self, nbytes: int) -> list[Term]:
-        """An element-wise operation with a result of ``nbytes``."""
-        bytes_ps = self._math.latency_ps(nbytes) - self._math_start_ps
+    def math(self, nbytes: int, is_special: bool = False) -> list[Term]:
+        """An operation of PE_MATH that goes over ``nbytes``, those of all passes."""
+        bytes_ps = self._math.latency_ps(nbytes, is_special) - self._math_start_ps
         return [
             Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math_start_ps),
-            Term("PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
+            Term(SPECIAL if is_special else "PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
         ]
+
+    def delay(self, ps: Ps) -> list[Term]:
+        """A delay that a kernel names."""
+        return [Term("PE_CPU, delays of kernels", ("tl.delay",), ps)]
 
     def page_walks(self, walks: int) -> list[Term]:
         """The stall of a command that misses so many pages in its TLB."""

@@ -5,6 +5,9 @@ import msgspec
 TL_WORDS = {
     "dma_read": "load",
     "dma_write": "store",
+    "dma_read_block": "load",
+    "dma_write_block": "store",
+    **dict.fromkeys(("reduce", "cast", "rearrange", "make"), "math"),
     "pe_cpu.issue": "issue",
     "pe_scheduler.queue": "full queue",
 }

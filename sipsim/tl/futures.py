@@ -56,6 +56,20 @@ class StoreFuture(Future):
         return handle
 
 
+class LoadFuture(Future):
+    """A load, the result of ``tl.load_async``."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, pe: KernelPe, handle: TensorHandle, completion: Completion) -> None:
+        super().__init__(pe, completion)
+        self._handle = handle
+
+    def result(self) -> TensorHandle:
+        """What is read."""
+        return self._handle
+
+
 class RecvFuture(Future):
     """A receive of ``dims`` elements of ``dtype``, the result of ``tl.recv_async``."""
 

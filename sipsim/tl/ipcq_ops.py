@@ -27,7 +27,7 @@ class IpcqOps(HandleOps):
         self._translate = translate
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
-        self._stores: OrderedDict[Completion, str] = OrderedDict()
+        self._transfers: OrderedDict[Completion, str] = OrderedDict()
         self._has_ended = False
 
     @property
@@ -116,10 +116,10 @@ class IpcqOps(HandleOps):
         return future
 
     def wait(self, future: Future) -> TensorHandle:
-        """Block until a receive or a store has ended; a second call returns the same handle.
+        """Block until a receive, a load or a store has ended; a second call returns the same handle.
 
-        Returns the message of a receive, and the value that was stored of a store. A store that was waited for does not
-        hold its value any more.
+        Returns the message of a receive, what a load has read, and the value that was stored of a store. A store that
+        was waited for does not hold its value any more.
 
         Raises:
             IpcqTypeMismatch: as ``recv``.
@@ -134,7 +134,7 @@ class IpcqOps(HandleOps):
         if isinstance(future, RecvFuture):
             self._futures.pop(future, None)
         else:
-            self._stores.pop(future.completion, None)
+            self._transfers.pop(future.completion, None)
         future.completion.wait(task)
         return future.result()
 
@@ -148,7 +148,7 @@ class IpcqOps(HandleOps):
         """
         task = self._task()
         self._check_handle(handle, "tl.release takes a handle")
-        for store in [each for each, name in self._stores.items() if name == handle.name]:
+        for store in [each for each, name in self._transfers.items() if name == handle.name]:
             store.wait(task)
         if handle.in_slot is not None:
             self._submit(IpcqRelease(handle)).wait(task)
@@ -167,12 +167,12 @@ class IpcqOps(HandleOps):
             raise KernelError(f"handle {value.name} was given to tl.release; no command can name it any more")
 
     def _end(self) -> None:
-        """Wait for the stores that have not ended.
+        """Wait for the stores and loads that have not ended.
 
         Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
         """
-        while self._stores:
-            store, _ = self._stores.popitem(last=False)
+        while self._transfers:
+            store, _ = self._transfers.popitem(last=False)
             store.wait(self._task())
         self._has_ended = True
         for future in self._futures:

@@ -1,25 +1,27 @@
 """``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
 
 One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of the
-language).
+language; a block there is a tensor of pointers, and here a pointer, a shape and a stride).
 """
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
+from sipsim.dtypes import DType
 from sipsim.errors import IpcqInvalidDirection, KernelError
-from sipsim.pe.commands import DmaRead, DmaWrite, MathOp
-from sipsim.tl.futures import StoreFuture
-from sipsim.tl.ipcq_ops import IpcqOps
+from sipsim.pe.commands import Completion, Delay, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
+from sipsim.tl.futures import LoadFuture, StoreFuture
+from sipsim.tl.math_ops import MathOps
 from sipsim.tl.phases import Phase, check_name
-from sipsim.tl.values import Shape, TensorHandle, as_bytes, as_shape, pointee
+from sipsim.tl.values import HANDLES, Shape, TensorHandle, as_bytes, as_shape, pointee
+from sipsim.units import ns_to_ps
 
-HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
+LONGEST_DELAY_NS = 10**9
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 
-class TL(IpcqOps):
+class TL(MathOps):
     """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
 
     def program_id(self, axis: int) -> int:
@@ -75,56 +77,66 @@ class TL(IpcqOps):
         queue = self._pe.ipcq.queues.get(dir)
         return queue is not None and queue.can_send
 
-    def load(self, ptr: int, shape: int | Shape, dtype: object = None) -> TensorHandle:
-        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived."""
-        kind = pointee(ptr, dtype)
-        dims = as_shape(shape)
-        nbytes = math.prod(dims) * kind.itemsize
-        task = self._task()
-        result = TensorHandle(self, None, kind)
-        address = self._translate(as_bytes(ptr), nbytes)
-        self._submit(DmaRead(address, nbytes, dims, kind, result)).wait(task)
-        return result
+    def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
+        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
 
-    def store(self, ptr: int, value: TensorHandle) -> None:
-        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+        With ``stride``, the elements from row to row, it reads a block of a matrix: two dimensions, by one command.
 
         Raises:
-            KernelError: for a value that is not a handle.
+            KernelError: for a stride that does not fit the shape.
         """
         task = self._task()
-        self._submit(self._store_command("tl.store", ptr, value)).wait(task)
+        command = self._load_command("tl.load", ptr, shape, dtype, stride)
+        self._submit(command).wait(task)
+        return cast(TensorHandle, command.result)
 
-    def store_async(self, ptr: int, value: TensorHandle) -> StoreFuture:
+    def load_async(
+        self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None
+    ) -> LoadFuture:
+        """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
+        self._task()
+        command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
+        result = cast(TensorHandle, command.result)
+        future = LoadFuture(self._pe, result, self._submit(command))
+        self._note_transfer(future.completion, result)
+        return future
+
+    def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
+        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+
+        ``stride``: as of :meth:`load`.
+
+        Raises:
+            KernelError: for a value that is not a handle; for a stride that does not fit its shape.
+        """
+        task = self._task()
+        self._submit(self._store_command("tl.store", ptr, value, stride)).wait(task)
+
+    def store_async(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> StoreFuture:
         """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
 
         The kernel's end waits for every store. Until then, a load of the same address may find what was there before.
 
         Raises:
-            KernelError: for a value that is not a handle.
+            KernelError: as :meth:`store`.
         """
         self._task()
-        future = StoreFuture(self._pe, value, self._submit(self._store_command("tl.store_async", ptr, value)))
-        self._forget_ended_stores()
-        self._stores[future.completion] = value.name
+        command = self._store_command("tl.store_async", ptr, value, stride)
+        future = StoreFuture(self._pe, value, self._submit(command))
+        self._note_transfer(future.completion, value)
         return future
 
-    def add(self, a: TensorHandle, b: TensorHandle) -> TensorHandle:
-        """``a + b`` element by element, rounded once in their type; i32 wraps.
+    def delay(self, ns: float) -> None:
+        """Let PE_CPU be busy for a time in ns, such as that of code which the model does not time.
 
         Raises:
-            KernelError: when types or shapes differ, or an operand is not a handle.
+            KernelError: for anything but a time.
         """
         task = self._task()
-        for value in (a, b):
-            if not isinstance(value, TensorHandle):
-                raise KernelError(f"cannot add {type(value).__name__} to a handle; {HANDLES}")
-            self._check_handle(value, "tl.add takes handles")
-        if a.dtype is not b.dtype or a.shape != b.shape:
-            raise KernelError(f"cannot add {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}; make them equal")
-        result = TensorHandle(self, None, a.dtype)
-        self._submit(MathOp("add", (a, b), result)).wait(task)
-        return result
+        is_time = isinstance(ns, int | float) and not isinstance(ns, bool) and 0 <= ns <= LONGEST_DELAY_NS
+        if not is_time:
+            raise KernelError(f"tl.delay takes a time in ns, from 0 to {LONGEST_DELAY_NS}, not {ns!r}")
+        self._submit(Delay(ns_to_ps(ns))).wait(task)
 
     if not TYPE_CHECKING:
 
@@ -132,25 +144,62 @@ class TL(IpcqOps):
             known = ", ".join(each for each in dir(type(self)) if not each.startswith("_"))
             raise AttributeError(f"tl has no operation {name!r}; it has {known}")
 
-    def _forget_ended_stores(self) -> None:
-        """Those that the end of the kernel has nothing to wait for, nor an error to raise of."""
-        while self._stores:
-            first = next(iter(self._stores))
+    def _note_transfer(self, completion: Completion, value: TensorHandle) -> None:
+        """The kernel's end waits for a load or store of a value; not for those that have ended without an error."""
+        while self._transfers:
+            first = next(iter(self._transfers))
             if not first.ended or first.error is not None:
                 break
-            del self._stores[first]
+            del self._transfers[first]
+        self._transfers[completion] = value.name
 
-    def _store_command(self, word: str, ptr: int, value: TensorHandle) -> DmaWrite:
+    def _load_command(
+        self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None
+    ) -> DmaRead | DmaReadBlock:
+        kind, dims = pointee(ptr, dtype), as_shape(shape)
+        rows = None if stride is None else _rows(word, dims, kind, stride)
+        result = TensorHandle(self, None, kind)
+        if rows is None:
+            nbytes = math.prod(dims) * kind.itemsize
+            return DmaRead(self._translate(as_bytes(ptr), nbytes), nbytes, dims, kind, result)
+        return DmaReadBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, dims, kind, result)
+
+    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite | DmaWriteBlock:
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         self._check_handle(value, f"{word} takes a handle")
-        return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
+        rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
+        if rows is None:
+            return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
+        return DmaWriteBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, value)
 
     def _axis(self, axis: int) -> int:
         self._task()
         if type(axis) is not int or axis not in range(len(AXES)):
             raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
         return axis
+
+
+def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int] | None:
+    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; None if they
+    are one piece.
+
+    Raises:
+        KernelError: for other than two dimensions, and for rows that overlap.
+    """
+    if len(dims) != 2:
+        raise KernelError(f"{word} with stride= takes two dimensions, rows and columns, not {list(dims)}")
+    rows, columns = dims
+    if type(stride) is not int or stride < columns:
+        raise KernelError(
+            f"{word}: rows of {columns} elements cannot be stride={stride!r} apart; give {columns} or more"
+        )
+    return None if rows == 1 or stride == columns else (rows, columns * dtype.itemsize, stride * dtype.itemsize)
+
+
+def _reach(rows: int, row_bytes: int, pitch: int) -> int:
+    """From the first to the last byte."""
+    return (rows - 1) * pitch + row_bytes
 
 
 def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:

@@ -1,9 +1,12 @@
 """Arguments and results of kernel operations: typed pointers and tensor handles."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
 
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
@@ -11,6 +14,7 @@ from sipsim.pe.commands import Completion, Const
 from sipsim.pe.handles import Array, Handle
 
 Shape = tuple[int, ...]
+HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
 
 
 class HandleOps(Protocol):
@@ -20,8 +24,16 @@ class HandleOps(Protocol):
     _submit: Callable[[Any], Completion]
 
     @abstractmethod
-    def add(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
-        """``a + b`` element by element."""
+    def _operate(self, op: str, *operands: Any) -> "TensorHandle":
+        """An element-wise operation, on handles and numbers."""
+
+    @abstractmethod
+    def _view(self, x: "TensorHandle", dims: Shape) -> "TensorHandle":
+        """A handle in another shape."""
+
+    @abstractmethod
+    def cast(self, x: "TensorHandle", dtype: object) -> "TensorHandle":
+        """A handle in another type."""
 
 
 class Pointer(int):
@@ -46,7 +58,8 @@ class Pointer(int):
 class TensorHandle(Handle):
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    Made of an array, it holds a copy of it; without one it is the result of a command, which fills it.
+    Made of an array, it holds a copy of it; without one it is the result of a command, which fills it. Comparisons are
+    operations, too, so a handle has no truth, and cannot be a key of a dict; ``is`` compares handles.
     """
 
     __slots__ = ("_tl",)
@@ -60,8 +73,105 @@ class TensorHandle(Handle):
         if array is not None:
             self._tl._submit(Const(array, self))
 
-    def __add__(self, other: "TensorHandle") -> "TensorHandle":
-        return self._tl.add(self, other)
+    def __add__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("add", self, other)
+
+    def __radd__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("add", other, self)
+
+    def __sub__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("sub", self, other)
+
+    def __rsub__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("sub", other, self)
+
+    def __mul__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("mul", self, other)
+
+    def __rmul__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("mul", other, self)
+
+    def __truediv__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("div", other, self)
+
+    def __neg__(self) -> "TensorHandle":
+        return self._tl._operate("neg", self)
+
+    def __abs__(self) -> "TensorHandle":
+        return self._tl._operate("abs", self)
+
+    def __lt__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("lt", self, other)
+
+    def __le__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("le", self, other)
+
+    def __gt__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("gt", self, other)
+
+    def __ge__(self, other: Any) -> "TensorHandle":
+        return self._tl._operate("ge", self, other)
+
+    def __eq__(self, other: object) -> "TensorHandle":  # type: ignore[override]
+        return self._tl._operate("eq", self, other)
+
+    def __ne__(self, other: object) -> "TensorHandle":  # type: ignore[override]
+        return self._tl._operate("ne", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> NoReturn:
+        raise KernelError(f"{self.name} has no truth: its elements are known in simulated time only; use tl.where")
+
+    def __getitem__(self, key: object) -> "TensorHandle":
+        """``x[:, None]``: a view with a dimension of 1 at each ``None``, and all of the others."""
+        parts = key if isinstance(key, tuple) else (key,)
+        dims, sizes = [], list(self.shape)
+        for part in parts:
+            if part is None:
+                dims.append(1)
+            elif isinstance(part, slice) and part == slice(None) and sizes:
+                dims.append(sizes.pop(0))
+            else:
+                raise KernelError(
+                    f"a handle of shape {list(self.shape)} is indexed by {len(self.shape)} ':' and by None, such as "
+                    f"x[:, None]; tl.load reads a part of a tensor"
+                )
+        return self._tl._view(self, (*dims, *sizes))
+
+    def to(self, dtype: object) -> "TensorHandle":
+        """The values in another type, as ``tl.cast``."""
+        return self._tl.cast(self, dtype)
+
+
+def as_number(value: Any, dtype: DType, name: str) -> int | float:
+    """A number, rounded to a type, as an int or float of Python. ``name``: the operation that takes it.
+
+    Raises:
+        KernelError: for anything else; for a fraction where integers are, and a number that the type does not hold.
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | Pointer)
+    if not is_number:
+        raise KernelError(f"{name} takes handles and numbers, not {type(value).__name__}; {HANDLES}")
+    if not dtype.is_float:
+        if not isinstance(value, int | np.integer):
+            raise KernelError(f"{name}: {value!r} is no int, and the others are {dtype}; write tl.cast(x, 'f32')")
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= value <= limits.max:
+            raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'i32'), or 'f32'")
+        return int(value)
+    try:
+        exact = float(value)
+    except OverflowError:
+        raise KernelError(f"{name}: {dtype} does not hold {value}") from None
+    with np.errstate(all="ignore"):
+        rounded = float(np.array(exact).astype(dtype.numpy))
+    if math.isinf(rounded) and not math.isinf(exact):
+        raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'f32')")
+    return rounded
 
 
 def as_bytes(value: object, what: str = "an address") -> int:

@@ -1,0 +1,34 @@
+"""Views: values that a PE holds, in another shape. No part of the PE takes part, so they take no time.
+
+They share the room of their operand in the TCM, which returns when neither is referred to any more. An operand that is
+still in a slot is fetched first, as by any command that names it.
+"""
+
+from sipsim.pe.commands import Completion, View
+from sipsim.pe.engines import CommandEngine, engine_for
+from sipsim.record.oplog import as_text, record_kind
+from sipsim.task import Task
+
+VIEW = record_kind("view", "dtype", "shape", "operand", "result_shape", "result")
+
+
+@engine_for(View)
+class ViewEngine(CommandEngine):
+    """PE_CPU has no command to issue."""
+
+    def issue(self, task: Task) -> None:
+        self._pe.cpu.catch_up(task)
+
+    def take(self, command: View) -> Completion:
+        completion = self._begin(command)
+        self._claim(completion, command.operand)
+        self._fetch(completion, (command.operand,), self._view)
+        return completion
+
+    def _view(self, completion: Completion) -> None:
+        operand, dims, result = completion.command
+        result.array = operand.array.reshape(dims)
+        result.room = operand.room
+        fields = operand.dtype.name, as_text(operand.shape), operand.name, as_text(dims), result.name
+        del operand, result
+        self._end(completion, VIEW, *fields)

@@ -1,0 +1,85 @@
+"""Kernels that compute: the explanation of a run and its forecast know every command."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from explained import check_path, explained
+from runs import ccl_file, run
+
+from launcher.run import options, prepare
+from sipsim.forecast.job import forecast
+from sipsim.plan.terms import SPECIAL
+from sipsim.record.usage import TL_WORDS
+
+KERNEL = """
+def kernel_args(world_size, n_elem):
+    return n_elem,
+
+def kernel(t_ptr, n_elem, tl):
+    row = t_ptr + tl.program_id(1) * n_elem * t_ptr.dtype.itemsize
+    x = tl.load(row, (16, 32), stride=64)
+    later = tl.load_async(row, n_elem)
+    e = tl.exp(x - tl.max(x, 1, keep_dims=True)).to("f32")
+    y = e / tl.sum(e, 1)[:, None]
+    y = tl.where(y > 0.5, tl.gelu(y), tl.broadcast_to(tl.zeros((1, 1), "f32"), (16, 32)))
+    tl.delay(40)
+    tl.store(row, tl.trans(tl.trans(y)).to(t_ptr.dtype), stride=64)
+    tl.store_async(row, tl.wait(later) + tl.arange(0, n_elem).to(t_ptr.dtype))
+"""
+FLAGS = {"sips": 1, "dtype": "bf16", "n_elem": 1024, "set": ["sip.cube_mesh={w: 2, h: 1}"]}
+COSTS = ["pe_math.special_factor=4", "pe_cpu.issue_ns=15", "pe_scheduler.queue_depth=16"]
+MEMORY = [
+    "hbm.kind=hbm_controller",
+    "hbm.params={preset: hbm3_6400}",
+    "hbm.read_latency_ns=99",
+    "tcm.kind=tcm_ports",
+    "tcm.params={bandwidth_GBps: 128}",
+]
+BANDWIDTH = "pe_math.bandwidth_GBps"
+
+
+def flags(folder: Path, *settings: str) -> dict[str, object]:
+    path = ccl_file(folder, KERNEL, rank_per="cube", topology="ring_1d")[1]
+    return {**FLAGS, "algorithm": "mine", "ccl": path, "set": [*FLAGS["set"], *settings]}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("settings", [(), COSTS, [*COSTS, *MEMORY]], ids=["adr", "costs", "memory"])
+def test_the_parts_of_the_path_add_up_to_the_time(tmp_path: Path, settings: list[str]) -> None:
+    """All of it has a name: nothing is left as a wait in a command."""
+    document, told = explained(**flags(tmp_path, *settings))
+    check_path(document, told)
+    parts = {part.part: part for part in told.parts}
+    assert {SPECIAL, "PE_MATH, bytes", "PE_CPU, delays of kernels"} <= set(parts)
+    assert parts["PE_CPU, delays of kernels"].ps == 40_000
+    assert not [name for name in parts if name.startswith("waiting in ")]
+    if settings and settings[-1] in MEMORY:
+        assert any(name.startswith("waiting for HBM: ") for name in parts), "rows that a stride opens"
+
+
+@pytest.mark.parametrize("settings", [(), COSTS], ids=["adr", "costs"])
+def test_twice_the_bandwidth_of_pe_math_saves_what_it_says(tmp_path: Path, settings: list[str]) -> None:
+    _, told = explained(**flags(tmp_path, *settings))
+    [change] = [each for each in told.what_if if each.name == BANDWIDTH]
+    _, faster = explained(**flags(tmp_path, *settings, f"{BANDWIDTH}=128"))
+    saved_ps = (told.until_ps - told.since_ps) - (faster.until_ps - faster.since_ps)
+    assert change.saved_ps == saved_ps > 0
+
+
+def test_the_forecast_counts_every_command(tmp_path: Path) -> None:
+    small = "--sips", 1, "--dtype", "bf16", "--n-elem", 1024, "--set", "sip.cube_mesh={w: 2, h: 1}"
+    argv = [*small, "--no-verify-data", *ccl_file(tmp_path, KERNEL, rank_per="cube", topology="ring_1d")]
+    prepared = prepare.prepare(options.parse([str(word) for word in argv]))
+    told, done = forecast(prepared.job, prepared.plan), run(*argv, keep_oplog=True)
+    assert done.outcome.error is None
+    records = [record for member in done.members for record in member.chip.sip.oplog.records if record[0] != "view"]
+    kinds = Counter(record[5] if TL_WORDS.get(record[0], record[0]) == "math" else record[0] for record in records)
+    expected = {
+        "load": 4, "store": 4, "delay": 2, "exp": 2, "sub": 2, "reduce_max": 2, "sum": 2, "div": 2, "gelu": 2, "gt": 2,
+        "where": 2, "add": 2, "full": 2, "arange": 2, "trans": 4, "broadcast_to": 2, "cast": 6,
+    }  # fmt: skip
+    [size] = told.sizes
+    assert dict(size.counts) == expected
+    assert sum(expected.values()) == sum(kinds.values())
+    took_ps = max(each.sim_end_ps for each in done.outcome.ranks.values())
+    assert told.duration_ps == pytest.approx(took_ps, rel=0.05)

@@ -1,0 +1,163 @@
+"""Blocks of rows in memories: bytes gathered and scattered, and times summed by hand."""
+
+import pytest
+from hardware import Bench, WiredPlan, config
+
+from sipsim.errors import MemoryAccessError
+from sipsim.memory.block import Block
+from sipsim.noc.graph import Node
+from sipsim.topology.address import PhysAddr
+
+MACHINE = {
+    "system.sips.count": 1,
+    "sip.cube_mesh": {"w": 1, "h": 1},
+    "wire.ns_per_mm": 0,
+    "pe_dma.overhead_ns": 3,
+    "router.overhead_ns": 5,
+    "hbm.overhead_ns": 17,
+    "sram.overhead_ns": 17,
+    "hbm.read_latency_ns": 40,
+    "hbm.write_latency_ns": 20,
+    "sram.read_latency_ns": 6,
+    "sram.write_latency_ns": 4,
+    "tcm.read_latency_ns": 1,
+    "tcm.write_latency_ns": 1,
+}
+WAY, SHORT = 25_000, 25_250
+"""From PE 0 to a memory of its cube: 3 + 5 + 17 ns, and 0.25 ns for 16 B at 64 GB/s."""
+FAST: dict[str, object] = {}
+BUS = {"hbm.kind": "latency_bandwidth", "hbm.params": {"bandwidth_GBps": 32}}
+BANKS = {"sram.kind": "banked_sram", "sram.params": {"banks": 4, "interleave_bytes": 64, "bank_bandwidth_GBps": 16}}
+"""A stretch of 64 B takes its bank 4 ns."""
+DRAM = {"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400", "refresh": "none"}}
+PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 32}}
+SLOW_PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 8}}
+
+
+def bench(settings: dict[str, object]) -> Bench:
+    every = {**MACHINE, **settings}
+    if settings is DRAM:
+        del every["hbm.read_latency_ns"]
+    return Bench(WiredPlan(config(every), [], {}))
+
+
+def at(space: str, offset: int = 0) -> int:
+    return PhysAddr(0, 0, 0, space, offset).encode()
+
+
+def read_ps(made: Bench, block: Block) -> int:
+    found: list[tuple[int, bytes]] = []
+    made.sip.pe(0, 0).dma.read_block(block, lambda data: found.append((made.engine.now_ps, data)))
+    made.run()
+    [(end_ps, data)] = found
+    assert len(data) == block.nbytes
+    return end_ps
+
+
+def write_ps(made: Bench, block: Block) -> int:
+    ends: list[int] = []
+    made.sip.pe(0, 0).dma.write_block(block, bytes(block.nbytes), lambda: ends.append(made.engine.now_ps))
+    made.run()
+    [end_ps] = ends
+    return end_ps
+
+
+@pytest.mark.parametrize(
+    ("settings", "space", "rows", "row_bytes", "pitch", "end_ps"),
+    [
+        # Fixed latencies know no addresses: 4 KiB take 64 ns on the way.
+        (FAST, "hbm", 64, 64, 8192, SHORT + 40_000 + WAY + 64_000),
+        # 64 rows, each 2 ns on the bus.
+        (BUS, "hbm", 64, 64, 8192, SHORT + 40_000 + WAY + 128_000),
+        # All in one bank, in four of them, and rows that are narrower than a stretch.
+        (BANKS, "sram", 16, 64, 256, SHORT + 6_000 + WAY + 15 * 4_000),
+        (BANKS, "sram", 16, 64, 320, SHORT + 6_000 + WAY + 16_000),
+        (BANKS, "sram", 16, 16, 64, SHORT + 6_000 + WAY + 3 * 4_000),
+        (BANKS, "sram", 16, 16, 16, SHORT + 6_000 + WAY + 4_000),
+        # In its own memory, without the fabric: 4 rows of 2 ns.
+        (PORTS, "tcm", 4, 64, 128, 1_000 + 4 * 2_000),
+        # To the TCM of the PE the bytes are one piece, as slow as its port.
+        ({**SLOW_PORTS, **BUS}, "hbm", 64, 64, 8192, SHORT + 40_000 + WAY + 512_000 + 1_000),
+    ],
+    ids=["fixed", "bus", "one bank", "four banks", "narrow rows", "one piece", "own memory", "slow TCM"],
+)
+def test_a_read(settings: dict[str, object], space: str, rows: int, row_bytes: int, pitch: int, end_ps: int) -> None:
+    assert read_ps(bench(settings), Block(at(space), rows, row_bytes, pitch)) == end_ps
+
+
+@pytest.mark.parametrize(
+    ("settings", "space", "rows", "row_bytes", "pitch", "end_ps"),
+    [
+        (FAST, "hbm", 64, 64, 8192, WAY + 64_000 + 20_000 + SHORT),
+        (BUS, "hbm", 64, 64, 8192, WAY + 128_000 + 20_000 + SHORT),
+        # Its bank is busy from when the first byte came, 16 ns before the last one.
+        (BANKS, "sram", 16, 64, 256, WAY + 16 * 4_000 + 4_000 + SHORT),
+        (BANKS, "sram", 16, 64, 320, WAY + 16_000 + 4_000 + SHORT),
+        (PORTS, "tcm", 4, 64, 128, 1_000 + 4 * 2_000),
+        # It leaves the TCM of the PE as one piece, its first byte after 1 ns.
+        ({**SLOW_PORTS, **BUS}, "hbm", 64, 64, 8192, 1_000 + WAY + 512_000 + 20_000 + SHORT),
+    ],
+    ids=["fixed", "bus", "one bank", "four banks", "own memory", "slow TCM"],
+)
+def test_a_write(settings: dict[str, object], space: str, rows: int, row_bytes: int, pitch: int, end_ps: int) -> None:
+    assert write_ps(bench(settings), Block(at(space), rows, row_bytes, pitch)) == end_ps
+
+
+@pytest.mark.parametrize("settings", [FAST, BUS, BANKS, DRAM, PORTS], ids=["fixed", "bus", "banks", "dram", "tcm"])
+@pytest.mark.parametrize("space", ["hbm", "sram", "tcm"])
+@pytest.mark.parametrize(("rows", "row_bytes", "pitch"), [(1, 4096, 9999), (64, 64, 64)])
+def test_a_block_in_one_piece_takes_what_the_piece_does(
+    settings: dict[str, object], space: str, rows: int, row_bytes: int, pitch: int
+) -> None:
+    ends: list[int] = []
+    made, other = bench(settings), bench(settings)
+    made.sip.pe(0, 0).dma.read(at(space), 4096, lambda _: ends.append(made.engine.now_ps))
+    made.run()
+    other.sip.pe(0, 0).dma.write(at(space), bytes(4096), lambda: ends.append(other.engine.now_ps))
+    other.run()
+    block = Block(at(space), rows, row_bytes, pitch)
+    assert [read_ps(bench(settings), block), write_ps(bench(settings), block)] == ends
+
+
+def test_rows_of_many_dram_rows_take_longer_than_one_piece() -> None:
+    """Their rows lie in few pseudo channels, and each needs another row of a bank."""
+    scattered, whole = Block(at("hbm"), 64, 64, 8192), Block(at("hbm"), 64, 64, 64)
+    made = bench(DRAM)
+    port = made.sip.memory_ports.at("hbm", Node("hbm", 0, 0))
+    port.waits = waits = []
+    scattered_ps, whole_ps = read_ps(made, scattered), read_ps(bench(DRAM), whole)
+    assert scattered_ps > whole_ps + 150_000
+    [wait] = waits
+    assert (wait.address, wait.nbytes, wait.is_read) == (at("hbm"), 4096, True)
+    alone_ps = SHORT + port.least_read_ps + port.read_span_ps(4096) + WAY
+    assert sum(ps for _, ps in wait.parts) == scattered_ps - alone_ps
+
+
+def test_bytes_are_gathered_and_scattered() -> None:
+    made = bench(FAST)
+    pattern = bytes(range(200))
+    made.sip.memory.write(at("hbm", 65_500), pattern)
+    found: list[bytes] = []
+    dma = made.sip.pe(0, 0).dma
+    dma.read_block(Block(at("hbm", 65_510), 3, 20, 60), found.append)
+    made.run()
+    assert found == [pattern[10:30] + pattern[70:90] + pattern[130:150]]
+    dma.write_block(Block(at("sram", 65_530), 3, 20, 60), found[0], lambda: None)
+    made.run()
+    expected = bytearray(160)
+    for row in range(3):
+        expected[5 + row * 60 : 25 + row * 60] = found[0][row * 20 : row * 20 + 20]
+    assert made.sip.memory.read(at("sram", 65_525), 160) == expected
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_block_ends_within_its_memory(is_read: bool) -> None:
+    made = bench({**FAST, "cube.hbm_MiB_per_pe": 1})
+    dma, block = made.sip.pe(0, 0).dma, Block(at("hbm", (1 << 20) - 256), 3, 64, 128)
+    if is_read:
+        dma.read_block(block, lambda _: None)
+    else:
+        dma.write_block(block, bytes(192), lambda: None)
+    with pytest.raises(MemoryAccessError, match=r"^320 bytes at .* are outside its memory of 1048576 bytes$"):
+        made.run()
+    assert made.sip.memory.read(at("hbm", (1 << 20) - 256), 256) == bytes(256)
