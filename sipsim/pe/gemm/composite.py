@@ -3,7 +3,7 @@
 A composite command (ADR-0014) needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA
 itself: on ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it
 again. The completion's value: what was fetched before, as of all commands, and the parts of its time
-(:mod:`sipsim.pe.gemm.path`).
+(:mod:`sipsim.pe.gemm.division`).
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
+from sipsim.pe.gemm.division import PARTS
 from sipsim.pe.gemm.epilogue import BIAS, Step
 from sipsim.pe.gemm.operands import Operands
-from sipsim.pe.gemm.path import OTHERS, PARTS, Path, longer, parts_of, start_of
 from sipsim.pe.gemm.pipeline import Pipeline, Stages
 from sipsim.pe.gemm.tiling import Limits, Rectangle, Tiling, tiling
 from sipsim.pe.handles import Array, Handle
@@ -158,7 +158,7 @@ class GemmEngine(CommandEngine):
         epilogue_ps = partial(self._times.epilogue_ps, command.epilogue, accumulator, out)
         stages = self._stages(epilogue_ps, 0, out, self._cost.outstanding_loads, len(rows))
         moves = _Moves(command, cut, self._pe, room)
-        self._run(completion, Pipeline(cut, stages, moves, partial(self._written, completion)))
+        self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
 
     def _fetch_handles(self, completion: Completion) -> None:
         self._fetch(completion, self._handles(completion.command), self._start_dot)
@@ -170,7 +170,9 @@ class GemmEngine(CommandEngine):
         # Operands and result have their rooms already.
         cut = self._tiling(command.product, limits._replace(room_bytes=2**62))
         stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0)
-        self._run(completion, Pipeline(cut, stages, _Nothing(), partial(self._multiplied, completion)))
+        self._run(
+            completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
+        )
 
     def _stages(self, epilogue_ps: Callable[[int], Ps], sum_bytes: int, out: DType, loads: int, rows: int) -> Stages:
         times = self._times
@@ -201,39 +203,34 @@ class GemmEngine(CommandEngine):
         return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes)
 
     def _run(self, completion: Completion, pipeline: Pipeline) -> None:
+        """Begin, when PE_CPU has issued the command. What has passed since is of commands before it."""
         delay_ps = self._delay_ps(completion)
         if delay_ps:
-            self._engine.at(self._engine.now_ps + delay_ps, partial(self._begin_stages, completion, pipeline))
+            self._engine.at(self._engine.now_ps + delay_ps, pipeline.start)
         else:
-            self._begin_stages(completion, pipeline)
+            pipeline.start()
 
-    def _begin_stages(self, completion: Completion, pipeline: Pipeline) -> None:
-        """What has passed since the command's start was the wait for those before it, or for operands in slots."""
-        path, now_ps = start_of(completion.start_ps), self._engine.now_ps
-        pipeline.start(path if now_ps == completion.start_ps else longer(path, OTHERS, now_ps, now_ps))
-
-    def _written(self, completion: Completion, path: Path) -> None:
+    def _written(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
         a, b, c, product, dtype, out, steps = completion.command
-        self._count(completion, product, path)
+        self._count(completion, product, parts_ps)
         fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
         self._end(completion, GEMM, *fields)
 
-    def _multiplied(self, completion: Completion, path: Path) -> None:
+    def _multiplied(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
         a, b, acc, product, result = completion.command
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
-        self._count(completion, product, path)
+        self._count(completion, product, parts_ps)
         fields = a.name, b.name, "none" if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values
         self._end(completion, DOT, *fields)
 
-    def _count(self, completion: Completion, product: Product, path: Path) -> None:
+    def _count(self, completion: Completion, product: Product, parts_ps: tuple[Ps, ...]) -> None:
         """Keep where the time of a command went."""
-        parts = parts_of(path)
-        completion.value = completion.value, parts
+        completion.value = completion.value, parts_ps
         used = self._recorder.composite_ps
-        for part, ps in zip(PARTS, parts, strict=True):
+        for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part] += ps
         used[PEAK] += self._times.peak_ps(product)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
 from sipsim.pe.dma import PeTcm
-from sipsim.pe.gemm.path import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, STORE, Path, longer
+from sipsim.pe.gemm.division import DMA_IN, DMA_OUT, EPILOGUE, FETCH, STORE, Division, Stage
 from sipsim.pe.gemm.tiling import Tiling
 from sipsim.pe.unit import FETCH_STORE, GEMM, MATH, Unit
 
@@ -61,39 +61,50 @@ class Stages(NamedTuple):
 
 
 class Pipeline:
-    """One command's way through the stages. ``ended(path)`` is called at the end of its last write."""
+    """One command's way through the stages. ``ended(parts_ps)`` is called at the end of its last write, with the time
+    of each part (:mod:`sipsim.pe.gemm.division`) since ``start_ps``."""
 
-    def __init__(self, tiling: Tiling, stages: Stages, transfers: Transfers, ended: Callable[[Path], None]) -> None:
+    def __init__(
+        self,
+        tiling: Tiling,
+        stages: Stages,
+        transfers: Transfers,
+        start_ps: Ps,
+        ended: Callable[[tuple[Ps, ...]], None],
+    ) -> None:
         self._engine = stages.engine
         self._stages = stages
         self._tiling = tiling
         self._transfers: Transfers | None = transfers
-        self._ended: Callable[[Path], None] | None = ended
+        self._ended: Callable[[tuple[Ps, ...]], None] | None = ended
+        self._division = Division(start_ps)
         self._mover, self._array = stages.units[FETCH_STORE], stages.units[GEMM]
         self._math = stages.units[MATH]
-        self._used_by: dict[str, Path] = {}
-        self._there = bytearray(len(tiling.loads)) if stages.loads else bytearray(b"\1") * len(tiling.loads)
-        self._next_load = 0 if stages.loads else len(tiling.loads)
+        self._last_move: Stage | None = None
+        self._last_math: Stage | None = None
+        has_loads = bool(stages.loads)
+        self._there = bytearray(len(tiling.loads)) if has_loads else bytearray(b"\1") * len(tiling.loads)
+        self._next_load = 0 if has_loads else len(tiling.loads)
         self._loading = self._held_bytes = 0
         self._next_fetch = self._passed = 0
         self._is_fetching = self._is_storing = False
-        self._fetched: deque[tuple[int, Path]] = deque()
+        self._fetched: deque[tuple[int, Stage]] = deque()
         self._waiting = 0
+        self._missing_rows = stages.rows
+        self._without_row: list[int] = []
         self._finished: deque[int] = deque()
         self._stored: dict[int, int] = {}
         self._left = len(tiling.blocks)
-        self._missing_rows = stages.rows
-        self._without_row: list[tuple[int, Path]] = []
 
-    def start(self, path: Path) -> None:
+    def start(self) -> None:
         """Begin, now."""
         for number in range(self._missing_rows):
             assert self._transfers is not None
-            self._transfers.load_row(number, partial(self._row_loaded, path, self._engine.now_ps))
-        self._load(path)
-        self._fetch(path)
+            self._transfers.load_row(number, partial(self._row_loaded, self._engine.now_ps))
+        self._load(None)
+        self._fetch(None)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, before: Stage | None) -> None:
         """Load ahead, as far as there is room."""
         tiling, transfers = self._tiling, self._transfers
         assert transfers is not None
@@ -105,16 +116,16 @@ class Pipeline:
             self._held_bytes += nbytes
             self._loading += 1
             self._next_load += 1
-            transfers.load(number, partial(self._loaded, number, path, self._engine.now_ps))
+            transfers.load(number, partial(self._loaded, number, before, self._engine.now_ps))
 
-    def _loaded(self, number: int, path: Path, begun_ps: Ps) -> None:
-        path = longer(path, DMA_IN, begun_ps, self._engine.now_ps)
+    def _loaded(self, number: int, before: Stage | None, begun_ps: Ps) -> None:
+        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
         self._there[number] = 1
         self._loading -= 1
-        self._load(path)
-        self._fetch(path)
+        self._load(stage)
+        self._fetch(stage)
 
-    def _fetch(self, path: Path) -> None:
+    def _fetch(self, before: Stage | None) -> None:
         """Fetch the operands of the next token, if they are there and a buffer is free."""
         at = self._next_fetch
         if self._is_fetching or at == len(self._tiling.tokens) or self._passed < at - 1:
@@ -122,18 +133,17 @@ class Pipeline:
         token = self._tiling.tokens[at]
         if self._there[token.a] and self._there[token.b]:
             self._is_fetching = True
-            self._when_free(self._mover, self._begin_fetch, path)
+            self._when_free(self._begin_fetch, before)
 
-    def _begin_fetch(self, path: Path) -> None:
+    def _begin_fetch(self, before: Stage | None) -> None:
         token, stages = self._tiling.tokens[self._next_fetch], self._stages
         nbytes = token.fetch_bytes
         if stages.sum_bytes and not token.k[0]:
             nbytes += token.m[1] * token.n[1] * stages.sum_bytes
-        ps = stages.move_ps + stages.tcm.take(nbytes)[0]
-        path = self._use(self._mover, ps, path, FETCH)
-        self._engine.at(path[0], partial(self._fetch_ended, path))
+        stage = self._move(stages.tcm.take(nbytes)[0], FETCH, before)
+        self._engine.at(stage.end_ps, partial(self._fetch_ended, stage))
 
-    def _fetch_ended(self, path: Path) -> None:
+    def _fetch_ended(self, stage: Stage) -> None:
         at, tiling = self._next_fetch, self._tiling
         token = tiling.tokens[at]
         self._next_fetch += 1
@@ -142,60 +152,59 @@ class Pipeline:
             load = tiling.loads[number]
             if load.last == at:
                 self._held_bytes -= load.nbytes
-        self._fetched.append((at, path))
-        self._multiply(path)
-        self._load(path)
-        self._fetch(path)
+        self._fetched.append((at, stage))
+        self._multiply(stage)
+        self._load(stage)
+        self._fetch(stage)
 
-    def _multiply(self, path: Path) -> None:
-        """Pass on the tokens that were fetched, unless too many outputs wait."""
-        stages, fetched = self._stages, self._fetched
+    def _multiply(self, now: Stage) -> None:
+        """Pass on the tokens that were fetched, unless too many outputs wait. ``now``: the stage that has ended."""
+        stages, fetched, now_ps = self._stages, self._fetched, self._engine.now_ps
         while fetched:
-            at, own = fetched[0]
+            at, stage = fetched[0]
             token = self._tiling.tokens[at]
             if token.tile >= 0:
                 if self._waiting >= stages.waiting_tiles:
                     return
                 self._waiting += 1
             fetched.popleft()
-            own = own if own[0] >= path[0] else path
-            fill_ps = token.fill_cycles * stages.cycle_ps
-            if fill_ps < 0:  # a single cell, and the last cycle is not counted (sipsim.pe.gemm.array)
-                own = self._use(self._array, token.steps * stages.cycle_ps + fill_ps, own, CYCLES)
-            else:
-                own = self._use(self._array, token.steps * stages.cycle_ps, own, CYCLES)
-                if fill_ps:
-                    own = self._use(self._array, fill_ps, own, FILL)
-            self._engine.at(own[0], partial(self._multiplied, token.tile, own))
+            steps_ps, fill_ps = token.steps * stages.cycle_ps, token.fill_cycles * stages.cycle_ps
+            start_ps = self._array.take(now_ps, steps_ps + fill_ps)
+            end_ps = self._division.array(start_ps, steps_ps, fill_ps, stage if stage.end_ps == now_ps else now)
+            self._engine.at(end_ps, partial(self._multiplied, token.tile))
 
-    def _multiplied(self, tile: int, path: Path) -> None:
+    def _multiplied(self, tile: int) -> None:
         self._passed += 1
         if tile >= 0:
-            self._begin_epilogue(tile, path)
-        self._fetch(path)
+            self._begin_epilogue(tile, None)
+        self._fetch(None)
 
-    def _begin_epilogue(self, tile: int, path: Path) -> None:
+    def _begin_epilogue(self, tile: int, before: Stage | None) -> None:
         ps = self._stages.epilogue_ps(self._tiling.tiles[tile].place.cells)
         if self._missing_rows:
-            self._without_row.append((tile, path))
+            self._without_row.append(tile)
         elif ps:
-            path = self._use(self._math, ps, path, EPILOGUE)
-            self._engine.at(path[0], partial(self._finish, tile, path))
+            now_ps = self._engine.now_ps
+            start_ps, last = self._math.take(now_ps, ps), self._last_math
+            if last is not None and now_ps < last.end_ps <= start_ps:
+                before = last
+            stage = self._last_math = self._division.stage(EPILOGUE, start_ps, start_ps + ps, before)
+            self._engine.at(stage.end_ps, partial(self._finish, tile, stage))
         else:
-            self._finish(tile, path)
+            self._finish(tile, before)
 
-    def _row_loaded(self, path: Path, begun_ps: Ps) -> None:
-        path = longer(path, DMA_IN, begun_ps, self._engine.now_ps)
+    def _row_loaded(self, begun_ps: Ps) -> None:
+        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, None)
         self._missing_rows -= 1
         while self._without_row and not self._missing_rows:
-            self._begin_epilogue(self._without_row.pop(0)[0], path)
+            self._begin_epilogue(self._without_row.pop(0), stage)
 
-    def _finish(self, tile: int, path: Path) -> None:
+    def _finish(self, tile: int, before: Stage | None) -> None:
         """An output is ready to be stored."""
         self._finished.append(tile)
-        self._store(path)
+        self._store(before)
 
-    def _store(self, path: Path) -> None:
+    def _store(self, before: Stage | None) -> None:
         """Store the next output, if there is room for its block."""
         if self._is_storing or not self._finished:
             return
@@ -206,61 +215,55 @@ class Pipeline:
                 return
             self._stored[block] = 0
         self._is_storing = True
-        self._when_free(self._mover, self._begin_store, path)
+        self._when_free(self._begin_store, before)
 
-    def _begin_store(self, path: Path) -> None:
+    def _begin_store(self, before: Stage | None) -> None:
         tile, stages = self._tiling.tiles[self._finished[0]], self._stages
-        ps = stages.move_ps + stages.tcm.put(tile.place.cells * stages.stored_bytes)
-        path = self._use(self._mover, ps, path, STORE)
-        self._engine.at(path[0], partial(self._store_ended, path))
+        stage = self._move(stages.tcm.put(tile.place.cells * stages.stored_bytes), STORE, before)
+        self._engine.at(stage.end_ps, partial(self._store_ended, stage))
 
-    def _store_ended(self, path: Path) -> None:
+    def _store_ended(self, stage: Stage) -> None:
         block = self._tiling.tiles[self._finished.popleft()].block
         self._is_storing = False
         self._waiting -= 1
         self._stored[block] += 1
         if self._stored[block] == self._tiling.tiles_of_block[block]:
             assert self._transfers is not None
-            self._transfers.write(block, partial(self._written, block, path))
+            self._transfers.write(block, partial(self._written, block, stage))
             if self._ended is None:
                 return
-        self._multiply(path)
-        self._store(path)
-        self._fetch(path)
+        self._multiply(stage)
+        self._store(stage)
+        self._fetch(stage)
 
-    def _written(self, block: int, path: Path) -> None:
-        now_ps = self._engine.now_ps
-        if now_ps > path[0]:
-            path = longer(path, DMA_OUT, path[0], now_ps)
+    def _written(self, block: int, before: Stage) -> None:
+        stage, now_ps = before, self._engine.now_ps
+        if now_ps > before.end_ps:
+            stage = self._division.stage(DMA_OUT, before.end_ps, now_ps, before)
         del self._stored[block]
         self._left -= 1
         if self._left:
-            self._store(path)
+            self._store(stage)
             return
         # The parts refer to each other, and to the data: they are freed now, and not by a collection of cycles.
         ended, self._ended, self._transfers = self._ended, None, None
         assert ended is not None
-        ended(path)
+        ended(self._division.end(stage))
 
-    def _use(self, unit: Unit, ps: Ps, path: Path, part: int) -> Path:
-        """Have a unit work, now or when it is free; the path of the work's end."""
-        start_ps = unit.take(path[0], ps)
-        if start_ps > path[0]:
-            before = self._used_by.get(unit.name)
-            if before is not None and before[0] > path[0]:
-                path = before
-        path = self._used_by[unit.name] = longer(path, part, start_ps, start_ps + ps)
-        return path
+    def _move(self, port_ps: Ps, part: int, before: Stage | None) -> Stage:
+        """PE_FETCH_STORE, which is free, moves something now."""
+        now_ps, ps = self._engine.now_ps, self._stages.move_ps + port_ps
+        self._mover.take(now_ps, ps)
+        stage = self._last_move = self._division.stage(part, now_ps, now_ps + ps, before)
+        return stage
 
-    def _when_free(self, unit: Unit, action: Callable[[Path], None], path: Path) -> None:
-        """Call ``action(path)`` when a unit is free, now or later."""
-        now_ps = self._engine.now_ps
-        if unit.free_ps > now_ps:
-            self._engine.at(unit.free_ps, partial(self._when_free, unit, action, path))
+    def _when_free(self, move: Callable[[Stage | None], None], before: Stage | None) -> None:
+        """Call ``move(before)`` when PE_FETCH_STORE is free, now or later; then its last work was what bound it."""
+        now_ps, free_ps = self._engine.now_ps, self._mover.free_ps
+        if free_ps > now_ps:
+            self._engine.at(free_ps, partial(self._when_free, move, before))
             return
-        before = self._used_by.get(unit.name)
-        if before is not None and path[0] < before[0]:
-            path = before
-        if path[0] < now_ps:
-            path = longer(path, OTHERS, now_ps, now_ps)
-        action(path)
+        last = self._last_move
+        if last is not None and last.end_ps == now_ps:
+            before = last
+        move(before)
