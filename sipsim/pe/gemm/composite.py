@@ -67,7 +67,7 @@ class GemmTimes:
     def epilogue_ps(self, steps: tuple[Step, ...], dtype: DType, out: DType, cells: int) -> Ps:
         """Of an output of so many cells, whose accumulator is of ``dtype``: each step goes over them, and the cast."""
         nbytes = cells * dtype.itemsize
-        ps = sum(self._math.latency_ps(nbytes * passes) for _, passes in [each.work for each in steps])
+        ps = sum(self._math.latency_ps(nbytes * passes, special) for passes, special in [each.work for each in steps])
         return ps if out is dtype else ps + self._math.latency_ps(nbytes)
 
 

@@ -34,10 +34,15 @@ class Step(NamedTuple):
         return f"{self.name}={self.dtype}@{self.address}" if self.name == BIAS else self.name
 
     @property
-    def work(self) -> tuple[str, int]:
-        """The operation of PE_MATH, and its passes."""
-        operation = _OPERATION.get(self.name, self.name)
-        return operation, OPERATIONS[operation].passes
+    def operation(self) -> str:
+        """That of PE_MATH."""
+        return _OPERATION.get(self.name, self.name)
+
+    @property
+    def work(self) -> tuple[int, bool]:
+        """How often PE_MATH goes over the sums, and whether by a special function."""
+        operation = OPERATIONS[self.operation]
+        return operation.passes, operation.is_special
 
 
 def as_text(steps: tuple[Step, ...]) -> str:
@@ -53,5 +58,5 @@ def perform(steps: tuple[Step, ...], sums: Array, dtype: DType, out: DType, bias
             other = (np.asarray(step.value, dtype.numpy),)
         elif step.name == BIAS:
             other = (cast(bias[step.address], dtype)[None, :],)
-        sums = elementwise(step.work[0], (sums, *other), dtype)
+        sums = elementwise(step.operation, (sums, *other), dtype)
     return cast(sums, out)
