@@ -209,7 +209,7 @@ class CommandEngine(ABC):
             self._pe.ipcq.slots.release(slot, read)
 
 
-ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__)
+ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__, f"{__package__}.gemm")
 EngineType = TypeVar("EngineType", bound=type[CommandEngine])
 
 

@@ -53,6 +53,7 @@ class Recorder:
     """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
     ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
+    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -63,6 +64,7 @@ class Recorder:
         self.spans: list[Span] | None = [] if keep_spans else None
         self.phases: list[PhaseStart] = []
         self.waited_ps: defaultdict[str, defaultdict[str, Ps]] = defaultdict(partial(defaultdict, int))
+        self.composite_ps: defaultdict[str, Ps] = defaultdict(int)
         self.count = 0
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
