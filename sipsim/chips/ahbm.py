@@ -36,7 +36,9 @@ class AhbmChip(Chip):
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
         keep_spans = context.keep_oplog or job.explain
-        self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans)
+        self.sip = Sip(
+            context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans, job.verify
+        )
         self._history_dir = made(context.artifact_dir) if job.explain else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
@@ -90,6 +92,7 @@ class AhbmChip(Chip):
             usage=self.sip.usage.measured(),
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
+            verdict=self.sip.verdict(),
         )
 
 

@@ -95,7 +95,7 @@ class Tensor:
         data = np.ascontiguousarray(array, dtype=self.dtype.numpy).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             for block in shard.blocks():
-                self._memory.write(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
+                self._memory.write_from_host(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
         return self
 
     @host_call

@@ -172,6 +172,7 @@ class SipNode(SyncClient):
             usage=results.usage,
             launches=results.launches,
             launch_records=results.launch_records,
+            verdict=results.verdict,
         )
         return to_bytes(outcome)
 

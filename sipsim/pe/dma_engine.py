@@ -4,9 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from sipsim.dtypes import DTYPES
 from sipsim.pe.commands import Completion, DmaRead, DmaWrite
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.replay.feed import Feed
+from sipsim.record.replay.rules import ReplayPe, replays
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
@@ -67,3 +71,21 @@ class WriteEngine(CommandEngine):
         fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
         del operand
         self._end(completion, WRITE, *fields)
+
+    def tell(self, feed: Feed, command: DmaWrite) -> None:
+        """What is in the memory now."""
+        feed.values(self._sip.memory.read(command.address, command.operand.nbytes))
+
+
+@replays(READ)
+def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
+    """What is in the memory."""
+    return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE)
+def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
+    """The values of the operand, which are in the memory then."""
+    values = pe.value(operand)
+    pe.write(address, values.tobytes())
+    return values

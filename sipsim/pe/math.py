@@ -5,12 +5,15 @@ from functools import partial
 
 import numpy as np
 
+from sipsim.arithmetic.operations import elementwise
 from sipsim.config.components import PeMath as PeMathCost
+from sipsim.dtypes import DTYPES
 from sipsim.pe.commands import Completion, MathOp
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array
 from sipsim.pe.unit import MATH as MATH_UNIT
 from sipsim.record.oplog import as_text, record_kind
+from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
@@ -67,3 +70,9 @@ class MathEngine(CommandEngine):
         fields = op, result.dtype.name, as_text(result.shape), names, result.name
         del operands, result
         self._end(completion, MATH, *fields)
+
+
+@replays(MATH)
+def replay_math(pe: ReplayPe, op: str, dtype: str, _shape: str, operands: str, _result: str) -> Array:
+    """The operation on the values of its operands."""
+    return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])

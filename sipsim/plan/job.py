@@ -9,6 +9,7 @@ from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
 from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
+from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 
 
@@ -116,7 +117,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
-    parts were used, in each run of the built-in job, else in all, and its first launches.
+    parts were used, in each run of the built-in job, else in all, its first launches, and what its second pass found.
     """
 
     runs: tuple[RunRecord, ...]
@@ -124,6 +125,7 @@ class RankOutcome(RankResult, frozen=True, kw_only=True):
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
     launch_records: tuple[LaunchRecord, ...] = ()
+    verdict: Verdict | None = None
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

@@ -98,3 +98,9 @@ def line(record: tuple[Any, ...]) -> str:
 def as_text(shape: tuple[int, ...]) -> str:
     """A shape as the op log writes it."""
     return "x".join(map(str, shape))
+
+
+@lru_cache(maxsize=1024)
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape that the op log writes so."""
+    return tuple(map(int, text.split("x"))) if text else ()
