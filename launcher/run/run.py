@@ -21,6 +21,7 @@ from launcher.report import failure
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
+from launcher.report.second_pass import note_verdicts
 from launcher.report.trace import write_trace
 from launcher.run import run_folder
 from launcher.run.blame import users_error
@@ -184,6 +185,7 @@ def _run(
             shutil.rmtree(scratch_dir, ignore_errors=True)
     if trouble:
         outcome.troubles.append(trouble)
+    note_verdicts(outcome)
     outcome.note_wrong()
     outcome.note_unread(request.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())
