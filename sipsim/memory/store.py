@@ -35,7 +35,7 @@ class HostWrites(Protocol):
 class MemoryStore:
     """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube.
 
-    ``listener``: told of what the host writes, None for nobody.
+    ``listeners``: told of what the host writes.
     """
 
     def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
@@ -44,7 +44,7 @@ class MemoryStore:
         self._of_cube = of_cube
         self._banks: dict[int, _Bank] = {}
         self._first: dict[int, int] = {}
-        self.listener: HostWrites | None = None
+        self.listeners: list[HostWrites] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy of ``nbytes`` at a physical address.
@@ -86,8 +86,8 @@ class MemoryStore:
     def write_from_host(self, address: int, data: bytes | memoryview) -> None:
         """As :meth:`write`, for host code, which takes no simulated time."""
         self.write(address, data)
-        if self.listener is not None:
-            self.listener.host_wrote(address, data)
+        for each in self.listeners:
+            each.host_wrote(address, data)
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set bytes at a physical address to zero, for host code; whole pages return to the host.
@@ -105,8 +105,8 @@ class MemoryStore:
                 del bank.pages[page]
             else:
                 bank.pages[page][start:stop] = bytes(stop - start)
-        if self.listener is not None:
-            self.listener.host_cleared(address, nbytes)
+        for each in self.listeners:
+            each.host_cleared(address, nbytes)
 
     def canonical(self, address: int) -> int:
         """The first of all addresses of the same byte."""

@@ -35,6 +35,7 @@ class JobRequest(NamedTuple):
     check_invariants: bool
     trace: bool
     explain: bool = False
+    oplog: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,7 +43,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     the default one.
 
     ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
-    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans.
+    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans;
+    ``oplog``, its op log.
     """
 
     collective: str = ""
@@ -60,6 +62,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     check_invariants: bool = False
     trace: bool = False
     explain: bool = False
+    oplog: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -161,7 +161,7 @@ class Sip:
     def _replay(self) -> SecondPass:
         system = self.plan.system
         second_pass = SecondPass(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
-        self.memory.listener = self.recorder.replay(second_pass, lambda: self.engine.now_ps)
+        self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
         return second_pass
 
     def pe(self, cube: int, pe: int) -> Pe:
