@@ -9,6 +9,7 @@ from typing import NamedTuple
 from launcher.report.error_facts import ErrorFile
 from launcher.run.probe.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
 from launcher.run.results.result_fields import LinkCsvRow, ResultDocument, RunRow
+from sipsim.memory.host_log import HOST_CLEAR, HOST_WRITE
 from sipsim.pe.engines import ENGINES
 from sipsim.record.fields import fields_of
 from sipsim.record.oplog import FIELDS, definer_of
@@ -26,9 +27,9 @@ left out where it is unknown or has no meaning; in a table its cell is empty. Ne
 """
 
 
-OPLOG = """A line for each operation: its rank, `kind`, start and end in ps of simulated time, cube and PE, and
+OPLOG = f"""A line for each operation: its rank, `kind`, start and end in ps of simulated time, cube and PE, and
 `field=value` for each field of its kind. A rank's lines are in the order of its op log, a receive comes after the send
-of its message, and of the lines that may come next the one that ended first does. `host.write` and `host.clear` are
+of its message, and of the lines that may come next the one that ended first does. `{HOST_WRITE}` and `{HOST_CLEAR}` are
 what the host does to memories; they are no operations and in no digest. Addresses are physical; `h<n>` is a handle of
 the PE."""
 

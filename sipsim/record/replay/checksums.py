@@ -27,9 +27,9 @@ class Checksums:
         self._stride = 1
         self._checks = array("I")
 
-    def add(self, data: bytes) -> None:
-        """The next message."""
-        self._last = crc32(data, self._last)
+    def add(self, address: int, seq: int, data: bytes) -> None:
+        """The next message, number ``seq``, for the slot at an address."""
+        self._last = crc32(data, crc32(b"%d %d" % (address, seq), self._last))
         self._count += 1
         if self._count % self._stride == 0:
             self._checks.append(self._last)

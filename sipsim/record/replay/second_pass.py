@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sipsim.record.oplog import FIELDS
 from sipsim.record.replay.checksums import Checksums
 from sipsim.record.replay.comparison import are_same, where_wrong
 from sipsim.record.replay.differences import Differences, Numbered, Range
@@ -18,6 +19,8 @@ from sipsim.record.replay.rules import Array, Rule, Values, WrongRecord, rule_of
 from sipsim.record.replay.verdict import QueueCheck, Verdict
 
 Place = tuple[int, int, int]
+RESULT = "result"
+"""The field of a kind that names the handle with the values of its record."""
 
 
 class Memory(Protocol):
@@ -87,7 +90,7 @@ class SecondPass:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
-        self._rules: dict[str, Rule | None] = {}
+        self._rules: dict[str, tuple[Rule, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
         self._on_the_way: dict[tuple[int, int], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
@@ -122,7 +125,7 @@ class SecondPass:
         if int(dst.partition(".")[0]) == self.sip:
             self._on_the_way[slot] = data
         else:
-            _of(self._sent, sender, direction, dst).add(data)
+            _of(self._sent, sender, direction, dst).add(*slot, data)
 
     def verdict(self, memory: Memory) -> Verdict:
         """After the last record; ``memory`` is that of the first pass."""
@@ -147,9 +150,10 @@ class SecondPass:
         pe = self._pes.get((cube, number))
         if pe is None:
             pe = self._pes[cube, number] = _Pe(self, (self.sip, cube, number))
-        rule = self._rules.get(kind) or self._find_rule(kind)
-        if rule is None:
+        known = self._rules.get(kind) or self._find_rule(kind)
+        if known is None:
             return
+        rule, result_at = known
         self._records += 1
         pe.told, pe.by = told, Numbered(self._records, record)
         if pe.reads or pe.writes:
@@ -164,17 +168,22 @@ class SecondPass:
                 self._compare_values(pe, told, values)
                 values = told
         if gone is not None and isinstance(values, np.ndarray):
+            if fields[result_at] != gone.name:
+                self.differences.of_record(pe.by, f"its values are those of {gone.name}")
             gone.values = pe.values
             pe.values[gone.name] = values, gone
 
-    def _find_rule(self, kind: str) -> Rule | None:
-        rule = self._rules[kind] = rule_of(kind)
+    def _find_rule(self, kind: str) -> tuple[Rule, int] | None:
+        """The rule of a kind, and the place of ``result`` among its fields."""
+        rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
             self._pes.clear()
             self.messages.clear()
             self._on_the_way.clear()
-        return rule
+            return None
+        known = self._rules[kind] = rule, names.index(RESULT) if RESULT in names else 0
+        return known
 
     def _compare_values(self, pe: _Pe, told: Values, values: Values | None) -> None:
         wrong = where_wrong(told, values)
@@ -185,7 +194,7 @@ class SecondPass:
     def _arrival(self, arrival: Arrival) -> None:
         now_ps, address, seq, sender, direction, data = arrival
         if sender[0] != self.sip:
-            _of(self._arrived, sender, direction, "").add(data)
+            _of(self._arrived, sender, direction, "").add(address, seq, data)
         if self._stopped:
             return
         if sender[0] == self.sip:
