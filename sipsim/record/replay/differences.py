@@ -39,13 +39,14 @@ class Numbered(NamedTuple):
 class _Kept(NamedTuple):
     """A difference: of a record, or None at the end of the run. ``addresses``: of the bytes that no race explains yet;
     None where the bytes that were read are not those that differ. ``ranges``: what was read or written, nothing where
-    only an error explains the difference.
+    only an error explains the difference. ``last``: who wrote there last.
     """
 
     by: Numbered | None
     text: str
     addresses: Addresses | None
     ranges: list[Range]
+    last: Write | None = None
 
 
 class Differences:
@@ -88,6 +89,8 @@ class Differences:
         asked = np.unique(touched) if addresses is None else addresses
         left, race = self._writers.unexplained(asked, by.record[1], by, is_message)
         kept = _Kept(by, wrong.text, None if addresses is None else left, ranges)
+        if len(left):
+            kept = kept._replace(last=self._writers.last(int(left[0])))
         if race is not None and (addresses is None or not len(left)):
             self._note_race(kept, race.write.by if race.write.by is not by else race.other)
         else:
@@ -102,16 +105,13 @@ class Differences:
         if len(left):
             at = int(left[0])
             text = f"address {at:#x}: expected {a[at - page]:#04x}, got {b[at - page]:#04x}"
-            self._keep(_Kept(None, text, left, [(at, 1)]))
+            self._keep(_Kept(None, text, left, [(at, 1)], self._writers.last(at)))
 
     def first(self) -> Difference | None:
         """The first difference that is left; None for none."""
         if not self._kept:
             return None
-        by, text, addresses, ranges = min(self._kept, key=_order)
-        last = None
-        if ranges:
-            last = self._writers.last(ranges[0][0] if addresses is None else int(addresses[0]))
+        by, text, _, ranges, last = min(self._kept, key=_order)
         wrote = "" if last is None or last.by is by else f"; the last to write there was {last.by}"
         owner = by or (last.by if last is not None and isinstance(last.by, Numbered) else None)
         if owner is None:

@@ -90,7 +90,7 @@ class SecondPass:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
-        self._rules: dict[str, tuple[Rule, int]] = {}
+        self._rules: dict[str, tuple[Rule, int | None]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
         self._on_the_way: dict[tuple[int, int], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
@@ -168,13 +168,13 @@ class SecondPass:
                 self._compare_values(pe, told, values)
                 values = told
         if gone is not None and isinstance(values, np.ndarray):
-            if fields[result_at] != gone.name:
+            if result_at is not None and fields[result_at] != gone.name:
                 self.differences.of_record(pe.by, f"its values are those of {gone.name}")
             gone.values = pe.values
             pe.values[gone.name] = values, gone
 
-    def _find_rule(self, kind: str) -> tuple[Rule, int] | None:
-        """The rule of a kind, and the place of ``result`` among its fields."""
+    def _find_rule(self, kind: str) -> tuple[Rule, int | None] | None:
+        """The rule of a kind, and the place of ``result`` among its fields, if it has one."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
@@ -182,7 +182,7 @@ class SecondPass:
             self.messages.clear()
             self._on_the_way.clear()
             return None
-        known = self._rules[kind] = rule, names.index(RESULT) if RESULT in names else 0
+        known = self._rules[kind] = rule, names.index(RESULT) if RESULT in names else None
         return known
 
     def _compare_values(self, pe: _Pe, told: Values, values: Values | None) -> None:

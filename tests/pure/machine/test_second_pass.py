@@ -41,6 +41,7 @@ def sender(tl: TL) -> None:
     tl.store(hbm(0, 4096), x)
     tl.send("E", x)
     tl.send("E", src_addr=hbm(0, 4096), shape=N, dtype="f16")
+    tl.store(hbm(0, 0), x)
 
 
 def receiver(tl: TL) -> None:
@@ -76,7 +77,7 @@ def test_all_records_again(kind: str, latch: str | None) -> None:
     verdict = after(bench)
     assert verdict == Verdict(records=len(bench.sip.oplog.records))
     assert {each[0] for each in bench.sip.oplog.records} >= {"const", "math", "dma_read", "dma_write", "ipcq.send"}
-    assert verdict.records == 11
+    assert verdict.records == 12
 
 
 def test_values_of_handles_that_are_gone_are_dropped() -> None:
@@ -192,12 +193,12 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
     "cell before it is read": (
         wrong_cell(hbm(0, 0), 0),
         "dma_read",
-        r"the first at \[3\]: expected -4.0, got -4.0039\d+; the last to write there was the host",
+        r"the first at \[3\]: expected -4.0, got -4.0039\d+; the last to write there was the host$",
     ),
     "cell of a store": (
         wrong_cell(tcm(1, 0), 10**9),
         "dma_write",
-        r"the memories differ at the end, at address 0x\w+: .*; the last to write there was record 11 \(dma_write ",
+        r"the memories differ at the end, at address 0x\w+: .*; the last to write there was record 12 \(dma_write ",
     ),
     "cell of nobody": (wrong_cell(hbm(1, 2**20), 0), "", "the memories differ at the end, at address 0x"),
 }
