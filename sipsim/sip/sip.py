@@ -33,6 +33,8 @@ from sipsim.pe.unit import UNITS, Unit
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
+from sipsim.record.replay.second_pass import SecondPass
+from sipsim.record.replay.verdict import Verdict
 from sipsim.sip.usage_meter import UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
@@ -105,7 +107,7 @@ class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
     ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``. ``keep_spans`` retains spans
-    and transfers, for ``sipsim.explain``.
+    and transfers, for ``sipsim.explain``. ``replays``: there is a second pass (:mod:`sipsim.record.replay`).
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Sip:
         keep_oplog: bool = False,
         check_invariants: bool = False,
         keep_spans: bool = False,
+        replays: bool = False,
     ) -> None:
         self.sip = sip
         self.plan = plan
@@ -130,6 +133,7 @@ class Sip:
         self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, check_invariants, keep_spans)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
+        self.second_pass = self._replay() if replays else None
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
@@ -146,6 +150,19 @@ class Sip:
         self.tasks: list[Task] = []
         self._pes: dict[tuple[int, int], Pe] = {}
         self._wire_ipcqs()
+
+    def verdict(self) -> Verdict | None:
+        """What the second pass has found, at the end of the run; None without one."""
+        if self.second_pass is None or self.recorder.feed is None:
+            return None
+        self.recorder.feed.drain()
+        return self.second_pass.verdict(self.memory)
+
+    def _replay(self) -> SecondPass:
+        system = self.plan.system
+        second_pass = SecondPass(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
+        self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
+        return second_pass
 
     def pe(self, cube: int, pe: int) -> Pe:
         """A PE; it is made at its first use."""

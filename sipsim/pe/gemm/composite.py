@@ -30,13 +30,15 @@ from sipsim.pe.handles import Array, Handle
 from sipsim.pe.math import PeMath
 from sipsim.pe.room import Holding
 from sipsim.record.oplog import as_text, record_kind
+from sipsim.record.replay.feed import Feed
 from sipsim.units import BYTES_PER_KIB, ns_to_ps
 
 Ps = int
 GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shape", "dtype", "out_dtype", "epilogue")
 """``shape``: MxKxN. ``epilogue``: its steps (:class:`sipsim.pe.gemm.epilogue.Step`)."""
 DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
-"""``acc``: a handle, or ``none``."""
+NO_HANDLE = "none"
+"""``acc`` of a product without one."""
 PEAK = "peak"
 """Among the counted times: that of the multiplications if every cell of the array worked in every cycle."""
 
@@ -216,13 +218,22 @@ class GemmEngine(CommandEngine):
         fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
         self._end(completion, GEMM, *fields)
 
+    def tell(self, feed: Feed, command: Gemm | Dot) -> None:
+        """Of a composite command what is in the memory now."""
+        if isinstance(command, Dot):
+            super().tell(feed, command)
+            return
+        m, _, n = command.product
+        whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
+        feed.values(self._sip.memory.read_block(whole))
+
     def _multiplied(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
         a, b, acc, product, result = completion.command
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
         self._count(completion, product, parts_ps)
-        fields = a.name, b.name, "none" if acc is None else acc.name, as_text(product), a.dtype.name, result.name
+        fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values
         self._end(completion, DOT, *fields)
 

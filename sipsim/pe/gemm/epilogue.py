@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sipsim.arithmetic.operations import OPERATIONS, cast, elementwise
-from sipsim.dtypes import DType
+from sipsim.dtypes import DTYPES, DType
 from sipsim.pe.handles import Array
 
 SCALE, BIAS = "scale", "bias"
@@ -48,6 +48,21 @@ class Step(NamedTuple):
 def as_text(steps: tuple[Step, ...]) -> str:
     """All steps, or ``none``."""
     return ";".join([each.text for each in steps]) or "none"
+
+
+def from_text(text: str) -> tuple[Step, ...]:
+    """The steps of a record."""
+    return tuple(_step(each) for each in text.split(";")) if text != "none" else ()
+
+
+def _step(text: str) -> Step:
+    name, _, value = text.partition("=")
+    if name == SCALE:
+        return Step(name, int(value) if value.lstrip("-").isdigit() else float.fromhex(value))
+    if name == BIAS:
+        dtype, _, address = value.partition("@")
+        return Step(name, 0, int(address), DTYPES[dtype])
+    return Step(name)
 
 
 def perform(steps: tuple[Step, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:

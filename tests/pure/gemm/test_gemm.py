@@ -67,7 +67,7 @@ def test_an_epilogue_works_on_the_sums(dtype, names):
         expected = STEPS[name](expected, kind, given["bias"])
     assert found.tobytes() == cast(expected, DTYPES[dtype]).tobytes()
     (record,) = bench.records("gemm")
-    text = {"scale": f"scale={0.3.hex()}", "bias": f"bias=f32@{ptr('bias')}"}
+    text = {"scale": f"scale={(0.3).hex()}", "bias": f"bias=f32@{ptr('bias')}"}
     assert record.fields["epilogue"] == ";".join(text.get(name, name) for name in names.split())
 
 
