@@ -56,10 +56,9 @@ class Event:
         """
         if not self._is_recorded:
             raise RuntimeError("the event must be recorded before it has a time; call record()")
-        ends_ps = [work.end_ps for work in self._before]
-        if None in ends_ps:
+        if not self.query():
             raise RuntimeError("the event must be completed before it has a time; call synchronize()")
-        return max([self._since_ps, *(end_ps for end_ps in ends_ps if end_ps is not None)])
+        return max([self._since_ps, *(work.end_ps or 0 for work in self._before)])
 
     def elapsed_time(self, end_event: "Event") -> float:
         """Simulated milliseconds from this event to ``end_event``, exact in ``time_ps``.

@@ -206,7 +206,7 @@ class TestErrorsOfTheApi:
                 "torch.zeros(4, 8, dtype='f64')",
                 "TypeError: dtype 'f64' is not available; allowed: f16, bf16, f32, i32, i8",
             ),
-            ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: replicate"),
+            ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: row_wise"),
             (
                 "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",
                 "ValueError: cannot copy a tensor of shape (4, 4) into one of (4, 8)",
