@@ -96,7 +96,7 @@ class MathOp(NamedTuple):
     """An element-wise operation; ``op`` is a key of ``sipsim.arithmetic.operations.OPERATIONS``.
 
     ``operands`` are handles and numbers of type ``dtype`` (the first one of ``where`` of i8), broadcast to ``dims``.
-    Without ``dims`` they are handles that have the result's; without ``dtype`` they have that of the first.
+    Without ``dims`` all are handles of the result's shape; without ``dtype`` they have that of the last.
     """
 
     op: str
@@ -115,7 +115,7 @@ class MathOp(NamedTuple):
     @property
     def of_type(self) -> DType:
         """The type of the operands."""
-        return self.dtype or self.handles[0].dtype
+        return self.dtype or self.handles[-1].dtype
 
     @property
     def shape(self) -> Dims:
@@ -125,14 +125,19 @@ class MathOp(NamedTuple):
     @property
     def result_bytes(self) -> int:
         """Of its elements."""
-        return math.prod(self.shape) * self.result.dtype.itemsize
+        if self.dims is None:
+            last = self.handles[-1]
+            return last.nbytes // last.dtype.itemsize * self.result.dtype.itemsize
+        return math.prod(self.dims) * self.result.dtype.itemsize
 
     @property
     def work(self) -> tuple[int, bool]:
         """Bytes that PE_MATH goes over, and whether by a special function: as many elements as the result has, in the
         operands' type, as often as the operation needs."""
         operation = OPERATIONS[self.op]
-        return math.prod(self.shape) * self.of_type.itemsize * operation.passes, operation.is_special
+        if self.dims is None:
+            return self.handles[-1].nbytes * operation.passes, operation.is_special
+        return math.prod(self.dims) * self.of_type.itemsize * operation.passes, operation.is_special
 
 
 class Reduce(NamedTuple):

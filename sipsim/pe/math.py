@@ -107,8 +107,9 @@ def _operate(command: MathOp) -> tuple[object, ...]:
     op, operands, result, dims, _ = command
     dtype = command.of_type
     if dims is None:
-        names = ",".join([each.name for each in command.handles])
-        _fill(result, elementwise(op, tuple([each.array for each in command.handles]), dtype))
+        handles = command.handles
+        names = ",".join([each.name for each in handles])
+        _fill(result, elementwise(op, tuple([each.array for each in handles]), dtype))
     else:
         names = ",".join([each.name if isinstance(each, Handle) else repr(each) for each in operands])
         _fill(result, elementwise(op, tuple([_array(each, dtype.numpy) for each in operands]), dtype))

@@ -179,7 +179,14 @@ class MathOps(IpcqOps):
         self, op: str, *operands: Any, mask: TensorHandle | None = None, dtype: DType | None = None
     ) -> TensorHandle:
         """An element-wise operation; ``mask`` is the first operand of ``where``."""
-        task, name = self._task(), _NAMES.get(op, f"tl.{op}")
+        task = self._task()
+        if self._are_alike(operands) and mask is None:
+            kind: DType = operands[0].dtype
+            if kind.is_float or not OPERATIONS[op].is_of_floats:
+                result = TensorHandle(self, None, result_dtype(op, kind))
+                self._submit(MathOp(op, operands, result)).wait(task)
+                return result
+        name = _NAMES.get(op, f"tl.{op}")
         for value in operands:
             if isinstance(value, TensorHandle):
                 self._check_handle(value, f"{name} takes handles")
@@ -198,6 +205,20 @@ class MathOps(IpcqOps):
         command = MathOp(op, values, result, self._dims(name, values), dtype)
         self._submit(command).wait(task)
         return result
+
+    def _are_alike(self, operands: tuple[Any, ...]) -> bool:
+        """Whether operands are handles of one type and shape that a command may name: the common case."""
+        first = operands[0]
+        if not isinstance(first, TensorHandle):
+            return False
+        for each in operands:
+            if each is not first and not (
+                isinstance(each, TensorHandle) and each.dtype is first.dtype and each.array.shape == first.array.shape
+            ):
+                return False
+            if each._tl is not self or each.is_released:
+                return False
+        return True
 
     @staticmethod
     def _dims(name: str, operands: tuple[Operand, ...]) -> Shape | None:
