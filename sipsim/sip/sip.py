@@ -29,13 +29,13 @@ from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.room import KernelRoom
 from sipsim.pe.scheduler import Scheduler
-from sipsim.pe.unit import UNITS, Unit
+from sipsim.pe.unit import GEMM, UNITS, Unit
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.record.replay.second_pass import SecondPass
 from sipsim.record.replay.verdict import Verdict
-from sipsim.sip.usage_meter import UsageMeter
+from sipsim.sip.usage_meter import EngineCounters, UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
@@ -144,7 +144,7 @@ class Sip:
         names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
         self.control = self._make_control()
         ports = self.network.ports.by_letter
-        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups)
+        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups, self._engines)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
         self.tasks: list[Task] = []
@@ -217,6 +217,12 @@ class Sip:
         """Hits and misses of each TLB, by PE."""
         pes = self.pes_in_use() if self.page_table is not None else []
         return {f"cube{pe.cube}.pe{pe.pe}": (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+
+    def _engines(self) -> EngineCounters:
+        """How long the engines of each PE that has multiplied were busy."""
+        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
+        busy_ps = {f"cube{pe.cube}.pe{pe.pe}": {name: unit.busy_ps for name, unit in pe.units.items()} for pe in pes}
+        return EngineCounters(busy_ps, dict(self.recorder.composite_ps))
 
     def _wire_ipcqs(self) -> None:
         """Make the PEs with queue pairs: messages may arrive before they run a kernel."""

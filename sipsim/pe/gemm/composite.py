@@ -21,7 +21,7 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
-from sipsim.pe.gemm.division import PARTS
+from sipsim.pe.gemm.division import PARTS, PEAK
 from sipsim.pe.gemm.epilogue import BIAS, Step
 from sipsim.pe.gemm.operands import Operands
 from sipsim.pe.gemm.pipeline import Pipeline, Stages
@@ -39,8 +39,6 @@ GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shap
 DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
 NO_HANDLE = "none"
 """``acc`` of a product without one."""
-PEAK = "peak"
-"""Among the counted times: that of the multiplications if every cell of the array worked in every cycle."""
 
 
 class GemmTimes:

@@ -27,6 +27,8 @@ PARTS: Final = (
     "store to TCM",
     "DMA out",
 )
+PEAK: Final = "peak"
+"""Counted beside the parts: the time of the multiplications if every cell of the array worked in every cycle."""
 
 
 class Stage(NamedTuple):
