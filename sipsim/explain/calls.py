@@ -1,7 +1,8 @@
 """What a span did, as a call of :class:`~sipsim.plan.terms.Machine`: the same call costs the same everywhere.
 
 Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
-those of PE_MATH, views and delays: what was fetched, and the fields of the record; ``TLB miss``: walks; ``send``:
+those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what was fetched
+and the parts of its time (:mod:`sipsim.pe.gemm.division`), and the fields of the record; ``TLB miss``: walks; ``send``:
 direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``: direction, number;
 ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what
 was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the command; a wait: the
@@ -24,6 +25,7 @@ from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.pe.cpu import ISSUE
 from sipsim.pe.delay import DELAY
 from sipsim.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
+from sipsim.pe.gemm.composite import DOT, GEMM
 from sipsim.pe.ipcq_engine import RELEASE
 from sipsim.pe.math import CAST, MAKE, MATH, REARRANGE, REDUCE, work_of_record
 from sipsim.pe.view import VIEW
@@ -39,7 +41,8 @@ KERNEL = ".kernel"
 """The end of the name of a PE's part that makes the spans of kernels."""
 READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
 _OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
-_OF_PE = (*READS, *WRITES, *_OF_MATH, VIEW, DELAY, TLB_MISS, ISSUE, RELEASE)
+_OF_GEMM = (GEMM, DOT)
+_OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, VIEW, DELAY, TLB_MISS, ISSUE, RELEASE)
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
@@ -71,6 +74,7 @@ class Calls:
             **dict.fromkeys(READS, partial(self._access, "read")),
             **dict.fromkeys(WRITES, partial(self._access, "write")),
             **dict.fromkeys(_OF_MATH, self._math),
+            **dict.fromkeys(_OF_GEMM, lambda _place, span: [Call("product", tuple(span.facts[0][1]))]),
             VIEW: lambda place, span: _fetched(place, span.facts[0]),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
@@ -105,6 +109,8 @@ class Calls:
             return work, *facts
         if work in _OF_MATH:
             return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
+        if work in _OF_GEMM:
+            return work, *span.facts[0][1]
         if work == VIEW:
             return work, str(facts[0]), span.component if facts[0] else ""
         if work == DELAY:

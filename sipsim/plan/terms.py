@@ -14,6 +14,7 @@ from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node, Route
+from sipsim.pe.gemm.division import PARTS
 from sipsim.pe.math import PeMath
 from sipsim.plan.launch_terms import LaunchTerms
 from sipsim.plan.transfer_terms import THROUGH, Presets, Term, sum_ps
@@ -105,6 +106,10 @@ class Machine(LaunchTerms):
             Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math_start_ps),
             Term(SPECIAL if is_special else "PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
         ]
+
+    def product(self, *parts_ps: Ps) -> list[Term]:
+        """A command of PE_GEMM, whose stages depend on each other: its parts as they were, on every machine."""
+        return [Term(f"PE_GEMM: {part.name}", part.keys, ps) for part, ps in zip(PARTS, parts_ps, strict=True)]
 
     def delay(self, ps: Ps) -> list[Term]:
         """A delay that a kernel names."""

@@ -240,7 +240,7 @@ class GemmEngine(CommandEngine):
         completion.value = completion.value, parts_ps
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
-            used[part] += ps
+            used[part.name] += ps
         used[PEAK] += self._times.peak_ps(product)
 
     def _handles(self, command: Dot) -> tuple[Handle, ...]:

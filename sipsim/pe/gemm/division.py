@@ -17,15 +17,26 @@ FETCH: Final = 4
 EPILOGUE: Final = 5
 STORE: Final = 6
 DMA_OUT: Final = 7
+
+
+class Part(NamedTuple):
+    """A name, and the config keys that the time of it depends on first."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+_READ = "tcm.params.bandwidth_GBps"
+_MOVE = "pe_dma.bandwidth_GBps"
 PARTS: Final = (
-    "cycles",
-    "fill and drain",
-    "DMA in",
-    "other commands",
-    "fetch from TCM",
-    "epilogue",
-    "store to TCM",
-    "DMA out",
+    Part("cycles", ("pe_gemm.clock_GHz", "pe_gemm.rows", "pe_gemm.columns")),
+    Part("fill and drain", ("pe_gemm.clock_GHz", "pe_gemm.dataflow")),
+    Part("DMA in", (_MOVE, "pe_gemm.outstanding_loads", "pe_gemm.buffer_KiB")),
+    Part("other commands", ()),
+    Part("fetch from TCM", (_READ, "pe_fetch_store.overhead_ns")),
+    Part("epilogue", ("pe_math.bandwidth_GBps", "pe_math.overhead_ns")),
+    Part("store to TCM", (_READ, "pe_fetch_store.overhead_ns")),
+    Part("DMA out", (_MOVE, "pe_gemm.outstanding_stores")),
 )
 PEAK: Final = "peak"
 """Counted beside the parts: the time of the multiplications if every cell of the array worked in every cycle."""

@@ -1,0 +1,103 @@
+"""Products in whole runs: the same digest everywhere, utilisation against bounds, and explanations that add up."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explained import explained
+from launch import launched
+from runs import run
+from shuffled_mail import ShuffledInprocMail
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+GEMM = str(SCRIPTS / "benches" / "gemm.py")
+SMALL = (GEMM, 128, 200, 100, "f16", 2, 2)
+
+pytestmark = pytest.mark.default_costs
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``scripts/bench_gemm.py``."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import bench_gemm
+
+    yield bench_gemm
+    for name in ("bench_gemm", "benches.gemm", "benches"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.processes
+def test_the_same_digest_whatever_the_mail_and_the_engine():
+    one = run("--sips", 1, "--check-invariants", *SMALL)
+    assert one.outcome.error is None, one.outcome.error
+    assert run("--sips", 1, *SMALL, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
+    assert launched("--sips", 1, "--engine", "local", *SMALL).digest == one.document["digest"]
+
+
+def test_a_large_product_reaches_nine_tenths_of_the_peak(bench):
+    """Where the array allows 95 %."""
+    row = bench.measured((256, 2048, 256, "f16", "os"), 1)
+    assert row["bound"] > 0.95
+    assert row["peak"] >= 0.9
+
+
+SHAPES = [
+    (64, 64, 64, "f16", "os"),
+    (8, 1024, 256, "f16", "os"),
+    (64, 512, 64, "f32", "os"),
+    (256, 128, 64, "f16", "ws"),
+    (64, 128, 256, "bf16", "is"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_missing_of_the_bound_is_told(bench, shape):
+    """The parts that a run tells fill its kernels' time. Where the array bounds it, those that are not the array's are
+    the whole gap."""
+    row = bench.measured(shape, 2)
+    parts = row["parts"]
+    assert sum(parts.values()) == pytest.approx(1)
+    assert 0 < row["reached"] < 1
+    if row["bound_by"] == "the array":
+        of_array = parts["cycles"] + parts["fill and drain"]
+        assert of_array == pytest.approx(row["reached"], abs=0.002)
+
+
+def test_the_lines_below_the_table_and_the_result():
+    done = run("--sips", 1, *SMALL)
+    engines = done.document["whole_run"]["engines"]
+    assert engines["pes"] == 4
+    assert set(engines["busy"]) == {"PE_GEMM", "PE_MATH", "PE_FETCH_STORE"}
+    assert 0 < engines["peak"] < engines["busy"]["PE_GEMM"] < 1
+    assert sum(engines["commands"].values()) == pytest.approx(1)
+    assert engines["commands"]["cycles"] > engines["commands"]["epilogue"] > 0
+
+
+def test_a_run_without_a_product_tells_nothing_of_arrays():
+    done = run("--sips", 1, "--bytes", 64)
+    assert "engines" not in done.document["runs"][-1]
+
+
+def test_the_path_of_a_product_adds_up_and_its_parts_have_keys():
+    _, told = explained(script=GEMM, script_args=[64, 200, 64, "f16", 1, 2], sips=1)
+    ends_ps = [told.since_ps, *(step.end_ps for step in told.steps)]
+    assert [step.start_ps for step in told.steps] == ends_ps[:-1]
+    (step,) = [step for step in told.steps if step.what == "gemm"]
+    assert sum(part.ps for part in step.parts) == step.end_ps - step.start_ps
+    keys = {part.part: part.keys for part in step.parts}
+    assert keys["PE_GEMM: cycles"][0] == "pe_gemm.clock_GHz"
+    assert keys["PE_GEMM: DMA in"][0] == "pe_dma.bandwidth_GBps"
+    assert all(keys.values())
+
+
+def test_most_of_what_can_be_hidden_is():
+    """Loads and additions of a kernel beside its product: see ``scripts/benches/overlap.py``."""
+    from launcher import api
+
+    outcome = api.run(str(SCRIPTS / "benches" / "overlap.py"), sips=1, engine="inproc", verify_data=False)
+    assert outcome.error is None, outcome.error
+    lines = [line.split() for line in outcome.output.splitlines() if line.endswith("%") and line.lstrip()[0].isdigit()]
+    assert len(lines) == 6
+    assert min(float(line[-1].rstrip("%")) for line in lines) >= 80
