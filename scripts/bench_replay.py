@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from bench_ipcq import plan
 
+from launcher.run.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.sip.sip import Sip
 from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PhysAddr
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each kind (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
     options = parser.parse_args()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     rows = []
     print(f"{'':24} {'records':>9} {'first (s)':>10} {'both (s)':>9} {'us a record':>12} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:

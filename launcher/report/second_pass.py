@@ -44,7 +44,7 @@ def note_verdicts(outcome: Outcome) -> None:
 def entry_of(outcome: Outcome) -> SecondPassEntry | None:
     """The second pass as it stands in the result file; None without one."""
     verdicts = _verdicts(outcome)
-    if not verdicts:
+    if not verdicts or outcome.cut_short:
         return None
     return {
         "records": sum(each.records for each in verdicts.values()),

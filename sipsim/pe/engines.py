@@ -147,7 +147,9 @@ class CommandEngine(ABC):
         """Tell the second pass what a command has made, just before its record: the values of its ``result``, if it has
         one. An engine that writes a memory tells what is there (:mod:`sipsim.record.replay.rules`).
         """
-        feed.result(getattr(command, "result", None))
+        result = getattr(command, "result", None)
+        if isinstance(result, Handle):
+            feed.result(result)
 
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""

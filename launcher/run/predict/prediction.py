@@ -31,6 +31,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     command_us: float
     command_us_per_sip: float
+    replayed_us: float
     window_us: float
     window_round_trips: float
     sip_ms: float
@@ -50,6 +51,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     others_MiB: float
     tensor_copies: float
     check_copies: float
+    second_pass_copies: float
     ring_MiB: float
     ring_messages: float
 
@@ -88,12 +90,13 @@ def predict(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, ho
     windows_per_us = n_sips * 1e6 / window_ps(plan)
     started_ms = n_sips * (times.sip_ms + (0 if in_process else times.process_ms)) * speed
     compared_ns = times.compared_ns if job.verify else 0
+    replayed_us = times.replayed_us if job.verify else 0
     return Prediction(
         forecast=forecast,
         startup_s=host.started_s + started_ms / 1000 / at_a_time,
         setup_s=tuple(size.elements * setup_ns * per_element_s for size in forecast.sizes),
         check_s=tuple(size.elements * compared_ns * per_element_s for size in forecast.sizes),
-        command_s=(times.command_us + shared) * speed / 1e6 / at_a_time,
+        command_s=(times.command_us + replayed_us + shared) * speed / 1e6 / at_a_time,
         us_s=windows_per_us * window_us / 1e6 if n_sips > 1 else 0.0,
         end_s=hashed * per_element_s,
         memory_MiB=_memory_mib(forecast, job, plan, in_process, host, costs.memory),
@@ -116,8 +119,10 @@ def _memory_mib(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool
     data_mib = kept_mib + largest.nbytes / MIB * (costs.tensor_copies - 1)
     checked_mib = largest.nbytes / MIB * costs.check_copies if job.verify else 0.0
     messages = largest.counts.get("recv", 0) / n_sips
-    sip_mib = (costs.sip_MiB if in_process else costs.process_MiB) + data_mib
-    sip_mib += costs.ring_MiB * min(messages / costs.ring_messages, 1.0)
+    rings_mib = costs.ring_MiB * min(messages / costs.ring_messages, 1.0)
+    sip_mib = (costs.sip_MiB if in_process else costs.process_MiB) + data_mib + rings_mib
+    if job.verify:
+        sip_mib += costs.second_pass_copies * (kept_mib + rings_mib)
     if in_process:
         return host.loaded_MiB + n_sips * sip_mib + checked_mib
     return host.loaded_MiB + costs.others_MiB + n_sips * (sip_mib + checked_mib) + n_sips**2 * costs.pair_MiB

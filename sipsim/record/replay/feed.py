@@ -90,10 +90,10 @@ class Feed:
         self._gone: Gone | None = None
         self._nbytes = 0
 
-    def result(self, handle: Named | None) -> None:
-        """The record that follows has filled a handle, or none."""
-        if handle is not None:
-            array = self._told = handle.array
+    def result(self, handle: Named) -> None:
+        """The record that follows has filled a handle."""
+        array = self._told = getattr(handle, "array", None)
+        if array is not None:
             self._gone = Gone(handle, self._note_gone)
             self._nbytes += array.nbytes
 

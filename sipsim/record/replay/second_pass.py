@@ -46,7 +46,7 @@ class _Pe:
         self._pass = second_pass
         self._memory = second_pass.memory
         self.place = place
-        self.values: dict[str, tuple[Array, Gone]] = {}
+        self.values: dict[str, tuple[Array, Gone | None]] = {}
         self.told: Values | None = None
         self.by = Numbered(0, ())
         self.reads: list[Range] = []
@@ -172,6 +172,9 @@ class SecondPass:
                 self.differences.of_record(pe.by, f"its values are those of {gone.name}")
             gone.values = pe.values
             pe.values[gone.name] = values, gone
+        elif result_at is not None and isinstance(values, np.ndarray):
+            # The first pass told nothing of it, and not when it is gone.
+            pe.values[str(fields[result_at])] = values, None
 
     def _find_rule(self, kind: str) -> tuple[Rule, int | None] | None:
         """The rule of a kind, and the place of ``result`` among its fields, if it has one."""

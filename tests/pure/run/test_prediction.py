@@ -91,7 +91,9 @@ def test_processes_share_the_processors_that_there_are() -> None:
 def test_a_check_takes_time_and_memory() -> None:
     for in_process, checked in ((True, 1), (False, 4)):
         without, checks = predicted(in_process=in_process, verify=False), predicted(in_process=in_process)
-        assert checks.memory_MiB - without.memory_MiB == pytest.approx(checked * COSTS.memory.check_copies)
+        again = 4 * COSTS.memory.second_pass_copies * (1 + COSTS.memory.ring_MiB)
+        assert checks.memory_MiB - without.memory_MiB == pytest.approx(checked * COSTS.memory.check_copies + again)
+        assert checks.command_s - without.command_s == pytest.approx(COSTS.times.replayed_us / 1e6)
         assert checks.setup_s[0] > without.setup_s[0]
         assert (checks.check_s[0] > 0, without.check_s[0]) == (True, 0.0)
 
