@@ -44,6 +44,8 @@ class FoundFacts(CodeFacts, total=False):
     deadlock: Annotated[DeadlockFacts, no_time("Of an IpcqDeadlock: who waits for what.")]
     positions: Annotated[list[PositionFacts], no_time("Of a run that was stopped: where the code of each task was.")]
     unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
+    record: Annotated[int, no_time("Of the second pass: the number of the wrong record in its rank's op log, from 1.")]
+    record_text: Annotated[str, no_time("Of the second pass: the text of that record, shortened.")]
     also: Annotated[list[Failure], no_time("Later failures, in their order.")]
 
 

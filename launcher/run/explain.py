@@ -126,6 +126,7 @@ def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
         csv=None,
         csv_links=None,
         trace_ccl=None,
+        oplog=None,
         log_dir=None,
         run_dir=None,
         resume=None,

@@ -72,6 +72,7 @@ class Options(RunSettings):
     csv: Path | None
     csv_links: Path | None
     trace_ccl: Path | None
+    oplog: Path | None
     explain: bool
     explain_reruns: int | None
     list: str | None
@@ -91,7 +92,13 @@ class Options(RunSettings):
     @property
     def files(self) -> dict[str, Path | None]:
         """The files that flags name for results."""
-        return {"--json": self.json, "--csv": self.csv, "--csv-links": self.csv_links, "--trace-ccl": self.trace_ccl}
+        return {
+            "--json": self.json,
+            "--csv": self.csv,
+            "--csv-links": self.csv_links,
+            "--trace-ccl": self.trace_ccl,
+            "--oplog": self.oplog,
+        }
 
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""
@@ -354,6 +361,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
         help="run again with so many of the changes that save most (2; 0 for a script)",
     )
     group.add_argument("--trace-ccl", type=arguments.output, metavar="FILE", help="write a line of CSV a send and recv")
+    group.add_argument("--oplog", type=arguments.output, metavar="FILE", help="write all operations, a line each")
     group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
     group.add_argument(
         "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"

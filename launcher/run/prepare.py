@@ -89,6 +89,7 @@ def _script_job(options: Options) -> Job:
         record_io=options.verify_data,
         trace=options.trace_ccl is not None,
         explain=options.explain,
+        oplog=options.oplog is not None,
     )
 
 
@@ -108,6 +109,7 @@ def _request(options: Options) -> JobRequest:
         check_invariants=options.check_invariants,
         trace=options.trace_ccl is not None,
         explain=options.explain,
+        oplog=options.oplog is not None,
     )
 
 

@@ -18,9 +18,11 @@ from launcher.processes.fork_server import free_folder
 from launcher.processes.limits import check_limits
 from launcher.processes.oom import kills_since, oom_kills
 from launcher.report import failure
+from launcher.report.oplog import write_oplog
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
+from launcher.report.second_pass import note_verdicts
 from launcher.report.trace import write_trace
 from launcher.run import run_folder
 from launcher.run.blame import users_error
@@ -181,9 +183,11 @@ def _run(
         finally:
             progress.close()
             trouble = write_trace(scratch_dir, options.trace_ccl) if options.trace_ccl else ""
+            trouble = trouble or (write_oplog(scratch_dir, options.oplog) if options.oplog else "")
             shutil.rmtree(scratch_dir, ignore_errors=True)
     if trouble:
         outcome.troubles.append(trouble)
+    note_verdicts(outcome)
     outcome.note_wrong()
     outcome.note_unread(request.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())

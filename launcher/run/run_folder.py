@@ -30,6 +30,7 @@ _OUTPUT_OPTIONS = {
     "csv",
     "csv_links",
     "trace_ccl",
+    "oplog",
     "log_dir",
     "tee",
     "quiet",

@@ -68,6 +68,7 @@ def _check_records(options: Options) -> None:
     needed = {
         "--explain": (options.explain, "leave it out"),
         "--trace-ccl": (options.trace_ccl is not None, "leave it out"),
+        "--oplog": (options.oplog is not None, "leave it out"),
         "--verify-data": (options.script is not None and options.verify_data, "give --no-verify-data with a script"),
     }
     for flag, (is_chosen, instead) in needed.items():

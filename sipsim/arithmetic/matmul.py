@@ -23,21 +23,33 @@ _CELLS = 2**15
 
 def matmul(a: Array, b: Array, dtype: DType, start: Array | None = None) -> Array:
     """``start + a @ b``: shapes (M, K) and (K, N) of ``dtype``; (M, N) of its accumulator."""
+    wide_a, wide_b = widened(a, dtype), widened(b, dtype)
+    return matmul_widened(wide_a, wide_b, integer_bound(wide_a) * integer_bound(wide_b), dtype, start)
+
+
+def widened(values: Array, dtype: DType) -> Array:
+    """Elements of ``dtype`` in the type in which :func:`matmul_widened` takes them: f32, or f64 of integers."""
+    return values.astype(DTYPES["f32"].numpy if dtype.is_float else np.float64, copy=False)
+
+
+def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array | None = None) -> Array:
+    """As :func:`matmul`, of operands by :func:`widened`, such as parts of larger ones.
+
+    ``bound``: no less than the product of their :func:`integer_bound`; whatever it is, the result has the same bits.
+    """
     if not dtype.is_float:
-        return _integers(a, b, start)
-    f32 = DTYPES["f32"].numpy
-    a32, b32 = a.astype(f32, copy=False), b.astype(f32, copy=False)
-    bound = _integer_bound(a32) * _integer_bound(b32) * a.shape[1]
+        return _integers(a, b, bound * a.shape[1], start)
+    bound *= a.shape[1]
     if start is not None:
-        bound += _integer_bound(start) if _has_no_negative_zero(start) else float("inf")
+        bound += integer_bound(start) if _has_no_negative_zero(start) else float("inf")
     if bound <= _EXACT_F32:
         # Adding +0 turns a -0 of BLAS into the +0 that an accumulator holds: it is -0 only if it starts there.
-        total: Array = a32 @ b32 + np.float32(0)
+        total: Array = a @ b + np.float32(0)
         return total if start is None else start + total
     if a.shape[0] > b.shape[1]:
         # The rule is the same for the transposed product, and NumPy's inner loop runs along the longer side.
-        return np.ascontiguousarray(_in_order(b32.T, a32.T, None if start is None else start.T).T)
-    return _in_order(a32, b32, start)
+        return np.ascontiguousarray(_in_order(b.T, a.T, None if start is None else start.T).T)
+    return _in_order(a, b, start)
 
 
 def _in_order(a: Array, b: Array, start: Array | None) -> Array:
@@ -58,12 +70,10 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
     return total
 
 
-def _integers(a: Array, b: Array, start: Array | None) -> Array:
+def _integers(a: Array, b: Array, bound: float, start: Array | None) -> Array:
     """Sums modulo 2**32, in any order. Unsigned, since what a signed overflow gives is not for C to say."""
-    f64 = np.float64
-    bound = _integer_bound(a.astype(f64)) * _integer_bound(b.astype(f64)) * a.shape[1]
     if bound <= _EXACT_F64:
-        total = (a.astype(f64) @ b.astype(f64)).astype(np.int64).astype(np.uint32)
+        total = (a @ b).astype(np.int64).astype(np.uint32)
     else:
         total = np.matmul(a.astype(np.int32).view(np.uint32), b.astype(np.int32).view(np.uint32))
     if start is not None:
@@ -75,7 +85,7 @@ def _has_no_negative_zero(values: Array) -> bool:
     return not np.any(np.signbit(values) & (values == 0))
 
 
-def _integer_bound(values: Array) -> float:
+def integer_bound(values: Array) -> float:
     """The largest magnitude if all are integers, else infinity."""
     if not values.size:
         return 0.0

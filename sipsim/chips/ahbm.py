@@ -18,6 +18,7 @@ from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
+from sipsim.memory.host_log import HostLog
 from sipsim.noc import rules as noc_rules
 from sipsim.noc.fabrics import delayed_transfers
 from sipsim.plan.forecast import JobForecast
@@ -25,6 +26,8 @@ from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
 from sipsim.record.explanation import Explanation
+from sipsim.record.line_file import LineFile
+from sipsim.record.oplog import OPLOG_FILE
 from sipsim.record.trace import TRACE_FILE, TraceFile
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
@@ -36,7 +39,9 @@ class AhbmChip(Chip):
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
         keep_spans = context.keep_oplog or job.explain
-        self.sip = Sip(context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans)
+        self.sip = Sip(
+            context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans, job.verify
+        )
         self._history_dir = made(context.artifact_dir) if job.explain else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
@@ -44,10 +49,17 @@ class AhbmChip(Chip):
         self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
         if self._trace is not None:
             self.sip.recorder.tracer = self._trace.append
+        self._log_file = self._write_oplog(context.artifact_dir) if job.oplog else None
         recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
         self.torch.distributed.on_record = lambda record: self.on_record(record)
         self.bridge = self.torch.bridge
+
+    def _write_oplog(self, folder: str) -> LineFile:
+        sip, file = self.sip, LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
+        sip.oplog.write_to(file)
+        sip.memory.listeners.append(HostLog(sip.oplog, lambda: sip.engine.now_ps))
+        return file
 
     def add_host_task(self, task: Task) -> None:
         self.torch.kernels.host = task
@@ -70,8 +82,9 @@ class AhbmChip(Chip):
 
     def close(self) -> None:
         super().close()
-        if self._trace is not None:
-            self._trace.close()
+        for file in (self._trace, self._log_file):
+            if file is not None:
+                file.close()
 
     def results(self) -> ChipResults:
         dist = self.torch.distributed
@@ -90,6 +103,7 @@ class AhbmChip(Chip):
             usage=self.sip.usage.measured(),
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
+            verdict=self.sip.verdict(),
         )
 
 

@@ -27,6 +27,7 @@ from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
+from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
 from sipsim.sync.session import Session
@@ -55,7 +56,8 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
-    parts were used, in each run or in all, the number of its launches, and the first of them.
+    parts were used, in each run or in all, the number of its launches, the first of them, and what its second pass has
+    found, if it had one.
     """
 
     memory_sha256: str
@@ -68,6 +70,7 @@ class ChipResults(NamedTuple):
     usage: tuple[Usage, ...] = ()
     launches: int = 0
     launch_records: tuple[LaunchRecord, ...] = ()
+    verdict: Verdict | None = None
 
 
 class Chip(ABC):

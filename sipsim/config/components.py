@@ -1,6 +1,6 @@
 """The schema of ``components.yaml``: what each part costs, one frozen struct a section."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -155,6 +155,31 @@ class PeMath(Section, frozen=True):
     special_factor: Annotated[float, Meta(ge=1, le=1024)]
 
 
+class PeGemm(Section, frozen=True):
+    """``pe_gemm``: a systolic array and what feeds it; see ``sipsim.pe.gemm``.
+
+    ``accumulators``: folds that take turns. ``buffer_KiB``: of the TCM, for a command's operands and outputs;
+    ``chunk_bytes``: least bytes of a row of their pieces. At most ``outstanding_loads`` and ``outstanding_stores`` of
+    these are on their way at a time.
+    """
+
+    rows: Annotated[int, Meta(ge=1, le=1024)]
+    columns: Annotated[int, Meta(ge=1, le=1024)]
+    clock_GHz: Annotated[float, Meta(ge=0.001, le=100)]
+    dataflow: Literal["os", "ws", "is"]
+    accumulators: Annotated[int, Meta(ge=1, le=256)]
+    buffer_KiB: Annotated[int, Meta(ge=1, le=2**20)]
+    chunk_bytes: Annotated[int, Meta(ge=1, le=65536)]
+    outstanding_loads: Annotated[int, Meta(ge=1, le=256)]
+    outstanding_stores: Annotated[int, Meta(ge=1, le=256)]
+
+
+class PeFetchStore(Section, frozen=True):
+    """``pe_fetch_store``: start-up of a move between the TCM and the engines, which takes the TCM's ports."""
+
+    overhead_ns: NonNegative
+
+
 class IoCpu(Section, frozen=True):
     """``io_cpu``: a node at the edge of the SIP, at the first router of ``cube``.
 
@@ -219,6 +244,8 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     pe_cpu: PeCpu
     pe_scheduler: PeScheduler
     pe_math: PeMath
+    pe_gemm: PeGemm
+    pe_fetch_store: PeFetchStore
     launch: Launch | None = None
     io_cpu: IoCpu | None = None
     m_cpu: MCpu | None = None

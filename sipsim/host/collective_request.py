@@ -37,6 +37,7 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         verify=request.verify,
         check_invariants=request.check_invariants,
         trace=request.trace,
+        oplog=request.oplog,
         explain=request.explain,
     )
 

@@ -102,7 +102,7 @@ class Tensor(TensorMath):
         data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             for block in shard.blocks():
-                self._memory.write(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
+                self._memory.write_from_host(block.pa, data[index * shard.nbytes : (index + 1) * shard.nbytes])
         return self
 
     @host_call

@@ -89,6 +89,7 @@ class PeIpcq:
             self._look_up,
         ) = context
         self._span = recorder.span
+        self._feed = recorder.feed
         self._delays = context.backpressure.delays
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
         by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
@@ -169,6 +170,8 @@ class PeIpcq:
                 queue.direction,
             )
         self._memory.write(token.dst_addr, token.data)
+        if self._feed is not None:
+            self._feed.arrived(token.dst_addr, token.sender_seq, token[2:5], token.src_direction, token.data)
         queue.messages[token.sender_seq] = token
         queue.peer_head_cache = token.sender_seq + 1
         if self._checker is not None:
@@ -238,6 +241,8 @@ class PeIpcq:
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
         self._data_plane.carry_token(queue, token, read_pa, send.passed)
+        if self._feed is not None:
+            self._feed.values(token.data)
         send.sent(slot_pa, seq, span, sent_ps)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:

@@ -4,6 +4,9 @@ It has no timing: PE_DMA and PE_IPCQ time their accesses. Pages are made at thei
 written read as zero.
 """
 
+from collections.abc import Iterator
+from typing import Protocol
+
 from sipsim.errors import MemoryAccessError
 from sipsim.memory.block import Block
 from sipsim.topology.address import OFFSET_BITS, PhysAddr
@@ -20,14 +23,29 @@ class _Bank:
         self.pages: dict[int, bytearray] = {}
 
 
+class HostWrites(Protocol):
+    """Who is told of what the host writes, while it does."""
+
+    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
+        """As in :meth:`MemoryStore.write_from_host`."""
+
+    def host_cleared(self, address: int, nbytes: int) -> None:
+        """As in :meth:`MemoryStore.clear`."""
+
+
 class MemoryStore:
-    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube."""
+    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube.
+
+    ``listeners``: told of what the host writes.
+    """
 
     def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
         self._sip = sip
         self._capacities = capacities
         self._of_cube = of_cube
         self._banks: dict[int, _Bank] = {}
+        self._first: dict[int, int] = {}
+        self.listeners: list[HostWrites] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy of ``nbytes`` at a physical address.
@@ -86,8 +104,14 @@ class MemoryStore:
         for row, address in enumerate(block.addresses):
             self.write(address, view[row * nbytes : (row + 1) * nbytes])
 
+    def write_from_host(self, address: int, data: bytes | memoryview) -> None:
+        """As :meth:`write`, for host code, which takes no simulated time."""
+        self.write(address, data)
+        for each in self.listeners:
+            each.host_wrote(address, data)
+
     def clear(self, address: int, nbytes: int) -> None:
-        """Set bytes at a physical address to zero; whole pages return to the host.
+        """Set bytes at a physical address to zero, for host code; whole pages return to the host.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.
@@ -102,6 +126,25 @@ class MemoryStore:
                 del bank.pages[page]
             else:
                 bank.pages[page][start:stop] = bytes(stop - start)
+        for each in self.listeners:
+            each.host_cleared(address, nbytes)
+
+    def canonical(self, address: int) -> int:
+        """The first of all addresses of the same byte."""
+        space = address >> OFFSET_BITS
+        first = self._first.get(space)
+        if first is None:
+            place = PhysAddr.decode(address)._replace(offset=0)
+            first = (place._replace(pe=0) if place.space in self._of_cube else place).encode()
+            self._first[space] = first
+        return first | (address & _OFFSET_MASK)
+
+    def pages(self) -> Iterator[tuple[int, bytearray]]:
+        """All pages that were ever written to, each with its canonical address."""
+        found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
+        for first, content in found.items():
+            for page, data in content.pages.items():
+                yield first + page * PAGE_BYTES, data
 
     def check(self, address: int, nbytes: int) -> None:
         """Check that a range may be read and written.

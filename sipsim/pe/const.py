@@ -4,13 +4,17 @@ from hashlib import sha256
 
 import numpy as np
 
+from sipsim.dtypes import DTYPES
 from sipsim.pe.commands import Completion, Const
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.replay.rules import ReplayPe, WrongRecord, replays
 
 CONST = record_kind("const", "dtype", "shape", "values", "result")
 MOST_BYTES = 32
 """Of values that are recorded themselves, as hexadecimal digits; of more, the SHA-256 is."""
+DIGITS, SHA256 = "0x", "sha256:"
 
 
 @engine_for(Const)
@@ -23,6 +27,20 @@ class ConstEngine(CommandEngine):
         result.array = np.array(command.values)
         result.array.flags.writeable = False
         data = result.array.tobytes()
-        text = f"0x{data.hex()}" if len(data) <= MOST_BYTES else f"sha256:{sha256(data).hexdigest()}"
+        text = f"{DIGITS}{data.hex()}" if len(data) <= MOST_BYTES else f"{SHA256}{sha256(data).hexdigest()}"
         self._end(completion, CONST, result.dtype.name, as_text(result.shape), text, result.name)
         return completion
+
+
+@replays(CONST)
+def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str) -> Array:
+    """The values, or those of the first pass where only their hash was recorded."""
+    if values.startswith(DIGITS):
+        data = bytes.fromhex(values.removeprefix(DIGITS))
+    else:
+        told = pe.told
+        data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
+        found = f"{SHA256}{sha256(data).hexdigest()}"
+        if found != values:
+            raise WrongRecord(f"expected values with {values}, got some with {found}")
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))

@@ -5,6 +5,7 @@ from functools import partial
 from sipsim.pe.commands import Completion, Delay
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.record.oplog import record_kind
+from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.task import Task
 
 DELAY = record_kind("delay", "ps")
@@ -21,3 +22,8 @@ class DelayEngine(CommandEngine):
         completion = self._begin(command)
         self._engine.at(completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps))
         return completion
+
+
+@replays(DELAY)
+def replay_delay(_pe: ReplayPe, _ps: int) -> None:
+    """Nothing."""

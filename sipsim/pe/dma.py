@@ -77,16 +77,23 @@ class PeTcm:
         first_ps, span_ps = self._port.claim_read(self.address, nbytes)
         return first_ps + span_ps, span_ps
 
+    def put(self, nbytes: int) -> Ps:
+        """Begin to write what engines of the PE have made: time until it is there."""
+        return 0 if self._port is None else self._port.claim_write(self.address, nbytes, 0)
+
 
 class PeDma:
-    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else."""
+    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
+
+    ``tcm``: the ports of its TCM, which other engines of the PE use, too.
+    """
 
     def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
         self._context = context
         self._node = node
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
-        self._tcm = PeTcm(context.sip, context.memory_ports, node)
+        self.tcm = PeTcm(context.sip, context.memory_ports, node)
 
     def check(self, address: int) -> None:
         """Check that a command of a kernel can start: a refused one takes no place in a queue, and claims no slot.
@@ -100,7 +107,7 @@ class PeDma:
         self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
         """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
-        self._read(address, nbytes, done, vc, self._tcm.land, delay_ps)
+        self._read(address, nbytes, done, vc, self.tcm.land, delay_ps)
 
     def read_block(self, block: Block, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
@@ -108,7 +115,7 @@ class PeDma:
         A block in one piece takes exactly what :meth:`read` does.
         """
         rows = None if block.is_contiguous else block
-        self._read(block.address, block.nbytes, done, vc, self._tcm.land, delay_ps, rows)
+        self._read(block.address, block.nbytes, done, vc, self.tcm.land, delay_ps, rows)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
@@ -135,14 +142,14 @@ class PeDma:
         rows: Block | None = None,
     ) -> None:
         """Write what is in the PE's TCM. ``rows``: the block at ``address``, None if it is in one piece."""
-        if self._memory_at(address)[0] == self._node or self._tcm.has_ports:
+        if self._memory_at(address)[0] == self._node or self.tcm.has_ports:
             self._after(delay_ps, lambda: self._take_and_write(address, data, done, vc, rows))
         else:
             self._write(address, data, done, vc, delay_ps, 0, rows)
 
     def _take_and_write(self, address: int, data: bytes, done: Callable[[], None], vc: int, rows: Block | None) -> None:
         is_near = self._memory_at(address)[0] == self._node
-        taken_ps, span_ps = (0, 0) if is_near else self._tcm.take(len(data))
+        taken_ps, span_ps = (0, 0) if is_near else self.tcm.take(len(data))
         self._write(address, data, done, vc, taken_ps, span_ps, rows)
 
     def _read(
@@ -185,14 +192,14 @@ class PeDma:
         if memory_node == self._node:
 
             def leave(span_ps: Ps) -> None:
-                self._after(span_ps, lambda: port.stream_write(self._tcm.address, nbytes, span_ps, done))
+                self._after(span_ps, lambda: port.stream_write(self.tcm.address, nbytes, span_ps, done))
 
             port.stream_read(src, nbytes, leave)
             return
         tcm = self._context.memory_ports.at("tcm", self._node)
 
         def land(_data: bytes, _done: object, head_ps: Ps, tail_ps: Ps) -> None:
-            tcm.stream_write(self._tcm.address, nbytes, tail_ps - head_ps, done)
+            tcm.stream_write(self.tcm.address, nbytes, tail_ps - head_ps, done)
 
         self._read(src, nbytes, lambda _data: None, COMM, land)
 

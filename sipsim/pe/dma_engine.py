@@ -1,13 +1,18 @@
 """PE_DMA takes the loads and stores of a kernel, of one piece of memory or of rows."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from sipsim.dtypes import DTYPES
 from sipsim.memory.block import Block
 from sipsim.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.replay.feed import Feed
+from sipsim.record.replay.rules import ReplayPe, replays
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
@@ -72,6 +77,10 @@ class WriteEngine(CommandEngine):
         del operand
         self._end(completion, WRITE, *fields)
 
+    def tell(self, feed: Feed, command: DmaWrite) -> None:
+        """What is in the memory now."""
+        feed.values(self._sip.memory.read(command.address, command.operand.nbytes))
+
 
 @engine_for(DmaReadBlock)
 class BlockReadEngine(CommandEngine):
@@ -126,6 +135,10 @@ class BlockWriteEngine(CommandEngine):
         del operand
         self._end(completion, WRITE_BLOCK, *fields)
 
+    def tell(self, feed: Feed, command: DmaWriteBlock) -> None:
+        """What is in the memory now."""
+        feed.values(self._sip.memory.read_block(_block(command)))
+
 
 def _block(command: DmaReadBlock | DmaWriteBlock) -> Block:
     return Block(*command[:4])
@@ -133,3 +146,37 @@ def _block(command: DmaReadBlock | DmaWriteBlock) -> Block:
 
 def _place(block: Block) -> tuple[int, int, int, int]:
     return block.address, block.nbytes, block.rows, block.pitch
+
+
+@replays(READ)
+def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
+    """What is in the memory."""
+    return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE)
+def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
+    """The values of the operand, which are in the memory then."""
+    values = pe.value(operand)
+    pe.write(address, values.tobytes())
+    return values
+
+
+@replays(READ_BLOCK)
+def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
+    """What is in the rows of the block."""
+    address, nbytes, rows, pitch, dtype, shape, _result = fields
+    row_bytes = nbytes // rows
+    data = b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE_BLOCK)
+def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
+    """The values of the operand, which are in the rows then."""
+    address, nbytes, rows, pitch, _dtype, _shape, operand = fields
+    values, row_bytes = pe.value(operand), nbytes // rows
+    data = values.tobytes()
+    for row in range(rows):
+        pe.write(address + row * pitch, data[row * row_bytes : (row + 1) * row_bytes])
+    return values

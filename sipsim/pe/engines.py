@@ -24,6 +24,7 @@ from sipsim.pe.queues import EngineQueue, Start
 from sipsim.pe.room import KernelRoom
 from sipsim.pe.unit import Unit
 from sipsim.record.recorder import Recorder
+from sipsim.record.replay.feed import Feed
 from sipsim.registry import TypeRegistry
 from sipsim.task import Task
 
@@ -84,6 +85,7 @@ class CommandEngine(ABC):
         self._engine = sip.engine
         self._recorder = sip.recorder
         self._log = sip.recorder.log
+        self._feed = sip.recorder.feed
         self._name = f"cube{pe.cube}.pe{pe.pe}"
         self._waited_ps = sip.recorder.waited_ps[self._name]
 
@@ -141,12 +143,20 @@ class CommandEngine(ABC):
         task = self._pe.task
         return 0 if task is None else task.span
 
+    def tell(self, feed: Feed, command: Any) -> None:
+        """Tell the second pass what a command has made, just before its record: the values of its ``result``, if it has
+        one. An engine that writes a memory tells what is there (:mod:`sipsim.record.replay.rules`).
+        """
+        feed.result(getattr(command, "result", None))
+
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.queue is not None and self._sip.checker is not None:
             self.queue.check_end(completion)
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
+        if self._feed is not None:
+            self.tell(self._feed, completion.command)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         if completion.reads:
             self._was_read(completion, span)
@@ -209,7 +219,7 @@ class CommandEngine(ABC):
             self._pe.ipcq.slots.release(slot, read)
 
 
-ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__)
+ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__, f"{__package__}.gemm")
 EngineType = TypeVar("EngineType", bound=type[CommandEngine])
 
 

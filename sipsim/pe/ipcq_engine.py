@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from sipsim.dtypes import DTYPES
 from sipsim.errors import IpcqTypeMismatch
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.latch import COPY, PASS, TakenSlot
@@ -19,8 +20,10 @@ from sipsim.ipcq.requests import CopyTo, Source
 from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.pe.cpu import ROOM
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.pe.handles import Array
 from sipsim.pe.queues import SendPlaces
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
 from sipsim.units import drain_ps, gbytes_per_s_to_bps
@@ -208,6 +211,13 @@ class ReceiveEngine(IpcqEngine):
             done = *self._place, now_ps, "recv", direction, nbytes
             run, peer = self._pe.run, queue.peer_name
             self._recorder.tracer(TraceLine(*done, run, receiving.start_ps, peer, receiving.phase))
+        if receiving.error is None:
+            result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
+            result.in_slot = receiving.slot
+            if copy_to is None and self._rings_are_far:
+                result.slot_pa = received.slot_pa
+            if self._feed is not None:
+                self._feed.result(result)
         self._log(
             RECV,
             receiving.start_ps,
@@ -227,11 +237,6 @@ class ReceiveEngine(IpcqEngine):
             result.name,
             NO_ADDRESS if copy_to is None else copy_to.address,
         )
-        if receiving.error is None:
-            result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
-            result.in_slot = receiving.slot
-            if copy_to is None and self._rings_are_far:
-                result.slot_pa = received.slot_pa
         span = self._recorder.span(
             self._ipcq.name,
             "recv",
@@ -274,3 +279,53 @@ def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
         f"{received.dtype}{list(received.shape)} ({arrived} bytes); make send and recv agree",
         direction=received.direction,
     )
+
+
+@replays(SEND)
+def replay_send(
+    pe: ReplayPe,
+    _src: str,
+    dst: str,
+    _space: str,
+    address: int,
+    nbytes: int,
+    direction: str,
+    _dtype: str,
+    _shape: str,
+    seq: int,
+    source: str | int,
+) -> bytes:
+    """The bytes of its source, which leave."""
+    data = pe.value(source).tobytes() if isinstance(source, str) else pe.read(source, nbytes)
+    pe.send(dst, address, seq, direction, data)
+    return data
+
+
+@replays(RECV)
+def replay_recv(
+    pe: ReplayPe,
+    _mode: str,
+    _src: str,
+    _dst: str,
+    _space: str,
+    address: int,
+    nbytes: int,
+    _direction: str,
+    dtype: str,
+    shape: str,
+    consumer_seq: int,
+    _result: str,
+    dst_address: int | str,
+) -> Array | None:
+    """The message of its slot, also where it was copied to. One of another size than its receive ends the kernel."""
+    data, kind, dims = pe.message(address, consumer_seq - 1, nbytes), DTYPES[dtype].numpy, shape_of(shape)
+    if len(data) != math.prod(dims) * kind.itemsize:
+        return None
+    if isinstance(dst_address, int):
+        pe.write(dst_address, data)
+    return np.frombuffer(data, kind).reshape(dims)
+
+
+@replays(RELEASE)
+def replay_release(_pe: ReplayPe, _direction: str, _consumer_seq: int, _handle: str) -> None:
+    """It changes no values."""

@@ -16,12 +16,13 @@ import numpy as np
 
 from sipsim.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise
 from sipsim.config.components import PeMath as PeMathCost
-from sipsim.dtypes import DTYPES
+from sipsim.dtypes import DTYPES, DType
 from sipsim.pe.commands import Cast, Completion, Make, MathOp, Number, Rearrange, Reduce
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array, Handle
 from sipsim.pe.unit import MATH as MATH_UNIT
-from sipsim.record.oplog import FIELDS, as_text, record_kind
+from sipsim.record.oplog import FIELDS, as_text, record_kind, shape_of
+from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
@@ -120,10 +121,14 @@ def _array(operand: Handle | Number, dtype: "np.dtype[Any]") -> Array:
 
 def _reduce(command: Reduce) -> tuple[object, ...]:
     op, operand, axis, dims, result = command
-    values = operand.array.reshape(-1) if axis is None else operand.array
-    _fill(result, along_axis(op, values, operand.dtype, axis or 0).reshape(dims))
+    _fill(result, _reduced(op, operand.array, operand.dtype, axis, dims))
     of = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
     return REDUCE, op, *of, result.dtype.name, as_text(dims), result.name
+
+
+def _reduced(op: str, values: Array, dtype: DType, axis: int | None, dims: tuple[int, ...]) -> Array:
+    flat = values.reshape(-1) if axis is None else values
+    return along_axis(op, flat, dtype, axis or 0).reshape(dims)
 
 
 def _cast(command: Cast) -> tuple[object, ...]:
@@ -158,3 +163,49 @@ _PERFORM: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Make: _make,
 }
 """Fills the result of a command; the kind of its record and the fields."""
+
+
+@replays(MATH)
+def replay_math(pe: ReplayPe, op: str, dtype: str, _shape: str, operands: str, _result: str) -> Array:
+    """The operation on the values of its operands."""
+    kind = DTYPES[dtype]
+    return elementwise(op, tuple([_operand(pe, each, kind) for each in operands.split(",")]), kind)
+
+
+def _operand(pe: ReplayPe, text: str, dtype: DType) -> Array:
+    """A handle by its name, or a number."""
+    return pe.value(text) if text.startswith("h") else np.array(_number(text), dtype.numpy)
+
+
+def _number(text: str) -> Number:
+    """Of a record: ``repr`` of an int or a float."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+@replays(REDUCE)
+def replay_reduce(pe: ReplayPe, op: str, *fields: Any) -> Array:
+    """The reduction of the values of its operand."""
+    dtype, _shape, axis, operand, _to, dims, _result = fields
+    return _reduced(op, pe.value(operand), DTYPES[dtype], None if axis == ALL_AXES else axis, shape_of(dims))
+
+
+@replays(CAST)
+def replay_cast(pe: ReplayPe, _dtype: str, _shape: str, operand: str, to: str, _result: str) -> Array:
+    """The values of its operand in the other type."""
+    return cast(pe.value(operand), DTYPES[to])
+
+
+@replays(REARRANGE)
+def replay_rearrange(pe: ReplayPe, op: str, *fields: Any) -> Array:
+    """The values of its operand, moved."""
+    _dtype, _shape, operand, dims, _result = fields
+    return np.ascontiguousarray(REARRANGEMENTS[op](pe.value(operand), shape_of(dims)))
+
+
+@replays(MAKE)
+def replay_make(_pe: ReplayPe, op: str, dtype: str, shape: str, value: str, _result: str) -> Array:
+    """What it made."""
+    return MAKERS[op](shape_of(shape), _number(value), DTYPES[dtype].numpy)

@@ -6,7 +6,9 @@ still in a slot is fetched first, as by any command that names it.
 
 from sipsim.pe.commands import Completion, View
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.record.oplog import as_text, record_kind
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.task import Task
 
 VIEW = record_kind("view", "dtype", "shape", "operand", "result_shape", "result")
@@ -32,3 +34,9 @@ class ViewEngine(CommandEngine):
         fields = operand.dtype.name, as_text(operand.shape), operand.name, as_text(dims), result.name
         del operand, result
         self._end(completion, VIEW, *fields)
+
+
+@replays(VIEW)
+def replay_view(pe: ReplayPe, _dtype: str, _shape: str, operand: str, dims: str, _result: str) -> Array:
+    """The values of its operand in the other shape."""
+    return pe.value(operand).reshape(shape_of(dims))

@@ -9,6 +9,7 @@ from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
 from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
+from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 
 
@@ -34,6 +35,7 @@ class JobRequest(NamedTuple):
     check_invariants: bool
     trace: bool
     explain: bool = False
+    oplog: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,7 +43,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     the default one.
 
     ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
-    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans.
+    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans;
+    ``oplog``, its op log.
     """
 
     collective: str = ""
@@ -59,6 +62,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     check_invariants: bool = False
     trace: bool = False
     explain: bool = False
+    oplog: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
-    parts were used, in each run of the built-in job, else in all, and its first launches.
+    parts were used, in each run of the built-in job, else in all, its first launches, and what its second pass found.
     """
 
     runs: tuple[RunRecord, ...]
@@ -124,6 +128,7 @@ class RankOutcome(RankResult, frozen=True, kw_only=True):
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
     launch_records: tuple[LaunchRecord, ...] = ()
+    verdict: Verdict | None = None
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

@@ -14,9 +14,12 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+from sipsim.record.line_file import LineFile
 from sipsim.registry import note_definer, on_forget
 
 FLUSH_EVERY = 512
+OPLOG_FILE = "oplog.txt"
+"""The name of a rank's op log in its artifact folder."""
 
 
 class OpLog:
@@ -27,12 +30,23 @@ class OpLog:
         self._hash = hashlib.sha256()
         self._pending: list[tuple[Any, ...]] = []
         self._records: list[tuple[Any, ...]] = []
+        self._most_pending = FLUSH_EVERY
+        self._file: LineFile | None = None
         self.count = 0
+
+    def write_to(self, file: LineFile) -> None:
+        """Write each line to a file, from now on."""
+        self._most_pending, self._file = 1, file
+
+    def note(self, *record: Any) -> None:
+        """Write what is no operation to the file, as a record of its kind: neither counted, kept nor hashed."""
+        if self._file is not None:
+            self._file.write(line(record))
 
     def append(self, *record: Any) -> None:
         """Log one operation: kind, start and end in ps, cube, PE, and the fields of its kind."""
         self._pending.append(record)
-        if len(self._pending) >= FLUSH_EVERY:
+        if len(self._pending) >= self._most_pending:
             self._flush()
 
     @property
@@ -52,7 +66,10 @@ class OpLog:
         return self._hash.hexdigest()
 
     def _flush(self) -> None:
-        self._hash.update("".join(line(record) for record in self._pending).encode())
+        text = "".join(line(record) for record in self._pending)
+        self._hash.update(text.encode())
+        if self._file is not None and text:
+            self._file.write(text)
         self.count += len(self._pending)
         if self._keep:
             self._records += self._pending
@@ -81,6 +98,11 @@ def record_kind(kind: str, *fields: str) -> str:
     return kind
 
 
+def definer_of(kind: str) -> str:
+    """A module that defines a kind of record."""
+    return min(_DEFINERS[kind])
+
+
 @on_forget
 def _forget() -> None:
     for kind, modules in [*_DEFINERS.items()]:
@@ -98,3 +120,9 @@ def line(record: tuple[Any, ...]) -> str:
 def as_text(shape: tuple[int, ...]) -> str:
     """A shape as the op log writes it."""
     return "x".join(map(str, shape))
+
+
+@lru_cache(maxsize=1024)
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape that the op log writes so."""
+    return tuple(map(int, text.split("x"))) if text else ()

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sipsim.record.oplog import OpLog
+from sipsim.record.replay.feed import Feed, Performer
 from sipsim.record.trace import TraceLine
 
 Ps = int
@@ -52,18 +53,28 @@ class PhaseStart(NamedTuple):
 class Recorder:
     """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
-    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one.
+    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``feed``: what the
+    second pass is told, None without one.
+    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
         self.rank = rank
         self.oplog = OpLog(keep_oplog)
-        self.log = self.oplog.append
+        self.log: Callable[..., None] = self.oplog.append
+        self.feed: Feed | None = None
         self.tracer: Callable[[TraceLine], None] | None = None
         self.spans: list[Span] | None = [] if keep_spans else None
         self.phases: list[PhaseStart] = []
         self.waited_ps: defaultdict[str, defaultdict[str, Ps]] = defaultdict(partial(defaultdict, int))
+        self.composite_ps: defaultdict[str, Ps] = defaultdict(int)
         self.count = 0
+
+    def replay(self, second_pass: Performer, now: Callable[[], Ps]) -> Feed:
+        """Tell a second pass of all records from now on, before anything has taken ``log``."""
+        self.feed = Feed(self.oplog.append, second_pass, now)
+        self.log = self.feed.log
+        return self.feed
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
         """Something took from ``start_ps``, when its cause ended, to ``end_ps``, which is now; its number."""

@@ -4,8 +4,8 @@ import csv
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from sipsim.errors import OutputError
 from sipsim.record.fields import no_time, simulated_time
+from sipsim.record.line_file import LineFile
 
 
 class TraceLine(NamedTuple):
@@ -31,32 +31,13 @@ TRACE_FILE = "trace.csv"
 
 
 class TraceFile:
-    """A rank's trace, flushed after each line, so that the lines before a crash are in the file."""
+    """A rank's trace. ``close`` and errors as in :class:`LineFile`."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("w", buffering=1)
-        self._is_lost = False
+        self._file = LineFile(path, "the trace", "--trace-ccl")
         self._lines = csv.writer(self._file, lineterminator="\n")
+        self.close = self._file.close
 
     def append(self, line: TraceLine) -> None:
-        """Write one line.
-
-        Raises:
-            OutputError: when the disk is full.
-        """
-        try:
-            self._lines.writerow(line)
-        except OSError as error:
-            self._is_lost = True
-            folder = Path(self._file.name).parent
-            hint = "make room there, set TMPDIR to another folder, or leave --trace-ccl out"
-            raise OutputError(f"{folder}: the trace cannot be written: {error.strerror}; {hint}") from None
-
-    def close(self) -> None:
-        """Close the file."""
-        try:
-            self._file.close()
-        except OSError:
-            # `append` has reported the lost line, which Python still buffers.
-            if not self._is_lost:
-                raise
+        """Write one line."""
+        self._lines.writerow(line)

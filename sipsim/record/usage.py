@@ -37,6 +37,19 @@ class TlbUse(msgspec.Struct, frozen=True):
     misses: int
 
 
+class EngineUse(msgspec.Struct, frozen=True):
+    """The engines of the ``pes`` PEs that multiplied: how long each was busy, of all these PEs together.
+
+    ``commands_ps``: the time of PE_GEMM's commands by what it went to (``sipsim.pe.gemm.division``). ``peak_ps``: the
+    time of their multiplications if every cell of the arrays worked in every cycle.
+    """
+
+    pes: int
+    busy_ps: dict[str, int]
+    commands_ps: dict[str, int]
+    peak_ps: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Of one SIP from ``since_ps`` to ``until_ps``, in which the work of a row was done ``iterations`` times; 0 for a
     whole run of which nothing is known.
@@ -44,6 +57,7 @@ class Usage(msgspec.Struct, frozen=True):
     ``kernels``: how many ran, ``kernel_ps`` how long in all, and ``launch_ps`` how long with the wait for the last one
     of each launch. ``waited_ps``: by the commands that they waited for. ``edge``: the edge that was busy longest, links
     aside, for ``edge_busy_ps``. ``tlbs``: of the PEs that looked addresses up; none without PE_MMU.
+    ``engines``: None where no PE multiplied.
     """
 
     since_ps: int
@@ -57,3 +71,4 @@ class Usage(msgspec.Struct, frozen=True):
     edge: str
     edge_busy_ps: int
     tlbs: tuple[TlbUse, ...] = ()
+    engines: EngineUse | None = None

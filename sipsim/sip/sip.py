@@ -29,11 +29,13 @@ from sipsim.pe.cpu import PeCpu
 from sipsim.pe.dma import PeDma
 from sipsim.pe.room import KernelRoom
 from sipsim.pe.scheduler import Scheduler
-from sipsim.pe.unit import UNITS, Unit
+from sipsim.pe.unit import GEMM, UNITS, Unit
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
-from sipsim.sip.usage_meter import UsageMeter
+from sipsim.record.replay.second_pass import SecondPass
+from sipsim.record.replay.verdict import Verdict
+from sipsim.sip.usage_meter import EngineCounters, UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
@@ -105,7 +107,7 @@ class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
     ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``. ``keep_spans`` retains spans
-    and transfers, for ``sipsim.explain``.
+    and transfers, for ``sipsim.explain``. ``replays``: there is a second pass (:mod:`sipsim.record.replay`).
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Sip:
         keep_oplog: bool = False,
         check_invariants: bool = False,
         keep_spans: bool = False,
+        replays: bool = False,
     ) -> None:
         self.sip = sip
         self.plan = plan
@@ -130,6 +133,7 @@ class Sip:
         self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, check_invariants, keep_spans)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
+        self.second_pass = self._replay() if replays else None
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
@@ -140,12 +144,25 @@ class Sip:
         names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
         self.control = self._make_control()
         ports = self.network.ports.by_letter
-        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups)
+        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups, self._engines)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
         self.tasks: list[Task] = []
         self._pes: dict[tuple[int, int], Pe] = {}
         self._wire_ipcqs()
+
+    def verdict(self) -> Verdict | None:
+        """What the second pass has found, at the end of the run; None without one."""
+        if self.second_pass is None or self.recorder.feed is None:
+            return None
+        self.recorder.feed.drain()
+        return self.second_pass.verdict(self.memory)
+
+    def _replay(self) -> SecondPass:
+        system = self.plan.system
+        second_pass = SecondPass(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
+        self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
+        return second_pass
 
     def pe(self, cube: int, pe: int) -> Pe:
         """A PE; it is made at its first use."""
@@ -200,6 +217,12 @@ class Sip:
         """Hits and misses of each TLB, by PE."""
         pes = self.pes_in_use() if self.page_table is not None else []
         return {f"cube{pe.cube}.pe{pe.pe}": (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+
+    def _engines(self) -> EngineCounters:
+        """How long the engines of each PE that has multiplied were busy."""
+        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
+        busy_ps = {f"cube{pe.cube}.pe{pe.pe}": {name: unit.busy_ps for name, unit in pe.units.items()} for pe in pes}
+        return EngineCounters(busy_ps, dict(self.recorder.composite_ps))
 
     def _wire_ipcqs(self) -> None:
         """Make the PEs with queue pairs: messages may arrive before they run a kernel."""

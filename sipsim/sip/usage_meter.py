@@ -8,10 +8,19 @@ from sipsim.links.port import Port
 from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge
 from sipsim.noc.transport import Transport
+from sipsim.pe.gemm.division import PEAK
+from sipsim.pe.unit import GEMM
 from sipsim.record.launches import KernelUse
-from sipsim.record.usage import LinkUse, TlbUse, Usage
+from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
 
 Ps = int
+
+
+class EngineCounters(NamedTuple):
+    """How long engines of PEs that multiply were busy, by PE and engine; the time of their commands by parts."""
+
+    busy_ps: Mapping[str, Mapping[str, Ps]]
+    commands_ps: Mapping[str, Ps]
 
 
 class _Counters(NamedTuple):
@@ -25,16 +34,18 @@ class _Counters(NamedTuple):
     edges: dict[Edge, EdgeUse]
     sent_bytes: dict[str, tuple[int, int]]
     lookups: dict[str, tuple[int, int]]
+    engines: EngineCounters
 
 
-_NOTHING = _Counters(0, KernelUse(), {}, {}, {})
+_IDLE = EngineCounters({}, {})
+_NOTHING = _Counters(0, KernelUse(), {}, {}, {}, _IDLE)
 
 
 class UsageMeter:
     """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``.
 
     What is sent is counted by time, whoever sends; kernels are counted by the launch that they belong to, at its end.
-    ``lookups``: reads the hits and misses of each TLB, by PE.
+    ``lookups``: reads the hits and misses of each TLB, by PE. ``engines``: reads the counters of engines.
     """
 
     def __init__(
@@ -44,6 +55,7 @@ class UsageMeter:
         link_names: Mapping[str, str],
         ports: Mapping[str, Port],
         lookups: Callable[[], dict[str, tuple[int, int]]] = dict,
+        engines: Callable[[], EngineCounters] = lambda: _IDLE,
     ) -> None:
         self._engine = engine
         self._fabric = fabric
@@ -51,6 +63,7 @@ class UsageMeter:
         self._ports = ports
         self._kernels = self._of_rows = KernelUse()
         self._lookups = lookups
+        self._engines = engines
         self._marks: list[tuple[int, _Counters]] = []
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
@@ -79,7 +92,9 @@ class UsageMeter:
 
     def _read(self) -> _Counters:
         payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
-        return _Counters(self._engine.now_ps, self._of_rows, self._fabric.use(), payloads, self._lookups())
+        return _Counters(
+            self._engine.now_ps, self._of_rows, self._fabric.use(), payloads, self._lookups(), self._engines()
+        )
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
         none = EdgeUse(0, 0, 0)
@@ -106,7 +121,23 @@ class UsageMeter:
             busiest,
             busy_ps,
             tuple(_tlb_uses(begin.lookups, end.lookups)),
+            _engine_use(begin.engines, end.engines),
         )
+
+
+def _engine_use(before: EngineCounters, after: EngineCounters) -> EngineUse | None:
+    """Of the PEs whose PE_GEMM worked meanwhile."""
+    commands_ps = {name: ps - before.commands_ps.get(name, 0) for name, ps in after.commands_ps.items()}
+    peak_ps = commands_ps.pop(PEAK, 0)
+    busy_ps: dict[str, Ps] = {}
+    pes = 0
+    for pe, of_engines in after.busy_ps.items():
+        known = before.busy_ps.get(pe, {})
+        if of_engines[GEMM] > known.get(GEMM, 0):
+            pes += 1
+            for name, ps in of_engines.items():
+                busy_ps[name] = busy_ps.get(name, 0) + ps - known.get(name, 0)
+    return EngineUse(pes, busy_ps, commands_ps, peak_ps) if pes else None
 
 
 def _tlb_uses(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[TlbUse]:

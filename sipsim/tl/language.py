@@ -12,6 +12,7 @@ from sipsim.dtypes import DType
 from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.pe.commands import Completion, Delay, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
 from sipsim.tl.futures import LoadFuture, StoreFuture
+from sipsim.tl.gemm_ops import GemmOps
 from sipsim.tl.math_ops import MathOps
 from sipsim.tl.phases import Phase, check_name
 from sipsim.tl.values import HANDLES, Shape, TensorHandle, as_bytes, as_shape, pointee
@@ -21,7 +22,7 @@ LONGEST_DELAY_NS = 10**9
 AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 
-class TL(MathOps):
+class TL(GemmOps, MathOps):
     """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
 
     def program_id(self, axis: int) -> int:

@@ -9,7 +9,10 @@ from typing import NamedTuple
 from launcher.report.error_facts import ErrorFile
 from launcher.run.probe.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
 from launcher.run.results.result_fields import LinkCsvRow, ResultDocument, RunRow
+from sipsim.memory.host_log import HOST_CLEAR, HOST_WRITE
+from sipsim.pe.engines import ENGINES
 from sipsim.record.fields import fields_of
+from sipsim.record.oplog import FIELDS, definer_of
 from sipsim.record.trace import TraceLine
 
 HEAD = """# Fields of result files
@@ -22,6 +25,13 @@ tells: `simulated` is the time of the simulated system, the same in every run, i
 left out where it is unknown or has no meaning; in a table its cell is empty. New keys may come without another
 `schema`.
 """
+
+
+OPLOG = f"""A line for each operation: its rank, `kind`, start and end in ps of simulated time, cube and PE, and
+`field=value` for each field of its kind. A rank's lines are in the order of its op log, a receive comes after the send
+of its message, and of the lines that may come next the one that ended first does. `{HOST_WRITE}` and `{HOST_CLEAR}` are
+what the host does to memories; they are no operations and in no digest. Addresses are physical; `h<n>` is a handle of
+the PE."""
 
 
 class DocumentPage(NamedTuple):
@@ -50,7 +60,17 @@ DOCUMENTS = (
 
 def page() -> str:
     """The page as Markdown, without the last newline."""
-    return "\n".join([HEAD, *(line for document in DOCUMENTS for line in _section(document))]).rstrip("\n")
+    sections = [line for document in DOCUMENTS for line in _section(document)]
+    return "\n".join([HEAD, *sections, *_oplog()]).rstrip("\n")
+
+
+def _oplog() -> Iterator[str]:
+    """The kinds of records of the op log, those of users' modules left out."""
+    ENGINES.names()
+    yield from ("## `ahbm-launch --oplog`", "", OPLOG, "", "| kind | fields |", "|---|---|")
+    for kind, fields in sorted(FIELDS.items()):
+        if definer_of(kind).startswith("sipsim."):
+            yield f"| `{kind}` | {', '.join(f'`{field}`' for field in fields)} |"
 
 
 def _section(document: DocumentPage) -> Iterator[str]:

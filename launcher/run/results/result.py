@@ -16,6 +16,7 @@ from launcher.report.destination import STANDARD_OUTPUT, opened
 from launcher.report.error_facts import ErrorFacts
 from launcher.report.failure import error_of
 from launcher.report.outcome import Outcome
+from launcher.report.second_pass import entry_of
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
 from launcher.run.results.result_fields import (
@@ -107,6 +108,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "explain": outcome.explanations,
         "launches": [launch for rank in sorted(outcome.ranks) for launch in _launches(outcome, rank)],
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
+        "second_pass": entry_of(outcome),
         "sync": {
             "reports": sync.reports if sync else 0,
             "grants": sync.grants if sync else 0,
@@ -304,6 +306,7 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "explain": [],
         "launches": [],
         "ranks": [],
+        "second_pass": None,
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
         "status": "failed",

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, TypedDict
 
 from launcher.report.error_facts import ErrorFacts
+from launcher.report.second_pass import SecondPassEntry
 from launcher.run.results.usage_fields import LinkRow, UsageColumns, UsageRow
 from sipsim.plan.job import RankResult
 from sipsim.record.explanation import Explanation
@@ -156,6 +157,9 @@ class ResultDocument(TypedDict):
     ]
     launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")]
     ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
+    second_pass: Annotated[
+        SecondPassEntry | None, no_time("What the second pass has found; null with --no-verify-data.")
+    ]
     sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
     wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]
     status: Annotated[str, no_time("ok, failed or interrupted.")]

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from launcher.run.results.usage_fields import LinkRow, TlbRow, UsageRow
-from sipsim.record.usage import LinkUse, TlbUse, Usage
+from launcher.run.results.usage_fields import EngineRow, LinkRow, TlbRow, UsageRow
+from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
+LAUNCH = "launch"
+"""What kernels wait for before they start (``sipsim.host.kernel_queue``)."""
 NOT_COUNTED: UsageRow = {
     "link_payload_bytes": None,
     "link_wire_bytes": None,
@@ -33,7 +35,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     kernels = sum(each.kernels for each in of_ranks)
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
     tlbs = [_tlb(rank, tlb, iterations) for rank, each in enumerate(of_ranks) for tlb in each.tlbs]
-    return {
+    row: UsageRow = {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
         "busiest_link": used["name"] if used else None,
@@ -47,6 +49,32 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "kernel_time": _kernel_time(of_ranks, kernels_ps),
         "tlbs": tlbs,
     }
+    used_engines = [each.engines for each in of_ranks if each.engines is not None]
+    if used_engines:
+        row["engines"] = _engines(used_engines, of_ranks)
+    return row
+
+
+def _engines(some: Sequence[EngineUse], of_ranks: Sequence[Usage]) -> EngineRow:
+    """Parts of the time in which kernels ran; PEs without a product run none, as far as these counters know."""
+    kernels_ps = sum(each.kernel_ps - each.waited_ps.get(LAUNCH, 0) for each in of_ranks)
+    commands_ps = _added([each.commands_ps for each in some])
+    whole_ps = sum(commands_ps.values())
+    return {
+        "pes": sum(each.pes for each in some),
+        "busy": {name: _part(ps, kernels_ps) for name, ps in _added([each.busy_ps for each in some]).items()},
+        "peak": _part(sum(each.peak_ps for each in some), kernels_ps),
+        "commands": {name: _part(ps, whole_ps) for name, ps in commands_ps.items() if ps},
+    }
+
+
+def _added(some: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The sums, the largest first."""
+    total: dict[str, int] = {}
+    for each in some:
+        for name, ps in each.items():
+            total[name] = total.get(name, 0) + ps
+    return dict(sorted(total.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _tlb(rank: int, tlb: TlbUse, iterations: int) -> TlbRow:

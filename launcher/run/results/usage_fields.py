@@ -1,6 +1,6 @@
 """How much of the machine a row used, as it stands in result files: every key with its meaning."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from sipsim.record.fields import no_time, simulated_time
 
@@ -27,6 +27,19 @@ class TlbRow(TypedDict):
     misses: Annotated[float, no_time("Pages for which the page table was walked, an iteration.")]
 
 
+class EngineRow(TypedDict):
+    """The engines of the PEs that multiplied."""
+
+    pes: Annotated[int, no_time("The number of these PEs.")]
+    busy: Annotated[dict[str, float], no_time("How much of its kernels' time each engine was busy, from 0 to 1.")]
+    peak: Annotated[
+        float, no_time("The part of that time that the multiplications take if every cell works in every cycle.")
+    ]
+    commands: Annotated[
+        dict[str, float], no_time("Parts of the time of PE_GEMM's commands by what it went to; hidden work is in none.")
+    ]
+
+
 class UsageColumns(TypedDict):
     """The use of the machine in a row, by counters; null where rows were not counted apart, as in a script."""
 
@@ -50,3 +63,4 @@ class UsageRow(UsageColumns):
         no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
     ]
     tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")]
+    engines: NotRequired[Annotated[EngineRow, no_time("Engines of the PEs that multiplied; missing where none did.")]]

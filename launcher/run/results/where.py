@@ -57,6 +57,17 @@ def _usage_lines(row: Document) -> Iterator[str]:
         shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
         kernels = "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
         yield f"time of {kernels}: {', '.join(shares)}"
+    if "engines" in row:
+        yield _engines(row["engines"])
+
+
+def _engines(engines: Document) -> str:
+    """What the array did, and where the time of its commands went."""
+    of_pes = "one PE" if engines["pes"] == 1 else f"{engines['pes']} PEs"
+    busy, peak = (_percent(share) for share in (engines["busy"]["PE_GEMM"], engines["peak"]))
+    parts = ", ".join(f"{_percent(share)} {name}" for name, share in engines["commands"].items())
+    of_time = f"busy {busy} of their kernels' time, {peak} of its peak"
+    return f"PE_GEMM of {of_pes}: {of_time}; of the time of its commands: {parts}"
 
 
 def _explanation_lines(explanation: Explanation) -> Iterator[str]:

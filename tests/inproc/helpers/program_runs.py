@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from hardware import WiredPlan, config
 from random_programs import Blocked, Op, Program, circle, judge
-from sips import run_sips
+from sips import check_second_passes, run_sips
 
 from launcher.engines.inproc import InProcess
 from sipsim.ccl.install import PePlace
@@ -42,6 +42,7 @@ class Kernel:
         self.handles: list[tuple[TensorHandle, bytes]] = []
         self.futures: dict[int, Any] = {}
         self.last: TensorHandle | None = None
+        self.total: TensorHandle | None = None
         part = self.sip.pe(place.cube, place.pe)
         self.tl = TL(self.sip, part, lambda address, _nbytes: address)
         # Not run_kernel: a program may leave futures, which the queues serve all the same.
@@ -67,9 +68,9 @@ class Kernel:
             self.tl.send(op.direction, TensorHandle(self.tl, data, I32))
             return
         address, memory = self.address(op.how, SOURCE), self.sip.memory
-        memory.write(address, data.tobytes())
+        memory.write_from_host(address, data.tobytes())
         self.tl.send(op.direction, src_addr=address, shape=op.words, dtype="i32")
-        memory.write(address, bytes(4 * op.words))
+        memory.write_from_host(address, bytes(4 * op.words))
 
     def forward(self, op: Op) -> None:
         if self.last is None:
@@ -118,12 +119,20 @@ class Kernel:
         self.task.wait("a pause")
 
     def add(self, _op: Op) -> None:
+        """Sum up what is received, of one size."""
         if self.last is not None:
-            _ = self.last + self.last
+            fits = self.total is not None and self.total.shape == self.last.shape
+            self.total = self.last + (self.total if fits else self.last)
 
     def store(self, _op: Op) -> None:
-        if self.last is not None:
-            self.tl.store(self.address("hbm", STORES), self.last)
+        """Store the last message, and the sum in its place once it has been read back."""
+        if self.last is None:
+            return
+        address = self.address("hbm", STORES)
+        self.tl.store(address, self.last)
+        if self.total is not None:
+            self.tl.store(address, self.tl.load(address, self.last.shape, "i32") + self.last)
+            self.tl.store(address, self.total)
 
 
 class Settings(NamedTuple):
@@ -226,6 +235,7 @@ def check(program: Program, ran: Ran) -> None:
     for kernel in ran.kernels:
         assert all(handle.array.tobytes() == data for handle, data in kernel.handles), "a handle's values changed"
     _check_pointers(program, ran, verdict.sent, verdict.taken)
+    check_second_passes(ran.engine)
     if error is not None:
         _check_report(program, ran, error.facts["deadlock"])
 

@@ -12,9 +12,11 @@ import numpy as np
 
 from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
+from launcher.report.oplog import write_oplog
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
+from launcher.report.second_pass import note_verdicts
 from launcher.report.trace import write_trace
 from launcher.run import options, prepare
 from launcher.run.prepare import Prepared
@@ -107,6 +109,9 @@ def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = Fals
             check_recorded_io(outcome, prepared.plan, run_dir)
         if chosen.trace_ccl:
             write_trace(run_dir, chosen.trace_ccl)
+        if chosen.oplog:
+            assert write_oplog(run_dir, chosen.oplog) == ""
+        note_verdicts(outcome)
         outcome.note_wrong()
         outcome.note_unread(job.check_invariants)
     return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members, freed)

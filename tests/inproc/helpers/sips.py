@@ -11,6 +11,7 @@ from launcher.report.progress import Progress
 from launcher.supervise.request import Request
 from sipsim.node.sip_node import SipNode
 from sipsim.plan.job import Job
+from sipsim.record.replay.checksums import changed
 from sipsim.sip.sip import Sip
 from sipsim.tl.language import TL, run_kernel
 
@@ -18,14 +19,28 @@ Kernel = Callable[[TL], None]
 
 
 def run_sips(plan: WiredPlan, start: Callable[[SipNode], None], mail_seed: int = 0) -> InProcess:
-    """Run all SIPs of a plan to the end, checked, with shuffled mail; ``start`` starts the kernels of one at time 0."""
-    job = Job(check_invariants=True, verify=False)
+    """Run all SIPs of a plan to the end, checked, with shuffled mail and a second pass; ``start`` starts the kernels of
+    one at time 0.
+    """
+    job = Job(check_invariants=True)
     request = Request(plan, job, "", 0.0, Progress(quiet=True))
     engine = InProcess(request, Undisturbed(), ShuffledInprocMail(mail_seed), keep_oplog=True)
     for member in engine.members:
         member.start_program = lambda member=member: start(member)  # type: ignore[method-assign,misc]
     engine.run()
     return engine
+
+
+def check_second_passes(engine: InProcess) -> int:
+    """All records of all SIPs were performed again, and nothing differs, messages included; how many there were."""
+    verdicts = [member.chip.sip.verdict() for member in engine.members]
+    for member, verdict in zip(engine.members, verdicts, strict=True):
+        assert verdict is not None
+        assert (verdict.difference, verdict.races, verdict.stopped) == (None, 0, "")
+        assert verdict.records == len(member.chip.sip.oplog.records)
+    told = [verdict for verdict in verdicts if verdict is not None]
+    assert changed([each for verdict in told for each in verdict.sent], [e for v in told for e in v.arrived]) is None
+    return sum(verdict.records for verdict in told)
 
 
 def spawn(sip: Sip, cube: int, pe: int, kernel: Kernel) -> None:

@@ -1,6 +1,6 @@
-"""The author's guide is true: its files are written, its commands run, and their output is what it shows.
+"""The guides are true: their files are written, their commands run, and the output is what they show.
 
-``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes the output into the guide.
+``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes the output into the guides.
 """
 
 import os
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-GUIDE = ROOT / "docs" / "ccl-author-guide.md"
-TEXT = GUIDE.read_text(encoding="utf-8")
+GUIDES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*-guide.md"))}
+CCL = GUIDES["ccl-author-guide.md"]
 COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w.]+?)(, continued)?\n")
@@ -115,17 +115,17 @@ def masked(output: str) -> str:
     return output
 
 
-def play(section: str) -> list[Played]:
-    """Write the files up to and in a section, and run its commands where they stand."""
+def play(text: str, section: str) -> list[Played]:
+    """Write the files of a guide up to and in a section, and run its commands where they stand."""
     with tempfile.TemporaryDirectory(prefix="guide-") as folder:
-        return list(_play(section, Path(folder)))
+        return list(_play(text, section, Path(folder)))
 
 
-def _play(section: str, folder: Path) -> Iterator[Played]:
+def _play(text: str, section: str, folder: Path) -> Iterator[Played]:
     bin_folder = make_commands(folder / "bin")
     here = folder / "here"
     here.mkdir()
-    every = blocks(TEXT)
+    every = blocks(text)
     last = max(index for index, block in enumerate(every) if block.section == section)
     for block in every[: last + 1]:
         if block.kind != "console":
@@ -135,33 +135,39 @@ def _play(section: str, folder: Path) -> Iterator[Played]:
             yield Played(block, shown, [run(each.command, here, bin_folder) for each in shown])
 
 
-SECTIONS = list(dict.fromkeys(block.section for block in blocks(TEXT) if block.kind == "console"))
+def sections(text: str) -> list[str]:
+    """The headings under which there are commands."""
+    return list(dict.fromkeys(block.section for block in blocks(text) if block.kind == "console"))
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_what_comes_out_is_what_the_guide_shows(section: str) -> None:
-    for _, shown, said in play(section):
+SECTIONS = [(guide, section) for guide, text in GUIDES.items() for section in sections(text)]
+
+
+@pytest.mark.parametrize(("guide", "section"), SECTIONS)
+def test_what_comes_out_is_what_the_guide_shows(guide: str, section: str) -> None:
+    for _, shown, said in play(GUIDES[guide], section):
         for each, output in zip(shown, said, strict=True):
             assert masked(output) == masked(each.output), f"$ {each.command}"
 
 
-def test_it_names_every_operation_knob_and_table() -> None:
+def test_they_name_every_operation_knob_and_table() -> None:
     from sipsim.ccl.tables.base import TABLES
     from sipsim.config.model import IpcqKnobs
     from sipsim.tl.language import TL
 
     operations = [name for name in dir(TL) if not name.startswith("_")]
-    rows = [line for line in TEXT.splitlines() if line.startswith("| `")]
+    rows = [line for text in GUIDES.values() for line in text.splitlines() if line.startswith("| `")]
     for name in operations:
-        assert any(re.search(rf"`(a \+ b`, `)?{name}\b", row.split("|")[1]) for row in rows), name
+        assert any(re.search(rf"`{name}\b", row.split("|")[1]) for row in rows), name
     for name in IpcqKnobs.__struct_fields__:
         assert any(f"`{name}`" in row for row in rows), name
     for name in TABLES.names():
-        assert f"\n{name} " in TEXT, name
+        assert f"\n{name} " in CCL, name
 
 
-def test_every_file_is_used_and_every_block_is_a_file_or_a_console() -> None:
-    every = blocks(TEXT)
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_file_is_used_and_every_block_is_a_file_or_a_console(guide: str) -> None:
+    every = blocks(GUIDES[guide])
     assert {block.kind for block in every} == {"console", "python", "yaml"}
     commands = "\n".join(shown.command for b in every if b.kind == "console" for shown in shown_in(b))
     sources = "\n".join(b.body for b in every if b.kind != "console")
@@ -170,22 +176,22 @@ def test_every_file_is_used_and_every_block_is_a_file_or_a_console() -> None:
         assert name in commands or re.search(rf"(module: {name})|(from {stem} import)", sources), name
 
 
-def test_the_readme_leads_to_it() -> None:
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_readme_leads_to_it(guide: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     section = readme[readme.index("## Writing an algorithm") :]
-    assert f"]({GUIDE.relative_to(ROOT)})" in section[: section.index("\n## ")]
+    assert f"](docs/{guide})" in section[: section.index("\n## ")]
 
 
-def refreshed() -> str:
-    """The guide with what its commands say now; what only differs in what is masked stays."""
+def refreshed(text: str) -> str:
+    """A guide with what its commands say now; what only differs in what is masked stays."""
     changes: list[tuple[Block, str]] = []
-    for block, shown, said in (played for section in SECTIONS for played in play(section)):
+    for block, shown, said in (played for section in sections(text) for played in play(text, section)):
         lines = []
         for each, output in zip(shown, said, strict=True):
             kept = each.output if masked(each.output) == masked(output) else output
             lines.append(f"$ {each.command}\n{kept}" + ("" if kept.endswith("\n") or not kept else "\n"))
         changes.append((block, "".join(lines)))
-    text = TEXT
     for block, body in sorted(changes, reverse=True, key=lambda change: change[0].start):
         text = text[: block.start] + body + text[block.start + len(block.body) :]
     return text
@@ -194,6 +200,7 @@ def refreshed() -> str:
 if __name__ == "__main__":
     if sys.argv[1:] != ["--refresh"]:
         sys.exit("usage: python tests/processes/docs/test_guide.py --refresh")
-    new = refreshed()
-    print(f"{GUIDE}: {'as it was' if new == TEXT else 'refreshed; read git diff'}")
-    GUIDE.write_text(new, encoding="utf-8")
+    for name, before in GUIDES.items():
+        new = refreshed(before)
+        print(f"{name}: {'as it was' if new == before else 'refreshed; read git diff'}")
+        (ROOT / "docs" / name).write_text(new, encoding="utf-8")

@@ -66,11 +66,13 @@ class Record(NamedTuple):
 
 
 class Bench:
-    """SIP 0 of a plan, alone, with its op log kept."""
+    """SIP 0 of a plan, alone, with its op log kept. ``replays``: with a second pass, and without the checks of
+    invariants, which find some planted errors first.
+    """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, replays: bool = False) -> None:
         self.plan = plan
-        self.sip = Sip(0, plan, _no_peer, keep_oplog=True, check_invariants=True)
+        self.sip = Sip(0, plan, _no_peer, keep_oplog=True, check_invariants=not replays, replays=replays)
         self.engine = self.sip.engine
 
     def kernel(self, cube: int, pe: int, body: Kernel) -> None:
@@ -119,10 +121,10 @@ def records_of(sip: Sip, kind: str) -> list[Record]:
     ]
 
 
-def pair_bench(settings: dict[str, Any] | None = None) -> Bench:
+def pair_bench(settings: dict[str, Any] | None = None, replays: bool = False) -> Bench:
     """PE 0 of cube 0 and PE 0 of cube 1, its neighbour to the E."""
     places = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
-    return Bench(WiredPlan(config({**ONE_SIP, **(settings or {})}), places, {0: {"E": 1}, 1: {"W": 0}}))
+    return Bench(WiredPlan(config({**ONE_SIP, **(settings or {})}), places, {0: {"E": 1}, 1: {"W": 0}}), replays)
 
 
 def hbm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:

@@ -17,7 +17,7 @@ EXACT = {
 correctly on every machine; ``ldexp`` and ``frexp`` only move a number's exponent."""
 CLAMPS = {"elementary.py": {"maximum", "minimum"}}
 """Of +0 and -0 they give either, by processor; there, they clamp to numbers that are not 0."""
-PROVEN = {"matmul.py": {"matmul", "_integers"}}
+PROVEN = {"matmul.py": {"matmul_widened", "_integers"}}
 """Where a product of BLAS, or of integers that wrap, stands behind a bound."""
 
 

@@ -1,0 +1,257 @@
+"""PE_GEMM takes products: composite commands, whose operands and outputs are in memories, and those of handles.
+
+A composite command (ADR-0014) needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA
+itself: on ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it
+again. The completion's value: what was fetched before, as of all commands, and the parts of its time
+(:mod:`sipsim.pe.gemm.division`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from sipsim.arithmetic.matmul import matmul
+from sipsim.config.components import ComponentsFile
+from sipsim.dtypes import DType
+from sipsim.errors import KernelError
+from sipsim.memory.block import Block
+from sipsim.pe.commands import Completion
+from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.pe.gemm import epilogue
+from sipsim.pe.gemm.array import Product, SystolicArray
+from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
+from sipsim.pe.gemm.division import PARTS, PEAK
+from sipsim.pe.gemm.epilogue import BIAS, Step
+from sipsim.pe.gemm.operands import Operands
+from sipsim.pe.gemm.pipeline import Pipeline, Stages
+from sipsim.pe.gemm.tiling import Limits, Rectangle, Tiling, tiling
+from sipsim.pe.handles import Array, Handle
+from sipsim.pe.math import PeMath
+from sipsim.pe.room import Holding
+from sipsim.record.oplog import as_text, record_kind
+from sipsim.record.replay.feed import Feed
+from sipsim.units import BYTES_PER_KIB, ns_to_ps
+
+Ps = int
+GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shape", "dtype", "out_dtype", "epilogue")
+"""``shape``: MxKxN. ``epilogue``: its steps (:class:`sipsim.pe.gemm.epilogue.Step`)."""
+DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
+NO_HANDLE = "none"
+"""``acc`` of a product without one."""
+
+
+class GemmTimes:
+    """The array and the times of its stages by the config."""
+
+    def __init__(self, components: ComponentsFile) -> None:
+        cost = components.pe_gemm
+        self.array = SystolicArray(cost.rows, cost.columns, cost.dataflow)
+        self.cycle_ps = ns_to_ps(1 / cost.clock_GHz)
+        self.move_ps = ns_to_ps(components.pe_fetch_store.overhead_ns)
+        self._cost = cost
+        self._math = PeMath(components.pe_math)
+
+    def limits(self, dtype: DType, out: DType) -> Limits:
+        """Of the tiling of a composite command."""
+        cost = self._cost
+        room_bytes = cost.buffer_KiB * BYTES_PER_KIB
+        return Limits(
+            dtype.itemsize, out.itemsize, cost.accumulators, cost.chunk_bytes, cost.outstanding_stores, room_bytes
+        )
+
+    def peak_ps(self, product: Product) -> Ps:
+        """The time of a product if every cell worked in every cycle."""
+        return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
+
+    def epilogue_ps(self, steps: tuple[Step, ...], dtype: DType, out: DType, cells: int) -> Ps:
+        """Of an output of so many cells, whose accumulator is of ``dtype``: each step goes over them, and the cast."""
+        nbytes = cells * dtype.itemsize
+        ps = sum(self._math.latency_ps(nbytes * passes, special) for passes, special in [each.work for each in steps])
+        return ps if out is dtype else ps + self._math.latency_ps(nbytes)
+
+
+class _Moves:
+    """The data of one composite command, and its room in the TCM."""
+
+    def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: Holding | None) -> None:
+        self._command = command
+        self._cut = cut
+        self._dma = pe.dma
+        self._room = room
+        self._operands = Operands(command.product, command.dtype)
+        self._bias: dict[int, Array] = {}
+
+    def load(self, number: int, arrived: Callable[[], None]) -> None:
+        load, command = self._cut.loads[number], self._command
+        block = _block((command.a, command.b)[load.operand], load.place, command.dtype.itemsize)
+
+        def keep(data: bytes) -> None:
+            self._operands.put(load.operand, load.place, data)
+            arrived()
+
+        self._dma.read_block(block, keep)
+
+    def write(self, block: int, written: Callable[[], None]) -> None:
+        place, command = self._cut.blocks[block], self._command
+        dtype, right = command.dtype.accumulator, place.left + place.columns
+        bias = {address: row[place.left : right] for address, row in self._bias.items()}
+        values = epilogue.perform(command.epilogue, self._operands.sums(place), dtype, command.out, bias)
+        self._dma.write_block(_block(command.c, place, command.out.itemsize), values.tobytes(), written)
+
+    def load_row(self, number: int, arrived: Callable[[], None]) -> None:
+        step = [each for each in self._command.epilogue if each.name == BIAS][number]
+        assert step.dtype is not None
+        kind = step.dtype
+
+        def keep(data: bytes) -> None:
+            self._bias[step.address] = np.frombuffer(data, kind.numpy)
+            arrived()
+
+        self._dma.read(step.address, self._command.product.n * kind.itemsize, keep)
+
+
+class _Nothing:
+    """The data of a product of handles: they are in the TCM, and the result stays there."""
+
+    def load(self, number: int, arrived: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def load_row(self, number: int, arrived: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def write(self, block: int, written: Callable[[], None]) -> None:
+        written()
+
+
+@engine_for(Gemm, Dot)
+class GemmEngine(CommandEngine):
+    """One command after the other passes the stages; without queues, as many as there are share the units."""
+
+    starts_later = True
+    queue_name = "PE_GEMM"
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
+        components = sip.plan.resolved.components
+        self._cost = components.pe_gemm
+        self._times = GemmTimes(components)
+
+    def take(self, command: Gemm | Dot) -> Completion:
+        if isinstance(command, Gemm):
+            for matrix in (command.a, command.b, command.c):
+                self._pe.dma.check(matrix.address)
+            completion = self._begin(command)
+            self._enter(completion, self._start_gemm)
+        else:
+            completion = self._begin(command)
+            self._claim(completion, *self._handles(command))
+            self._enter(completion, self._fetch_handles)
+        return completion
+
+    def _start_gemm(self, completion: Completion) -> None:
+        command: Gemm = completion.command
+        cut = self._tiling(command.product, self._times.limits(command.dtype, command.out))
+        rows = [each for each in command.epilogue if each.name == BIAS]
+        room = self._room(cut.room_bytes + sum(command.product.n * each.dtype.itemsize for each in rows if each.dtype))
+        accumulator, out = command.dtype.accumulator, command.out
+        epilogue_ps = partial(self._times.epilogue_ps, command.epilogue, accumulator, out)
+        stages = self._stages(epilogue_ps, 0, out, self._cost.outstanding_loads, len(rows))
+        moves = _Moves(command, cut, self._pe, room)
+        self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
+
+    def _fetch_handles(self, completion: Completion) -> None:
+        self._fetch(completion, self._handles(completion.command), self._start_dot)
+
+    def _start_dot(self, completion: Completion) -> None:
+        command: Dot = completion.command
+        dtype, out = command.a.dtype, command.result.dtype
+        limits = self._times.limits(dtype, out)
+        # Operands and result have their rooms already.
+        cut = self._tiling(command.product, limits._replace(room_bytes=2**62))
+        stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0)
+        self._run(
+            completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
+        )
+
+    def _stages(self, epilogue_ps: Callable[[int], Ps], sum_bytes: int, out: DType, loads: int, rows: int) -> Stages:
+        times = self._times
+        return Stages(
+            self._engine,
+            self._pe.units,
+            self._pe.dma.tcm,
+            times.cycle_ps,
+            times.move_ps,
+            epilogue_ps,
+            sum_bytes,
+            out.itemsize,
+            loads,
+            rows,
+            self._cost.accumulators,
+        )
+
+    def _tiling(self, product: Product, limits: Limits) -> Tiling:
+        try:
+            return tiling(self._times.array, product, limits)
+        except ValueError as error:
+            m, k, n = product
+            raise KernelError(f"a gemm of {m}x{k}x{n}: {error}; set pe_gemm.buffer_KiB higher") from None
+
+    def _room(self, nbytes: int) -> Holding | None:
+        if self._pe.room is None:
+            return None
+        return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes)
+
+    def _run(self, completion: Completion, pipeline: Pipeline) -> None:
+        """Begin, when PE_CPU has issued the command. What has passed since is of commands before it."""
+        delay_ps = self._delay_ps(completion)
+        if delay_ps:
+            self._engine.at(self._engine.now_ps + delay_ps, pipeline.start)
+        else:
+            pipeline.start()
+
+    def _written(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
+        a, b, c, product, dtype, out, steps = completion.command
+        self._count(completion, product, parts_ps)
+        fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
+        self._end(completion, GEMM, *fields)
+
+    def tell(self, feed: Feed, command: Gemm | Dot) -> None:
+        """Of a composite command what is in the memory now."""
+        if isinstance(command, Dot):
+            super().tell(feed, command)
+            return
+        m, _, n = command.product
+        whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
+        feed.values(self._sip.memory.read_block(whole))
+
+    def _multiplied(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
+        a, b, acc, product, result = completion.command
+        values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
+        values.flags.writeable = False
+        result.array = values
+        self._count(completion, product, parts_ps)
+        fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
+        del a, b, acc, result, values
+        self._end(completion, DOT, *fields)
+
+    def _count(self, completion: Completion, product: Product, parts_ps: tuple[Ps, ...]) -> None:
+        """Keep where the time of a command went."""
+        completion.value = completion.value, parts_ps
+        used = self._recorder.composite_ps
+        for part, ps in zip(PARTS, parts_ps, strict=True):
+            used[part] += ps
+        used[PEAK] += self._times.peak_ps(product)
+
+    def _handles(self, command: Dot) -> tuple[Handle, ...]:
+        return (command.a, command.b) if command.acc is None else (command.a, command.b, command.acc)
+
+
+def _block(matrix: Matrix, place: Rectangle, itemsize: int) -> Block:
+    """Where a part of a matrix is."""
+    top, left, rows, columns = place
+    return Block(matrix.address + top * matrix.pitch + left * itemsize, rows, columns * itemsize, matrix.pitch)
+
+
+def _no_time(_cells: int) -> Ps:
+    return 0

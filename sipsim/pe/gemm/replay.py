@@ -1,0 +1,43 @@
+"""The second pass of products: the whole of one at a time, from its record, whatever tiles and stages it had."""
+
+from typing import Any
+
+import numpy as np
+
+from sipsim.arithmetic.matmul import matmul
+from sipsim.dtypes import DTYPES, DType
+from sipsim.pe.gemm import epilogue
+from sipsim.pe.gemm.composite import DOT, GEMM, NO_HANDLE
+from sipsim.pe.handles import Array
+from sipsim.record.oplog import shape_of
+from sipsim.record.replay.rules import ReplayPe, replays
+
+
+@replays(GEMM)
+def replay_gemm(pe: ReplayPe, *fields: Any) -> bytes:
+    """Operands are read and the output is written; what is there then."""
+    a, a_pitch, b, b_pitch, c, c_pitch, shape, dtype, out_dtype, text = fields
+    (m, k, n), kind, out = shape_of(shape), DTYPES[dtype], DTYPES[out_dtype]
+    steps = epilogue.from_text(text)
+    bias = {step.address: _row(pe, step.address, n, step.dtype) for step in steps if step.dtype is not None}
+    sums = matmul(_matrix(pe, a, a_pitch, m, k, kind), _matrix(pe, b, b_pitch, k, n, kind), kind)
+    rows = epilogue.perform(steps, sums, kind.accumulator, out, bias)
+    for index, row in enumerate(rows):
+        pe.write(c + index * c_pitch, row.tobytes())
+    return rows.tobytes()
+
+
+@replays(DOT)
+def replay_dot(pe: ReplayPe, a: str, b: str, acc: str, _shape: str, dtype: str, _result: str) -> Array:
+    """The product of the values of its operands."""
+    return matmul(pe.value(a), pe.value(b), DTYPES[dtype], None if acc == NO_HANDLE else pe.value(acc))
+
+
+def _matrix(pe: ReplayPe, address: int, pitch: int, rows: int, columns: int, dtype: DType) -> Array:
+    nbytes = columns * dtype.itemsize
+    data = b"".join([pe.read(address + row * pitch, nbytes) for row in range(rows)])
+    return np.frombuffer(data, dtype.numpy).reshape(rows, columns)
+
+
+def _row(pe: ReplayPe, address: int, columns: int, dtype: DType) -> Array:
+    return _matrix(pe, address, 0, 1, columns, dtype).reshape(-1)

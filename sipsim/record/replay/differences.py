@@ -1,0 +1,157 @@
+"""The differences between the two passes of a SIP, and which of them races explain (:mod:`.writers`).
+
+A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record comes
+later. So it is kept until the end of the run, and then the first one that is left is an error.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sipsim.record.oplog import line
+from sipsim.record.replay.comparison import Wrong
+from sipsim.record.replay.verdict import Difference
+from sipsim.record.replay.writers import Addresses, Race, Write, Writers
+
+MOST_KEPT = 256
+LONGEST_TEXT = 240
+Range = tuple[int, int]
+"""Address and bytes."""
+
+
+class Numbered(NamedTuple):
+    """A record, and its number in its rank's log, from 1."""
+
+    number: int
+    record: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        """Of the record, shortened."""
+        text = line(self.record).rstrip("\n")
+        return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ..."
+
+    def __str__(self) -> str:
+        return f"record {self.number} ({self.text})"
+
+
+class _Kept(NamedTuple):
+    """A difference: of a record, or None at the end of the run. ``addresses``: of the bytes that no race explains yet;
+    None where the bytes that were read are not those that differ. ``ranges``: what was read or written, nothing where
+    only an error explains the difference. ``last``: who wrote there last.
+    """
+
+    by: Numbered | None
+    text: str
+    addresses: Addresses | None
+    ranges: list[Range]
+    last: Write | None = None
+
+
+class Differences:
+    """Those of one SIP. ``canonical``: one address of each byte. ``count``: of records that differ, without races."""
+
+    def __init__(self, canonical: Callable[[int], int]) -> None:
+        self._canonical = canonical
+        self._writers = Writers()
+        self._kept: list[_Kept] = []
+        self._beyond = 0
+        self.races = 0
+        self.first_race = ""
+
+    @property
+    def count(self) -> int:
+        """Differences that no race has explained so far."""
+        return len(self._kept) + self._beyond
+
+    def wrote(
+        self, address: int, nbytes: int, start_ps: int, end_ps: int, by: object, is_arrival: bool = False
+    ) -> None:
+        """A write has ended, of a record or not."""
+        if nbytes:
+            write = self._writers.note(self._canonical(address), nbytes, start_ps, end_ps, by, is_arrival)
+            if self._kept:
+                self._kept = [left for each in self._kept if (left := self._without(each, write)) is not None]
+
+    def of_record(self, by: Numbered | None, text: str) -> None:
+        """A difference that only an error explains."""
+        self._keep(_Kept(by, text, None, []))
+
+    def of_values(self, by: Numbered, wrong: Wrong, nbytes: int, ranges: list[Range], is_message: bool) -> None:
+        """Values of a record differ, ``nbytes`` in all, that were read from ranges or written to them, in this order.
+
+        ``is_message``: what was read is a message in its slot.
+        """
+        ranges = [(self._canonical(address), size) for address, size in ranges]
+        touched = np.concatenate([np.arange(at, at + size) for at, size in ranges] or [np.arange(0)])
+        addresses = np.unique(touched[wrong.offsets]) if len(touched) == nbytes else None
+        asked = np.unique(touched) if addresses is None else addresses
+        left, race = self._writers.unexplained(asked, by.record[1], by, is_message)
+        kept = _Kept(by, wrong.text, None if addresses is None else left, ranges)
+        if len(left):
+            kept = kept._replace(last=self._writers.last(int(left[0])))
+        if race is not None and (addresses is None or not len(left)):
+            self._note_race(kept, race.write.by if race.write.by is not by else race.other)
+        else:
+            self._keep(kept)
+
+    def at_end(self, page: int, expected: bytes, got: bytes) -> None:
+        """The bytes of a page that the two passes have left differ."""
+        a, b = np.frombuffer(expected, np.uint8), np.frombuffer(got, np.uint8)
+        left, race = self._writers.unexplained(page + np.flatnonzero(a != b), None, None)
+        if race is not None:
+            self._note_race(_Kept(None, f"the memories differ at {race.write.address:#x}", None, []), race.other, race)
+        if len(left):
+            at = int(left[0])
+            text = f"address {at:#x}: expected {a[at - page]:#04x}, got {b[at - page]:#04x}"
+            self._keep(_Kept(None, text, left, [(at, 1)], self._writers.last(at)))
+
+    def first(self) -> Difference | None:
+        """The first difference that is left; None for none."""
+        if not self._kept:
+            return None
+        by, text, _, ranges, last = min(self._kept, key=_order)
+        wrote = "" if last is None or last.by is by else f"; the last to write there was {last.by}"
+        owner = by or (last.by if last is not None and isinstance(last.by, Numbered) else None)
+        if owner is None:
+            at_end = f"the memories differ at the end, at {text}{wrote}" if ranges else text
+            return Difference(number=0, record="", cube=0, pe=0, time_ps=0, message=at_end)
+        _, _, end_ps, cube, pe, *_ = owner.record
+        if by is None:
+            what = f"the memories differ at the end, at {text}{wrote} of cube {cube} PE {pe} at {end_ps} ps"
+        else:
+            what = f"{by} of cube {cube} PE {pe} at {end_ps} ps: {text}{wrote}"
+        return Difference(number=owner.number, record=owner.text, cube=cube, pe=pe, time_ps=end_ps, message=what)
+
+    def _without(self, kept: _Kept, write: Write) -> _Kept | None:
+        """What is left of a difference beside a later write; None for nothing."""
+        if kept.by is None or write.start_ps >= kept.by.record[2] or not kept.ranges:
+            return kept
+        if kept.addresses is None:
+            left, end = None, write.address + write.nbytes
+            is_met = any(at < end and write.address < at + size for at, size in kept.ranges)
+        else:
+            here = (kept.addresses >= write.address) & (kept.addresses < write.address + write.nbytes)
+            left = kept.addresses[~here]
+            is_met = not len(left)
+        if is_met:
+            self._note_race(kept, write.by)
+            return None
+        return kept._replace(addresses=left)
+
+    def _keep(self, kept: _Kept) -> None:
+        if len(self._kept) < MOST_KEPT:
+            self._kept.append(kept)
+        else:
+            self._beyond += 1
+
+    def _note_race(self, kept: _Kept, other: object, race: Race | None = None) -> None:
+        self.races += 1
+        by = kept.by if race is None else race.write.by
+        text = f"{by} is in no order with {other}, which writes there at the same time: {kept.text}"
+        self.first_race = self.first_race or text
+
+
+def _order(kept: _Kept) -> tuple[bool, int]:
+    return (True, 0) if kept.by is None else (False, kept.by.number)

@@ -1,0 +1,132 @@
+"""What the first pass tells the second one, in order, a batch at a time.
+
+The feed keeps no handle of a kernel, since room in the TCM returns with the last reference to one. It keeps arrays, and
+is told when a handle is gone, so that the second pass drops its values, too.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from sipsim.record.replay.rules import Values
+
+MOST_RECORDS = 512
+MOST_BYTES = 2**23
+"""Records and bytes that wait for the second pass."""
+
+
+class Named(Protocol):
+    """A handle of a kernel, as far as the feed needs it."""
+
+    name: str
+    array: np.ndarray[Any, Any]
+
+
+class Gone(weakref.ref[Any]):
+    """Tells that a handle is gone, by putting itself among what is told. ``name``: the handle's; ``values``: where the
+    second pass keeps its values.
+    """
+
+    __slots__ = ("name", "values")
+    name: str
+    values: dict[str, Any] | None
+
+    def __new__(cls, handle: Named, told: Callable[["Gone"], None]) -> "Gone":
+        """``told`` is no Python code, in which the exception of a signal handler would be lost."""
+        gone = super().__new__(cls, handle, told)
+        gone.name = handle.name
+        gone.values = None
+        return gone
+
+
+class Arrival(NamedTuple):
+    """A message that arrived at ``now_ps``: ``data``, number ``seq`` of the sender's direction, at ``address``."""
+
+    now_ps: int
+    address: int
+    seq: int
+    sender: tuple[int, int, int]
+    direction: str
+    data: bytes
+
+
+class ToldRecord(NamedTuple):
+    """A record of the op log, the values that the first pass has made, None for none, and the handle that has them."""
+
+    record: tuple[Any, ...]
+    values: Values | None
+    gone: Gone | None
+
+
+Item = ToldRecord | Arrival | Gone
+
+
+class Performer(Protocol):
+    """The second pass."""
+
+    def perform(self, items: deque[Item]) -> None:
+        """Take all of them."""
+
+    def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
+        """The host writes to a memory."""
+
+    def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
+        """The host sets bytes to zero."""
+
+
+class Feed:
+    """``append``: the op log's, ``second_pass``: who is told."""
+
+    def __init__(self, append: Callable[..., None], second_pass: Performer, now: Callable[[], int]) -> None:
+        self._append = append
+        self._second_pass = second_pass
+        self._now = now
+        self._items: deque[Item] = deque()
+        self._note_gone = self._items.append
+        self._told: Values | None = None
+        self._gone: Gone | None = None
+        self._nbytes = 0
+
+    def result(self, handle: Named | None) -> None:
+        """The record that follows has filled a handle, or none."""
+        if handle is not None:
+            array = self._told = handle.array
+            self._gone = Gone(handle, self._note_gone)
+            self._nbytes += array.nbytes
+
+    def values(self, values: Values) -> None:
+        """The record that follows has written or sent these values."""
+        self._told = values
+        self._nbytes += len(values)
+
+    def log(self, *record: Any) -> None:
+        """Log one operation, as :meth:`sipsim.record.oplog.OpLog.append`, with what was told of it just before."""
+        self._append(*record)
+        items = self._items
+        items.append(ToldRecord(record, self._told, self._gone))
+        self._told = self._gone = None
+        if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
+            self.drain()
+
+    def arrived(self, address: int, seq: int, sender: tuple[int, int, int], direction: str, data: bytes) -> None:
+        """A message has arrived in its slot."""
+        self._items.append(Arrival(self._now(), address, seq, sender, direction, data))
+        self._nbytes += len(data)
+
+    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
+        """The host writes to a memory, now."""
+        self.drain()
+        self._second_pass.host_wrote(address, data, self._now())
+
+    def host_cleared(self, address: int, nbytes: int) -> None:
+        """The host sets bytes of a memory to zero, now."""
+        self.drain()
+        self._second_pass.host_cleared(address, nbytes, self._now())
+
+    def drain(self) -> None:
+        """The second pass takes all that was told."""
+        self._nbytes = 0
+        self._second_pass.perform(self._items)

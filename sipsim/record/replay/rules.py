@@ -1,0 +1,95 @@
+"""The rules by which the second pass performs records, one for each kind, defined beside the engine that writes it.
+
+A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.record.oplog.FIELDS`. It returns
+the values that the first pass must have told of that record, an array or bytes: those of the ``result`` of its command,
+if it has one, else what the engine tells (:meth:`sipsim.pe.engines.CommandEngine.tell`). It reads and writes by ``pe``
+alone::
+
+    @replays(MATH)
+    def replay_math(pe: ReplayPe, op: str, dtype: str, shape: str, operands: str, result: str) -> Array:
+        return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
+
+A kind without a rule ends the second pass of its SIP, which says so.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from sipsim.registry import note_definer, on_forget
+
+Array = np.ndarray[Any, Any]
+Values = Array | bytes
+
+
+class WrongRecord(Exception):
+    """A record that contradicts what the first pass has told, as its message says."""
+
+
+class ReplayPe(Protocol):
+    """One PE in the second pass. Addresses are physical and of its SIP. ``told``: the values of the first pass for this
+    record, None where it told none; only a rule whose record does not say them may use them.
+    """
+
+    told: Values | None
+
+    def value(self, name: str) -> Array:
+        """The values of a handle of this PE.
+
+        Raises:
+            WrongRecord: for a handle that no record has filled, or that nothing can name any more.
+        """
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Bytes of the SIP's memories. A rule reads in the order of the values that it returns."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write to the SIP's memories."""
+
+    def send(self, dst: str, address: int, seq: int, direction: str, data: bytes) -> None:
+        """Message ``seq`` leaves for the slot at ``address`` of PE ``dst`` (sip.cube.pe)."""
+
+    def message(self, address: int, seq: int, nbytes: int) -> bytes:
+        """Take the message that arrived in the slot at ``address``.
+
+        Raises:
+            WrongRecord: when none has arrived there.
+        """
+
+
+Rule = Callable[..., Values | None]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+_RULES: dict[str, tuple[Rule, str]] = {}
+
+
+def replays(kind: str) -> Callable[[AnyRule], AnyRule]:
+    """Function decorator: the rule for the records of a kind.
+
+    Raises:
+        ValueError: for a kind that has one from another module.
+    """
+
+    def add(rule: AnyRule) -> AnyRule:
+        module = rule.__module__
+        known = _RULES.get(kind)
+        if known is not None and known[1] != module:
+            raise ValueError(f"records of kind {kind!r} have two replay rules, of {known[1]} and of {module}")
+        _RULES[kind] = rule, module
+        note_definer(module)
+        return rule
+
+    return add
+
+
+def rule_of(kind: str) -> Rule | None:
+    """The rule for the records of a kind; None for none."""
+    known = _RULES.get(kind)
+    return None if known is None else known[0]
+
+
+@on_forget
+def _forget() -> None:
+    for kind in [kind for kind, (_, module) in _RULES.items() if module not in sys.modules]:
+        del _RULES[kind]

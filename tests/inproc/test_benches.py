@@ -1,0 +1,46 @@
+"""The benches of kernels run, with rows that no tile divides, and see an error that is above the bound of the type."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from runs import run
+
+BENCHES = Path(__file__).parents[2] / "scripts" / "benches"
+SYSTEM = "--sips", 1, "--set", "sip.cube_mesh={w: 2, h: 1}"
+SIZES = "--rows", 24, "--columns", 37, "--cubes", 2, "--pes", 2, "--tile", 4
+WRONG = {"softmax": ("1 / tl.sum", "1 / tl.max"), "layer_norm": ("x - tl.sum", "x + tl.sum")}
+
+
+def names() -> list[str]:
+    """The benches over rows."""
+    return sorted(path.stem for path in BENCHES.glob("*.py") if "import measured_ns" in path.read_text())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("name", names())
+def test_a_bench_is_right(capsys: pytest.CaptureFixture[str], name: str, dtype: str) -> None:
+    done = run(*SYSTEM, BENCHES / f"{name}.py", *SIZES, "--dtype", dtype)
+    assert done.outcome.error is None
+    said = capsys.readouterr().out
+    pattern = rf"{name.replace('_', ' ')} 24 x 37 {dtype} on 4 PEs: [\d.]+ us, [\d.]+ GB/s, largest error \S+ of \S+\n"
+    assert re.fullmatch(pattern, said)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_seen(tmp_path: Path, name: str) -> None:
+    shutil.copytree(BENCHES, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / f"{name}.py"
+    source = path.read_text()
+    assert source.count(WRONG[name][0]) == 1
+    path.write_text(source.replace(*WRONG[name]))
+    error = run(*SYSTEM, path, *SIZES).outcome.error
+    assert error is not None
+    assert "is above" in error.message
+
+
+def test_rows_that_cannot_be_shared(tmp_path: Path) -> None:
+    error = run(*SYSTEM, BENCHES / "softmax.py", *SIZES, "--rows", 25).outcome.error
+    assert error is not None
+    assert "25 rows cannot be shared equally by 4 PEs" in error.message

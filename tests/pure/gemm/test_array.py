@@ -1,0 +1,41 @@
+"""The cycles of a systolic array against those of SCALE-Sim 3.0.
+
+The figures are of full runs of it, or of its own demand matrices. It counts from 0, so that a product of F folds ends
+with cycle ``F x (steps + fill) - 1``.
+"""
+
+import pytest
+
+from sipsim.pe.gemm.array import Product, SystolicArray
+
+FLOWS = [(32, "ws"), (32, "os"), (32, "is"), (128, "ws"), (128, "os"), (128, "is")]
+FIGURES = {
+    (512, 512, 512): (155135, 146943, 155135, 14303, 12255, 14303),
+    (1024, 4096, 1024): (4579327, 4257791, 4579327, 359935, 278399, 359935),
+    (128, 128, 4096): (113663, 97279, 67039, 16319, 12223, 4477),
+    (4096, 64, 4096): (1072639, 2064383, 1072639, 143295, 325631, 143295),
+    (1, 4096, 4096): (1556479, 532223, 536319, 392191, 139199, 143295),
+}
+SHARES = {
+    (512, 512, 512): (84.49, 89.20, 84.49, 57.27, 66.85, 57.27),
+    (1024, 4096, 1024): (91.59, 98.51, 91.59, 72.83, 94.16, 72.83),
+    (128, 128, 4096): (57.66, 67.37, 97.76, 25.10, 33.51, 91.49),
+    (4096, 64, 4096): (97.76, 50.79, 97.76, 45.74, 20.13, 45.74),
+    (1, 4096, 4096): (1.05, 3.08, 3.06, 0.26, 0.74, 0.71),
+}
+CASES = [(shape, *flow, at) for shape in FIGURES for at, flow in enumerate(FLOWS)]
+
+
+@pytest.mark.parametrize(("shape", "size", "dataflow", "at"), CASES)
+def test_stall_free_cycles_are_those_of_scale_sim(shape, size, dataflow, at):
+    array, product = SystolicArray(size, size, dataflow), Product(*shape)
+    assert array.cycles(product) == FIGURES[shape][at]
+    assert abs(100 * array.peak_share(product) - SHARES[shape][at]) < 0.01
+
+
+def test_an_array_that_is_not_square():
+    """os: 3 x 4 folds of 100 + 8 + 16 - 2 cycles. ws: 13 x 4 folds of 20 + 16 + 16 - 2."""
+    product = Product(20, 100, 50)
+    assert SystolicArray(8, 16, "os").cycles(product) == 3 * 4 * 122 - 1
+    assert SystolicArray(8, 16, "ws").cycles(product) == 13 * 4 * 50 - 1
+    assert SystolicArray(8, 16, "is").cycles(product) == 13 * 2 * 80 - 1

@@ -1,0 +1,280 @@
+"""The stages of products: times by hand, units that do one thing at a time, and parts that add up."""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hardware import Bench, pair_bench
+from products import Case, ptr, put, run, run_gemm, values
+
+from sipsim.pe.gemm.array import Product, SystolicArray
+from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, PARTS, STORE, Division
+from sipsim.pe.gemm.pipeline import Pipeline
+from sipsim.pe.unit import Unit
+
+NS = 1000
+PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 128, "ports": "read_and_write"}}
+
+
+def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The parts of the time of each command that ends from now on."""
+    found: list[tuple[int, ...]] = []
+    end = Division.end
+
+    def noted(self: Division, last: Any) -> tuple[int, ...]:
+        found.append(end(self, last))
+        return found[-1]
+
+    monkeypatch.setattr(Division, "end", noted)
+    return found
+
+
+def span_ps(bench: Bench, kind: str = "gemm") -> int:
+    (record,) = bench.records(kind)
+    return record.end_ps - record.start_ps
+
+
+# --- times that are sums by hand, on the machine of the ADRs --------------------------------------------------
+
+
+def load_ps(rows: int, row_bytes: int, bench: Bench) -> int:
+    """Of a block alone, by PE_DMA: as `tl.load` of a stride takes."""
+    found: list[int] = []
+
+    def body(tl: Any) -> None:
+        start_ps = bench.engine.now_ps
+        tl.load(ptr("a"), (rows, row_bytes), "i8", stride=2 * row_bytes)
+        found.append(bench.engine.now_ps - start_ps)
+
+    run(bench, body)
+    return found[0]
+
+
+def write_ps(rows: int, row_bytes: int, bench: Bench) -> int:
+    """Of a block, by PE_DMA: as `tl.store` takes."""
+    found: list[int] = []
+
+    def body(tl: Any) -> None:
+        value = tl.load(ptr("a"), (rows, row_bytes), "i8")
+        start_ps = bench.engine.now_ps
+        tl.store(ptr("c"), value, stride=row_bytes)
+        found.append(bench.engine.now_ps - start_ps)
+
+    run(bench, body)
+    return found[0]
+
+
+def test_one_token_takes_the_sum_of_its_stages(monkeypatch):
+    """16 x 16 x 16: both pieces come at once; fetch 1 ns without ports; 16 steps + 62 - 1 cycles; a cast of 1 KiB at 64
+    GB/s and 1 ns; store 1 ns; write."""
+    found = parts_of(monkeypatch)
+    case = Case(16, 16, 16)
+    bench, _ = run_gemm(case, values(case))
+    (parts,) = found
+    assert parts[FETCH] == 1 * NS
+    assert (parts[CYCLES], parts[FILL]) == (16 * NS, 61 * NS)
+    assert parts[EPILOGUE] == 1 * NS + 16 * NS
+    assert parts[STORE] == 1 * NS
+    assert parts[DMA_OUT] == write_ps(16, 32, pair_bench())
+    assert parts[OTHERS] == 0
+    assert sum(parts) == span_ps(bench)
+
+
+def test_the_first_piece_takes_what_a_load_of_it_takes(monkeypatch):
+    """A of one byte, B of a row of 32: both come at once, and nothing hides them."""
+    found = parts_of(monkeypatch)
+    bench = pair_bench()
+    put(bench, "a", values(Case(1, 1, 32, "i8"))["a"])
+
+    def body(tl: Any) -> None:
+        tl.gemm(ptr("a"), ptr("b"), ptr("c"), (1, 1, 32), dtype="i8", out_dtype="i32")
+
+    run(bench, body)
+    (parts,) = found
+    alone = load_ps(1, 32, pair_bench())
+    # The command of the second piece follows that of the first, 16 B at 64 GB/s; its bytes are more.
+    assert alone <= parts[DMA_IN] <= alone + 1 * NS
+    assert parts[EPILOGUE] == 0, "sums leave as they are"
+
+
+def test_a_dot_takes_its_operands_once_through_the_read_port(monkeypatch):
+    """32 x 64 x 32 in f16: 4 KiB and 4 KiB at 128 GB/s, 1 ns of latency and 1 ns to start; 125 cycles; 4 KiB back."""
+    found = parts_of(monkeypatch)
+    case = Case(32, 64, 32)
+    given = values(case)
+    bench = pair_bench(PORTS)
+    put(bench, "a", given["a"])
+    put(bench, "b", given["b"])
+
+    def body(tl: Any) -> None:
+        tl.dot(tl.load(ptr("a"), (32, 64), "f16"), tl.load(ptr("b"), (64, 32), "f16"))
+
+    run(bench, body)
+    (parts,) = found
+    assert parts[FETCH] == 64 * NS + 2 * NS
+    assert parts[CYCLES] + parts[FILL] == 125 * NS
+    assert parts[STORE] == 32 * NS + 2 * NS
+    assert sum(parts) == span_ps(bench, "dot") == 66 * NS + 125 * NS + 34 * NS
+
+
+def test_an_acc_is_fetched_too(monkeypatch):
+    found = parts_of(monkeypatch)
+    bench = pair_bench(PORTS)
+
+    def body(tl: Any) -> None:
+        a = tl.load(ptr("a"), (32, 32), "f16")
+        tl.dot(a, a, tl.load(ptr("c"), (32, 32), "f32"))
+
+    run(bench, body)
+    assert found[0][FETCH] == 32 * NS + 32 * NS + 2 * NS
+
+
+# --- what holds for every product -----------------------------------------------------------------------------
+
+SOME = [
+    (Case(100, 300, 200), {}, ()),
+    (Case(64, 1000, 40, "f32"), PORTS, ("relu",)),
+    (Case(130, 70, 300, "i8", "i32"), {"pe_gemm.buffer_KiB": 40, **PORTS}, ()),
+    (Case(200, 64, 260, "bf16", "f32"), {"pe_gemm.buffer_KiB": 64}, ("gelu", ("scale", 0.5))),
+    (Case(96, 33, 96), {"pe_gemm.rows": 4, "pe_gemm.columns": 8, "pe_gemm.outstanding_stores": 1, **PORTS}, ("gelu",)),
+]
+
+
+@pytest.mark.parametrize("dataflow", ["os", "ws", "is"])
+@pytest.mark.parametrize(("case", "settings", "epilogue"), SOME)
+def test_parts_fill_the_span_and_cycles_are_those_of_the_array(case, settings, epilogue, dataflow, monkeypatch):
+    found = parts_of(monkeypatch)
+    settings = {**settings, "pe_gemm.dataflow": dataflow}
+    bench, _ = run_gemm(case, values(case, largest=2), settings, epilogue)
+    (parts,) = found
+    array = SystolicArray(settings.get("pe_gemm.rows", 32), settings.get("pe_gemm.columns", 32), dataflow)
+    assert len(parts) == len(PARTS)
+    assert min(parts) >= 0
+    assert sum(parts) == span_ps(bench)
+    assert parts[OTHERS] == 0, "nothing else runs here"
+    assert parts[CYCLES] + parts[FILL] == array.cycles(Product(case.m, case.k, case.n)) * NS
+    assert bench.sip.pe(0, 0).units["PE_GEMM"].busy_ps == parts[CYCLES] + parts[FILL]
+
+
+class Witness:
+    """Sees the work of all units, and no two pieces on one unit at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        take = Unit.take
+
+        def noted(unit: Unit, from_ps: int, ps: int) -> int:
+            start_ps = take(unit, from_ps, ps)
+            self.work[id(unit)].append((start_ps, start_ps + ps))
+            return start_ps
+
+        monkeypatch.setattr(Unit, "take", noted)
+
+    def check(self) -> None:
+        assert self.work
+        for pieces in self.work.values():
+            for (_, end_ps), (start_ps, _) in pairwise(pieces):
+                assert start_ps >= end_ps, "two pieces of work on one unit"
+
+
+def both(tl: Any) -> None:
+    """Two products at once, of which none waits for the other where there are no queues."""
+    first = tl.gemm_async(ptr("a"), ptr("b"), ptr("c"), (64, 256, 64), dtype="f16", out_dtype="f32")
+    second = tl.gemm_async(ptr("a"), ptr("b"), ptr("bias"), (64, 256, 64), dtype="f16", out_dtype="f16")
+    tl.wait(first)
+    tl.wait(second)
+
+
+def test_units_do_one_thing_at_a_time_whoever_asks(monkeypatch):
+    """Two products share the array: their spans overlap, and each waits for the other's tokens."""
+    found, witness, bench = parts_of(monkeypatch), Witness(monkeypatch), pair_bench(PORTS)
+    run(bench, both)
+    witness.check()
+    first, second = bench.records("gemm")
+    assert max(first.start_ps, second.start_ps) < min(first.end_ps, second.end_ps)
+    for parts, record in zip(found, (first, second), strict=True):
+        assert sum(parts) == record.end_ps - record.start_ps
+    assert sum(parts[OTHERS] for parts in found) > 1000 * NS
+
+
+def test_with_a_queue_one_product_follows_the_other(monkeypatch):
+    found, bench = parts_of(monkeypatch), pair_bench({"pe_scheduler.queue_depth": 16, **PORTS})
+    run(bench, both)
+    first, second = bench.records("gemm")
+    assert found[0][OTHERS] == 0
+    assert found[1][OTHERS] == first.end_ps - second.start_ps
+    assert [sum(parts) for parts in found] == [each.end_ps - each.start_ps for each in (first, second)]
+
+
+# --- planted bugs ---------------------------------------------------------------------------------------------
+
+
+def test_two_stages_on_one_unit_are_seen(monkeypatch):
+    monkeypatch.setattr(Unit, "take", lambda unit, from_ps, ps: from_ps)
+    witness = Witness(monkeypatch)
+    run(pair_bench(PORTS), both)
+    with pytest.raises(AssertionError, match="two pieces of work on one unit"):
+        witness.check()
+
+
+def test_a_fill_that_is_skipped_is_seen(monkeypatch):
+    from sipsim.pe.gemm import tiling as module
+
+    monkeypatch.setattr(SystolicArray, "fill_cycles", 1)
+    module.tiling.cache_clear()
+    found = parts_of(monkeypatch)
+    case = Case(64, 64, 64)
+    run_gemm(case, values(case))
+    monkeypatch.undo()
+    module.tiling.cache_clear()
+    assert found[0][CYCLES] + found[0][FILL] != SystolicArray(32, 32, "os").cycles(Product(64, 64, 64)) * NS
+
+
+def test_a_pipeline_that_ends_leaves_nothing_behind(monkeypatch):
+    """Its parts refer to each other and to the operands: they must not stay until a collection of cycles."""
+    import gc
+    import weakref
+
+    made: list[Any] = []
+    init = Pipeline.__init__
+
+    def noted(self: Pipeline, tiling: Any, stages: Any, transfers: Any, *rest: Any) -> None:
+        made.append(weakref.ref(transfers))
+        init(self, tiling, stages, transfers, *rest)
+
+    monkeypatch.setattr(Pipeline, "__init__", noted)
+    case = Case(64, 64, 64)
+    given = values(case)
+    gc.disable()
+    try:
+        run_gemm(case, given)
+        assert made
+        assert made[0]() is None
+    finally:
+        gc.enable()
+
+
+# --- overlap --------------------------------------------------------------------------------------------------
+
+
+def test_hidden_time_is_most_of_what_the_dependences_allow(monkeypatch):
+    """DMA, GEMM and MATH in one PE: see ``hidden_share``."""
+    for case, epilogue in ((Case(128, 512, 256), ("gelu",)), (Case(256, 256, 256), ("relu", "gelu"))):
+        found = hidden_share(monkeypatch, case, epilogue)
+        assert found >= 0.8, (case, found)
+
+
+def hidden_share(monkeypatch: pytest.MonkeyPatch, case: Case, epilogue: object) -> float:
+    """(Sum of the busy times - span) / (sum - the longest of them). That is less than the share of what dependences
+    allow, since the first token and the last output pass stages in which nothing else is left to do."""
+    with monkeypatch.context() as patch:
+        found = parts_of(patch)
+        bench, _ = run_gemm(case, values(case, largest=2), PORTS, epilogue)
+    units = bench.sip.pe(0, 0).units
+    nbytes = 2 * (case.m * case.k + case.k * case.n + case.m * case.n)
+    busy = [unit.busy_ps for unit in units.values()] + [nbytes * NS // 64]
+    (parts,) = found
+    span = sum(parts)
+    least = max(busy)
+    return (sum(busy) - span) / (sum(busy) - least)

@@ -1,0 +1,425 @@
+"""The second pass of one SIP: what it performs again, the errors that it finds and names, and races, which are none."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hardware import Bench, hbm, pair_bench, tcm
+
+from sipsim.dtypes import DTYPES
+from sipsim.io.messages import MessageSender
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.ipcq.slots import Slots
+from sipsim.pe.commands import Completion
+from sipsim.pe.const import ConstEngine
+from sipsim.pe.dma import PeDma
+from sipsim.pe.dma_engine import ReadEngine
+from sipsim.pe.engines import CommandEngine, engine_for
+from sipsim.pe.ipcq_engine import Receiving
+from sipsim.pe.math import MathEngine
+from sipsim.record.oplog import line, record_kind
+from sipsim.record.replay.rules import ReplayPe, replays
+from sipsim.record.replay.verdict import Verdict
+from sipsim.tl.language import TL
+from sipsim.tl.values import TensorHandle
+
+N = 40
+FAR = 70_000
+"""In another page of the memory."""
+
+
+def values(base: float) -> Any:
+    return np.arange(base, base + N, dtype="<f2")
+
+
+def sender(tl: TL) -> None:
+    x = tl.load(hbm(0, 0), N, "f16") + TensorHandle(tl, values(1), DTYPES["f16"])
+    tl.store(hbm(0, 4096), x)
+    tl.send("E", x)
+    tl.send("E", src_addr=hbm(0, 4096), shape=N, dtype="f16")
+    tl.store(hbm(0, 0), x)
+
+
+def receiver(tl: TL) -> None:
+    held = tl.recv("W", N, "f16")
+    tl.recv("W", N, "f16", dst_addr=hbm(1, FAR), dst_space="hbm")
+    tl.store(tcm(1, 0), held + tl.load(hbm(1, FAR), N, "f16"))
+
+
+def after(bench: Bench) -> Verdict:
+    bench.run()
+    verdict = bench.sip.verdict()
+    assert verdict is not None
+    return verdict
+
+
+def bench_of(settings: dict[str, Any] | None = None) -> Bench:
+    bench = pair_bench(settings, replays=True)
+    bench.sip.memory.write_from_host(hbm(0, 0), values(-7).tobytes())
+    return bench
+
+
+def pair(settings: dict[str, Any] | None = None) -> Bench:
+    bench = bench_of(settings)
+    bench.kernel(0, 0, sender)
+    bench.kernel(1, 0, receiver)
+    return bench
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+@pytest.mark.parametrize("latch", [None, "copy", "in_place"])
+def test_all_records_again(kind: str, latch: str | None) -> None:
+    bench = pair({"defaults.buffer_kind": kind, "defaults.latch": latch})
+    verdict = after(bench)
+    assert verdict == Verdict(records=len(bench.sip.oplog.records))
+    assert {each[0] for each in bench.sip.oplog.records} >= {"const", "math", "dma_read", "dma_write", "ipcq.send"}
+    assert verdict.records == 12
+
+
+def test_values_of_handles_that_are_gone_are_dropped() -> None:
+    bench = pair()
+    after(bench)
+    assert [pe.values for pe in bench.sip.second_pass._pes.values()] == [{}, {}]
+
+
+# --- errors -----------------------------------------------------------------------------------------------------
+
+
+def changed(data: bytes) -> bytes:
+    """Element 3 is another number."""
+    return data[:6] + bytes([data[6] ^ 1]) + data[7:]
+
+
+def wrong_result(engine: type[CommandEngine], turn: int = 0) -> Callable[[pytest.MonkeyPatch, Bench], None]:
+    """An engine leaves another array in the result of one command."""
+
+    def plant(patch: pytest.MonkeyPatch, _bench: Bench) -> None:
+        end, left = engine._end, [None] * turn
+
+        def wrong_end(self: CommandEngine, completion: Completion, kind: str, *fields: object) -> None:
+            array = completion.command.result.array
+            if left:
+                left.pop()
+            else:
+                completion.command.result.array = np.frombuffer(changed(array.tobytes()), array.dtype)
+                patch.setattr(engine, "_end", end)
+            end(self, completion, kind, *fields)
+
+        patch.setattr(engine, "_end", wrong_end)
+
+    return plant
+
+
+def wrong_argument(owner: Any, name: str, change: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch, Bench], None]:
+    """The first call of a method gets what ``change`` makes of its arguments."""
+
+    def plant(patch: pytest.MonkeyPatch, _bench: Bench) -> None:
+        method = getattr(owner, name)
+
+        def wrong(*args: Any, **named: Any) -> Any:
+            patch.setattr(owner, name, method)
+            return method(*change(*args), **named)
+
+        patch.setattr(owner, name, wrong)
+
+    return plant
+
+
+def wrong_slot(slots: Slots, queue: QueuePair, *rest: Any) -> tuple[Any, ...]:
+    """The slot holds other bytes when its message is taken."""
+    slot, memory = queue.next_rx_slot_pa(), slots._memory
+    memory.write(slot, changed(memory.read(slot, 2 * N)))
+    return slots, queue, *rest
+
+
+def wrong_cell(address: int, time_ps: int) -> Callable[[pytest.MonkeyPatch, Bench], None]:
+    def plant(_patch: pytest.MonkeyPatch, bench: Bench) -> None:
+        memory = bench.sip.memory
+        bench.engine.at(time_ps, lambda: memory.write(address, changed(memory.read(address, 8))))
+
+    return plant
+
+
+ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] = {
+    "const": (wrong_result(ConstEngine), "const", "expected values with sha256:"),
+    "DMA read": (
+        wrong_result(ReadEngine),
+        "dma_read",
+        r"1 of 40 wrong, the first at \[3\]: expected -4.0, got -4.0039",
+    ),
+    "math": (wrong_result(MathEngine), "math", r"1 of 40 wrong, the first at \[3\]: expected 0.0, got 5.96\d+e-08"),
+    "DMA write": (
+        wrong_argument(PeDma, "write", lambda dma, address, data, *rest: (dma, address, changed(data), *rest)),
+        "dma_write",
+        r"the first at \[3\]: expected 0.0, got 5.96\d+e-08$",
+    ),
+    "place of a DMA write": (
+        wrong_argument(PeDma, "write", lambda dma, address, data, *rest: (dma, address + 2, data, *rest)),
+        "dma_write",
+        "40 of 40 wrong",
+    ),
+    "snapshot": (
+        wrong_argument(
+            PeIpcq,
+            "_send_now",
+            lambda ipcq, queue, send, cause: (ipcq, queue, with_source(send), cause),
+        ),
+        "ipcq.send",
+        r"1 of 80 wrong, the first at \[6\]",
+    ),
+    "handle of a receive": (
+        wrong_argument(Receiving, "take", lambda self, got: (self, got._replace(data=changed(got.data)))),
+        "ipcq.recv",
+        r"the first at \[3\]: expected 0.0, got 5.96\d+e-08; the last to write there was a message that arrived",
+    ),
+    "slot": (
+        wrong_argument(Slots, "take", wrong_slot),
+        "ipcq.recv",
+        r"the first at \[3\]: expected 0.0, got 5.96\d+e-08",
+    ),
+    "wire": (
+        wrong_argument(
+            MessageSender,
+            "carry_token",
+            lambda self, queue, token, *rest: (self, queue, token._replace(data=changed(token.data)), *rest),
+        ),
+        "",
+        r"message 0 E of cube 0 PE 0 was changed on its way to the slot at 0x\w+: 1 of 80 wrong",
+    ),
+    "cell before it is read": (
+        wrong_cell(hbm(0, 0), 0),
+        "dma_read",
+        r"the first at \[3\]: expected -4.0, got -4.0039\d+; the last to write there was the host$",
+    ),
+    "cell of a store": (
+        wrong_cell(tcm(1, 0), 10**9),
+        "dma_write",
+        r"the memories differ at the end, at address 0x\w+: .*; the last to write there was record 12 \(dma_write ",
+    ),
+    "cell of nobody": (wrong_cell(hbm(1, 2**20), 0), "", "the memories differ at the end, at address 0x"),
+}
+
+
+def with_source(send: Any) -> Any:
+    send.source = send.source._replace(snapshot=partial(lambda data: changed(data), send.source.snapshot()))
+    return send
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_planted_error_is_found_and_its_record_named(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, kind, text = ERRORS[error]
+    bench = pair()
+    plant(monkeypatch, bench)
+    found = after(bench).difference
+    assert found is not None
+    assert re.search(text, found.message), found.message
+    records = bench.sip.oplog.records
+    if not kind:
+        assert (found.number, found.record) == (0, "")
+        return
+    record = records[found.number - 1]
+    assert record[0] == kind
+    assert line(record).startswith(found.record.removesuffix(" ..."))
+    assert (found.time_ps, found.cube, found.pe) == record[2:5]
+    assert f"record {found.number} ({found.record})" in found.message
+
+
+def test_an_error_counts_once() -> None:
+    """Records that go on from wrong values are judged by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        bench = pair()
+        wrong_result(ReadEngine)(patch, bench)
+        assert after(bench).differences == 1
+    assert after(pair()).differences == 0
+
+
+def test_nans_are_equal() -> None:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        end = MathEngine._end
+
+        def other_nan(self: CommandEngine, completion: Completion, kind: str, *fields: object) -> None:
+            array = completion.command.result.array.copy()
+            array.view("<u2")[np.isnan(array)] ^= 1
+            completion.command.result.array = array
+            end(self, completion, kind, *fields)
+
+        patch.setattr(MathEngine, "_end", other_nan)
+
+    bench = bench_of()
+    bench.sip.memory.write_from_host(hbm(0, 0), np.full(N, np.nan, "<f2").tobytes())
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        bench.kernel(0, 0, sender)
+        bench.kernel(1, 0, receiver)
+        assert after(bench).difference is None
+
+
+# --- races ------------------------------------------------------------------------------------------------------
+
+SHARED = tcm(1, 0)
+DELAYS_PS = range(24_000, 112_000, 4_000)
+
+
+def reads_while_another_writes(writer: int, delay_ps: int) -> Bench:
+    """PE 0 of a cube writes to the TCM of cube 1, 60 ns after the start; PE 0 of the other cube reads there."""
+    bench = bench_of()
+
+    def write(tl: TL) -> None:
+        bench.pause(writer, 0, 60_000)
+        tl.store(SHARED, TensorHandle(tl, values(1), DTYPES["f16"]))
+
+    def read(tl: TL) -> None:
+        bench.pause(1 - writer, 0, delay_ps + 1)
+        tl.load(SHARED, N, "f16")
+
+    bench.kernel(writer, 0, write)
+    bench.kernel(1 - writer, 0, read)
+    return bench
+
+
+@pytest.mark.parametrize(("writer", "read_is_first"), [(0, True), (1, False)])
+def test_a_read_while_a_write_is_on_its_way_is_no_error(writer: int, read_is_first: bool) -> None:
+    """Near the memory a read sees a write whose acknowledgement is on its way; far from it, it comes after the record
+    of a write that it has not seen.
+    """
+    races = 0
+    for delay_ps in DELAYS_PS:
+        bench = reads_while_another_writes(writer, delay_ps)
+        verdict = after(bench)
+        assert verdict.difference is None
+        assert verdict.races == bool(verdict.first_race)
+        if verdict.races:
+            races += 1
+            found = re.fullmatch(
+                r"record (\d) \(dma_read .*\) is in no order with record (\d) \(dma_write .*\), which writes there at "
+                r"the same time: 40 of 40 wrong, the first at \[0\]: expected .*",
+                verdict.first_race,
+            )
+            assert found is not None
+            assert (found[1] < found[2]) == read_is_first
+    assert races > 2
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+def test_an_error_of_a_read_apart_from_the_write_is_one(writer: int) -> None:
+    """With the same read changed by an error, the difference is one where the accesses are apart, else a race."""
+    errors = races = 0
+    for delay_ps in DELAYS_PS:
+        bench = reads_while_another_writes(writer, delay_ps)
+        with pytest.MonkeyPatch.context() as patch:
+            wrong_result(ReadEngine)(patch, bench)
+            verdict = after(bench)
+        (write,), (read,) = bench.records("dma_write"), bench.records("dma_read")
+        is_apart = read.start_ps >= write.end_ps or write.start_ps >= read.end_ps
+        assert (verdict.difference is not None, verdict.races) == (is_apart, not is_apart), delay_ps
+        errors += is_apart
+        races += not is_apart
+    assert errors
+    assert races
+
+
+def overlapping(tl: TL) -> None:
+    """Two stores to the same bytes at the same time. The larger one is recorded first, and is there first."""
+    large = tl.store_async(SHARED, TensorHandle(tl, np.full(2**12, 1, "<f2"), DTYPES["f16"]))
+    small = tl.store_async(SHARED, TensorHandle(tl, np.full(8, 2, "<f2"), DTYPES["f16"]))
+    tl.wait(small)
+    tl.wait(large)
+
+
+def test_writes_at_the_same_time_are_no_error() -> None:
+    """As if the bytes of the small one had been there first: for both, for a later load, and at the end of the run."""
+    bench = bench_of()
+    memory = bench.sip.memory
+
+    def body(tl: TL) -> None:
+        overlapping(tl)
+        memory.write(SHARED, np.full(8, 1, "<f2").tobytes())
+        tl.load(SHARED, 8, "f16")
+
+    bench.kernel(0, 0, body)
+    verdict = after(bench)
+    large, small = bench.records("dma_write")
+    assert small.start_ps < large.end_ps < small.end_ps
+    assert (verdict.difference, verdict.races) == (None, 3)
+
+
+def test_a_later_write_orders_its_own_bytes_again() -> None:
+    bench = bench_of()
+    memory = bench.sip.memory
+
+    def body(tl: TL) -> None:
+        overlapping(tl)
+        tl.store(SHARED, TensorHandle(tl, np.full(8, 3, "<f2"), DTYPES["f16"]))
+        memory.write(SHARED + 8, b"xx")
+        tl.load(SHARED, 8, "f16")
+
+    bench.kernel(0, 0, body)
+    verdict = after(bench)
+    assert verdict.races == 1  # the larger one's own
+    assert verdict.difference is not None
+    assert "1 of 8 wrong, the first at [4]: expected 3.0" in verdict.difference.message
+
+
+# --- operations of one's own ------------------------------------------------------------------------------------
+
+DOUBLE, TWICE = record_kind("double", "operand", "result"), record_kind("twice", "operand", "result")
+
+
+class Double(NamedTuple):
+    operand: TensorHandle
+    result: TensorHandle
+    kind: str
+
+
+@engine_for(Double)
+class DoubleEngine(CommandEngine):
+    """``factor``: not 2 is an error."""
+
+    factor = 2
+
+    def take(self, command: Double) -> Completion:
+        completion = self._begin(command)
+        command.result.array = command.operand.array * np.float16(self.factor)
+        self._end(completion, command.kind, command.operand.name, command.result.name)
+        return completion
+
+
+@replays(DOUBLE)
+def replay_double(pe: ReplayPe, operand: str, _result: str) -> Any:
+    return pe.value(operand) + pe.value(operand)
+
+
+def doubled(kind: str) -> Bench:
+    bench = bench_of()
+
+    def body(tl: TL) -> None:
+        x = tl.load(hbm(0, 0), N, "f16")
+        result = TensorHandle(tl, None, DTYPES["f16"])
+        tl._submit(Double(x, result, kind))
+        tl.store(hbm(0, 4096), result)
+
+    bench.kernel(0, 0, body)
+    return bench
+
+
+def test_a_kind_with_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert after(doubled(DOUBLE)) == Verdict(records=3)
+    monkeypatch.setattr(DoubleEngine, "factor", 3)
+    found = after(doubled(DOUBLE)).difference
+    assert found is not None
+    assert found.number == 2
+    assert "39 of 40 wrong, the first at [0]: expected -14.0, got -21.0" in found.message
+
+
+def test_a_kind_without_a_rule_ends_the_second_pass() -> None:
+    expected = "records of kind twice have no replay rule; 1 were performed before"
+    assert after(doubled(TWICE)) == Verdict(records=1, stopped=expected)
+
+
+def test_a_kind_has_one_rule() -> None:
+    with pytest.raises(ValueError, match=r"records of kind 'math' have two replay rules, of sipsim\.pe\.math and of "):
+        replays("math")(replay_double)
