@@ -74,9 +74,7 @@ def matmul(
     tl.gemm(a, b, c, shape)
 
 
-def copy_rows(
-    copies: Mapping[Place, Sequence[Copy]], nbytes: int, source: Pointer, target: Pointer, tl: "TL"
-) -> None:
+def copy_rows(copies: Mapping[Place, Sequence[Copy]], nbytes: int, source: Pointer, target: Pointer, tl: "TL") -> None:
     """Copy pieces of ``nbytes`` to the PE's block of ``target``, from whatever block of ``source`` has them."""
     n_elem = nbytes // source.dtype.itemsize
     most = PIECE_BYTES // source.dtype.itemsize
