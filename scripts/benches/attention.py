@@ -2,9 +2,9 @@
 
     ahbm-launch --sips 1 -q scripts/benches/attention.py --rows 1024 --columns 64 --dtype bf16
 
-``--rows`` is the length of the sequence, ``--columns`` the width of the head. Queries are split over the PEs; each PE has
-its own copy of keys and values, and works on ``--tile`` queries at a time. The bandwidth is that of the bytes that all PEs
-read and write.
+``--rows`` is the length of the sequence, ``--columns`` the width of the head. Queries are split over the PEs; each PE
+has its own copy of keys and values, and works on ``--tile`` queries at a time. The bandwidth is that of the bytes that
+all PEs read and write.
 """
 
 import math

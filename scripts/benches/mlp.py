@@ -2,9 +2,9 @@
 
     ahbm-launch --sips 4 --topology torus_2d -q scripts/benches/mlp.py --tokens 64 --hidden 256 --ffn 4096
 
-Each cube has its own columns of the first matrix and its own rows of the second one, so its product is a part of the sum
-over all cubes and SIPs: a row of the tensor that the all-reduce sums (ADR-0032). Its PEs share the tokens. It prints the
-times of products and all-reduce, and the error of the second product and the sum against float64.
+Each cube has its own columns of the first matrix and its own rows of the second one, so its product is a part of the
+sum over all cubes and SIPs: a row of the tensor that the all-reduce sums (ADR-0032). Its PEs share the tokens. It
+prints the times of products and all-reduce, and the error of the second product and the sum against float64.
 """
 
 import argparse

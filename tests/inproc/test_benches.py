@@ -13,7 +13,7 @@ SIZES = "--rows", 24, "--columns", 37, "--cubes", 2, "--pes", 2, "--tile", 4
 WRONG = {
     "softmax": ("1 / tl.sum", "1 / tl.max"),
     "layer_norm": ("x - tl.sum", "x + tl.sum"),
-    "attention": ("tl.trans(tl.load(k_ptr", "tl.trans(tl.load(q_ptr"),
+    "attention": ("(1 / math", "(2 / math"),
 }
 TWO = "--sips", 2, "--set", "sip.cube_mesh={w: 2, h: 1}"
 MLP = "--tokens", 6, "--hidden", 10, "--ffn", 20, "--cubes", 2, "--pes", 2
