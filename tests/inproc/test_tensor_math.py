@@ -138,7 +138,7 @@ REFUSALS = {
     "a @ t((12, 8), dtype='f32')": "TypeError: a @ b takes one type, not f16 and f32; write b.to('f16')",
     "a @ np.ones((12, 8))": "TypeError: a @ b takes a tensor of the device, not ndarray; copy_ it into one",
     "a + t((8, 13), dp=DPPolicy(R, N, 2, 2))": "ValueError: a + b of f16[8, 12] with cube='row_wise', pe=",
-    "a + True": "TypeError: a + b takes a tensor of the device, not bool",
+    "a + True": "TypeError: a + b takes a tensor of the device or a number, not bool",
     "a.to('i8') * 0.5": "TypeError: a * b: 0.5 is no int, and the others are i8",
     "a.to('i32').gelu()": "TypeError: gelu takes floats, not i32; write tensor.to('f32')",
     "a.to('i8').softmax()": "TypeError: softmax takes floats, not i8",

@@ -23,8 +23,7 @@ def product_layout(a: DPPolicy, b: DPPolicy) -> DPPolicy:
             f"a @ b: a lies on {a.num_cubes} cubes of {a.num_pes} PEs and b on {b.num_cubes} of {b.num_pes}; "
             f"give both the same num_cubes and num_pes, and replicate what all PEs need"
         )
-    levels = [_level(name, getattr(a, name), getattr(b, name)) for name in ("cube", "pe")]
-    return DPPolicy(*levels, num_cubes=a.num_cubes, num_pes=a.num_pes)
+    return DPPolicy(_level("cube", a.cube, b.cube), _level("pe", a.pe, b.pe), a.num_cubes, a.num_pes)
 
 
 def _level(name: str, a: str, b: str) -> str:

@@ -143,9 +143,9 @@ class TensorMath:
         return result
 
     def _joined(self: T, name: str, function: Callable[..., Any], other: T | Number) -> T:
-        if isinstance(other, int | float) and not isinstance(other, bool):
-            _check_number(name, other, self.dtype)
-            return self._mapped(name, lambda _tl, x: function(x, other), self._new(self.shape, self.dp))
+        if not isinstance(other, TensorMath):
+            number = _number(name, other, self.dtype)
+            return self._mapped(name, lambda _tl, x: function(x, number), self._new(self.shape, self.dp))
         _check_type(name, self, other)
         result = self._new(self.shape, self.dp)
         if other.shape == self.shape and other.dp == self.dp:
@@ -212,9 +212,12 @@ def _check_type(name: str, a: TensorMath, b: object) -> None:
         raise TypeError(f"a {name} b takes one type, not {a.dtype} and {b.dtype}; write b.to('{a.dtype}')")
 
 
-def _check_number(name: str, value: Number, dtype: DType) -> None:
+def _number(name: str, value: object, dtype: DType) -> Number:
+    """A number that fits the type."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"a {name} b takes a tensor of the device or a number, not {type(value).__name__}")
     try:
-        as_number(value, dtype, f"a {name} b")
+        return as_number(value, dtype, f"a {name} b")
     except KernelError as error:
         raise TypeError(str(error)) from None
 
@@ -227,7 +230,7 @@ def _rows_of(index: object, count: int) -> list[int]:
         given = list(index) if isinstance(index, list | tuple | range) else [index]
         if not all(hasattr(each, "__index__") and not isinstance(each, bool) for each in given):
             raise TypeError(f"tensor[{index!r}]: give a row, a slice of rows, or a list of rows")
-        rows = [operator.index(each) for each in given]
+        rows = [operator.index(each) for each in given]  # type: ignore[arg-type]
     if not rows:
         raise IndexError(f"tensor[{index!r}] has no row; a tensor has at least one")
     for row in rows:
