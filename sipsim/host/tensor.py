@@ -14,6 +14,7 @@ from sipsim.dtypes import DTYPES, DType, dtype_of_numpy, named_dtype
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.ops.tensor_math import Device, TensorMath
 from sipsim.host.storage import Segment
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
@@ -34,7 +35,7 @@ class HostTensor:
         return self.array
 
 
-class Tensor:
+class Tensor(TensorMath):
     """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``, of ``shard_shape`` on a PE.
 
     Raises:
@@ -42,10 +43,18 @@ class Tensor:
     """
 
     def __init__(
-        self, memory: MemoryStore, space: AddressSpace, shape: tuple[int, ...], dtype: DType, dp: DPPolicy
+        self,
+        memory: MemoryStore,
+        space: AddressSpace,
+        shape: tuple[int, ...],
+        dtype: DType,
+        dp: DPPolicy,
+        device: Device | None = None,
     ) -> None:
         self.shard_shape = dp.block_shape(shape)
         self._memory = memory
+        if device is not None:
+            self.device = device
         self.bridge = space.bridge
         self.shape = shape
         self.dtype = dtype

@@ -55,7 +55,7 @@ class Torch:
             raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.n_cubes} cubes")
         if policy.num_pes > system.n_pes:
             raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs")
-        return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy)
+        return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy, self)
 
     empty = zeros
 
@@ -118,3 +118,15 @@ class Torch:
         self.kernels.host_task()
         for work in self.kernels.unfinished():
             work.wait()
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """``a @ b``."""
+        return a @ b
+
+    def relu(self, x: Tensor) -> Tensor:
+        """``x.relu()``."""
+        return x.relu()
+
+    def softmax(self, x: Tensor, dim: int = -1) -> Tensor:
+        """``x.softmax(dim)``."""
+        return x.softmax(dim)

@@ -10,7 +10,13 @@ from runs import run
 BENCHES = Path(__file__).parents[2] / "scripts" / "benches"
 SYSTEM = "--sips", 1, "--set", "sip.cube_mesh={w: 2, h: 1}"
 SIZES = "--rows", 24, "--columns", 37, "--cubes", 2, "--pes", 2, "--tile", 4
-WRONG = {"softmax": ("1 / tl.sum", "1 / tl.max"), "layer_norm": ("x - tl.sum", "x + tl.sum")}
+WRONG = {
+    "softmax": ("1 / tl.sum", "1 / tl.max"),
+    "layer_norm": ("x - tl.sum", "x + tl.sum"),
+    "attention": ("(1 / math", "(2 / math"),
+}
+TWO = "--sips", 2, "--set", "sip.cube_mesh={w: 2, h: 1}"
+MLP = "--tokens", 6, "--hidden", 10, "--ffn", 20, "--cubes", 2, "--pes", 2
 
 
 def names() -> list[str]:
@@ -44,3 +50,22 @@ def test_rows_that_cannot_be_shared(tmp_path: Path) -> None:
     error = run(*SYSTEM, BENCHES / "softmax.py", *SIZES, "--rows", 25).outcome.error
     assert error is not None
     assert "25 rows cannot be shared equally by 4 PEs" in error.message
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_layer_in_tensor_parallel(capsys: pytest.CaptureFixture[str], dtype: str) -> None:
+    done = run(*TWO, BENCHES / "mlp.py", *MLP, "--dtype", dtype)
+    assert done.outcome.error is None
+    pattern = (
+        rf"MLP of 6 tokens, 10 x 20 {dtype}, on 2 SIPs: products \S+ us, all-reduce \S+ us, largest error \S+ of \S+\n"
+    )
+    assert re.fullmatch(pattern, capsys.readouterr().out)
+
+
+def test_a_wrong_layer_is_seen(tmp_path: Path) -> None:
+    shutil.copytree(BENCHES, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "mlp.py"
+    path.write_text(path.read_text().replace('epilogue="gelu"', 'epilogue="relu"'))
+    error = run(*TWO, path, *MLP).outcome.error
+    assert error is not None
+    assert "is above" in error.message

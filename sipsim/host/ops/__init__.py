@@ -1,0 +1,1 @@
+"""Operations of tensors, as kernels in simulated time."""
