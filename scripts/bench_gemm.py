@@ -98,10 +98,11 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="only the last N shapes")
     chosen = parser.parse_args()
     print("    M     K     N  type flow   time us    peak   bound by        reached  loaded  parts of the time")
     rows = []
-    for shape in SHAPES:
+    for shape in SHAPES[-chosen.shapes :]:
         rows.append(measured(shape))
         print(shown(rows[-1]), flush=True)
     if chosen.json:

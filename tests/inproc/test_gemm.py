@@ -10,9 +10,14 @@ from launch import launched
 from runs import run
 from shuffled_mail import ShuffledInprocMail
 
+from sipsim.pe.gemm.operands import Operands
+from sipsim.pe.gemm.tiling import A, B, Rectangle
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 GEMM = str(SCRIPTS / "benches" / "gemm.py")
 SMALL = (GEMM, 128, 200, 100, "f16", 2, 2)
+
+WIDE = (GEMM, 64, 300, 300, "f16", 1, 2)
 
 pytestmark = pytest.mark.default_costs
 
@@ -34,6 +39,25 @@ def test_the_same_digest_whatever_the_mail_and_the_engine():
     assert one.outcome.error is None, one.outcome.error
     assert run("--sips", 1, *SMALL, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
     assert launched("--sips", 1, "--engine", "local", *SMALL).digest == one.document["digest"]
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, operand: int) -> None:
+    """A piece of an operand comes at the place of another."""
+    put = Operands.put
+
+    def wrong(self: Operands, number: int, place: Rectangle, data: bytes) -> None:
+        put(self, number, place._replace(left=0) if number == operand else place, data)
+
+    monkeypatch.setattr(Operands, "put", wrong)
+
+
+@pytest.mark.parametrize("operand", [A, B])
+def test_a_wrong_piece_is_found_by_the_second_pass(operand, monkeypatch):
+    assert run("--sips", 1, *WIDE).outcome.error is None
+    planted(monkeypatch, operand)
+    error = run("--sips", 1, *WIDE).outcome.error
+    assert error is not None
+    assert "gemm" in error.message
 
 
 def test_a_large_product_reaches_nine_tenths_of_the_peak(bench):

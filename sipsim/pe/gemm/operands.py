@@ -2,6 +2,8 @@
 
 Sums of a block of outputs are computed when its operands have come, from what has come, in order of ``k``. So pieces in
 wrong places make wrong results, and neither tiles nor dataflow change a bit (:mod:`sipsim.arithmetic.matmul`).
+
+Limit: while a command runs, this process holds both operands whole, widened to f32 (f64 of integers).
 """
 
 import numpy as np

@@ -84,6 +84,17 @@ def test_speedup(tmp_path: Path) -> None:
     assert len({row["digest"] for row in rows if row["sips"] == 2}) == 1
 
 
+def test_gemm(tmp_path: Path) -> None:
+    """Parts of the time add up; what is missing of the bound is told where it is more than a tenth."""
+    ran, rows = bench("bench_gemm", tmp_path, "--shapes", "2")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 1 + len(rows) == 3
+    for row, line in zip(rows, lines[1:], strict=True):
+        assert sum(row["parts"].values()) == pytest.approx(1)
+        assert ("cycles" in line) == (row["reached"] < 0.9)
+
+
 def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(ROOT / "scripts/fuzz.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)

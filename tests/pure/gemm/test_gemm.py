@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hardware import hbm, pair_bench
+from hardware import hbm, pair_bench, tcm
 from products import Case, ptr, put, run, run_gemm, taken, values
 
 from sipsim.arithmetic.matmul import matmul
 from sipsim.arithmetic.operations import cast, elementwise
 from sipsim.dtypes import DTYPES
 from sipsim.errors import KernelError, MemoryAccessError, TcmFull
+from sipsim.topology.address import PhysAddr
 
 SMALL = {"pe_gemm.buffer_KiB": 24}
 CASES = [
@@ -160,6 +161,34 @@ def test_operands_are_read_when_they_are_loaded():
     run(bench, body)
     expected = cast(matmul(given["a"], given["b"], DTYPES["f16"]), DTYPES["f16"])
     assert taken(bench, case).tobytes() == expected.tobytes()
+
+
+def test_matrices_in_any_memory_of_the_sip():
+    """A in the PE's own TCM, B in the HBM of another cube, c in the SRAM of that one."""
+    case = Case(40, 130, 70)
+    given = values(case, largest=3)
+    bench = pair_bench(SMALL)
+    places = tcm(0, 4096), hbm(1, 4096, 3), PhysAddr(0, 1, 0, "sram", 0).encode()
+    for place, name in zip(places, "ab", strict=False):
+        bench.sip.memory.write(place, given[name].tobytes())
+    run(bench, lambda tl: tl.gemm(*places, (40, 130, 70), dtype="f16", out_dtype="f16"))
+    expected = cast(matmul(given["a"], given["b"], DTYPES["f16"]), DTYPES["f16"])
+    assert bench.sip.memory.read(places[2], 40 * 70 * 2) == expected.tobytes()
+
+
+def test_its_buffer_has_room_while_it_runs_and_returns_it():
+    bench = pair_bench({"tcm_layout.handles_take_room": True})
+    used: list[int] = []
+
+    def body(tl: Any) -> None:
+        room = bench.sip.pe(0, 0).room
+        running = tl.gemm_async(A, B, C, (64, 256, 64), **F16)
+        used.append(room.used_bytes)
+        tl.wait(running)
+        used.append(room.used_bytes)
+
+    run(bench, body)
+    assert used == [2 * 64 * 256 * 2 + 2 * 32 * 64 * 2, 0], "both operands, and two blocks of outputs"
 
 
 def test_the_end_of_a_kernel_waits_for_its_products():

@@ -1,13 +1,18 @@
 """The stages of products: times by hand, units that do one thing at a time, and parts that add up."""
 
+import random
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hardware import Bench, pair_bench
 from products import Case, ptr, put, run, run_gemm, values
 
+from sipsim.arithmetic.matmul import matmul
+from sipsim.arithmetic.operations import cast, elementwise
+from sipsim.dtypes import DTYPES
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, PARTS, STORE, Division
 from sipsim.pe.gemm.pipeline import Pipeline
@@ -278,3 +283,46 @@ def hidden_share(monkeypatch: pytest.MonkeyPatch, case: Case, epilogue: object) 
     span = sum(parts)
     least = max(busy)
     return (sum(busy) - span) / (sum(busy) - least)
+
+
+# --- any machine ----------------------------------------------------------------------------------------------
+
+
+def drawn(seed: int) -> tuple[Case, dict[str, Any], list[str]]:
+    """A product, a machine and an epilogue."""
+    rng = random.Random(seed)
+    dtype = rng.choice(["f16", "bf16", "f32", "i8", "i32"])
+    outs = ["f16", "bf16", "f32"] if dtype in ("f16", "bf16", "f32") else ["i8", "i32"]
+    case = Case(*(rng.choice((1, 2, 5, 16, 31, 64, 90)) for _ in range(3)), dtype, rng.choice(outs), rng.choice((0, 3)))
+    settings = {
+        "pe_gemm.rows": rng.choice((1, 4, 16, 32)),
+        "pe_gemm.columns": rng.choice((1, 8, 32)),
+        "pe_gemm.dataflow": rng.choice(["os", "ws", "is"]),
+        "pe_gemm.accumulators": rng.choice((1, 2, 4)),
+        "pe_gemm.buffer_KiB": rng.choice((12, 24, 200)),
+        "pe_gemm.chunk_bytes": rng.choice((8, 64, 256)),
+        "pe_gemm.outstanding_loads": rng.choice((1, 2, 8)),
+        "pe_gemm.outstanding_stores": rng.choice((1, 3)),
+        "pe_scheduler.queue_depth": rng.choice((None, 4)),
+        **rng.choice(({}, PORTS, {**PORTS, "tcm.params": {"bandwidth_GBps": 16, "ports": "shared"}})),
+    }
+    return case, settings, rng.choice(([], ["relu"], ["relu", "abs"]))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_product_on_any_machine(seed, monkeypatch):
+    """The bits of the definition, the cycles of the array, parts that fill the span, one thing at a time on a unit."""
+    case, settings, epilogue = drawn(seed)
+    given = values(case, seed)
+    found, witness = parts_of(monkeypatch), Witness(monkeypatch)
+    bench, c = run_gemm(case, given, settings, epilogue)
+    witness.check()
+    kind = DTYPES[case.dtype].accumulator
+    expected = matmul(given["a"], given["b"], DTYPES[case.dtype])
+    for name in epilogue:
+        expected = elementwise(name, (expected,), kind)
+    assert c[:, : case.n].tobytes() == np.ascontiguousarray(cast(expected, DTYPES[case.out])).tobytes()
+    (parts,) = found
+    array = SystolicArray(*(settings[f"pe_gemm.{name}"] for name in ("rows", "columns", "dataflow")))
+    assert parts[CYCLES] + parts[FILL] == array.cycles(Product(case.m, case.k, case.n)) * NS
+    assert (sum(parts), parts[OTHERS]) == (span_ps(bench), 0)

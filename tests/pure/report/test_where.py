@@ -8,7 +8,7 @@ import pytest
 from launcher.run.results.usage import row_usage
 from launcher.run.results.where import notes
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.record.usage import LinkUse, Usage
+from sipsim.record.usage import EngineUse, LinkUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
@@ -51,6 +51,26 @@ def test_time_of_kernels_and_of_those_that_have_ended() -> None:
 )
 def test_the_busiest_link(links: dict[str, tuple[int, int, int]], line: str) -> None:
     assert list(notes(document([used(links)], 1000)))[1] == line
+
+
+def test_what_arrays_did() -> None:
+    """Of both SIPs: 600 of 1600 ns of kernels, 400 at the peak; the time of commands is 1000."""
+    engines = [
+        EngineUse(2, {"PE_GEMM": 400, "PE_MATH": 80}, {"cycles": 500, "DMA in": 250, "epilogue": 0}, 300),
+        EngineUse(1, {"PE_GEMM": 200, "PE_MATH": 80}, {"cycles": 250}, 100),
+    ]
+    some = [msgspec.structs.replace(used({}, recv=1), kernel_ps=800, engines=each) for each in engines]
+    row = row_usage(some, 1000)["engines"]
+    assert row == {
+        "pes": 3,
+        "busy": {"PE_GEMM": 0.375, "PE_MATH": 0.1},
+        "peak": 0.25,
+        "commands": {"cycles": 0.75, "DMA in": 0.25},
+    }
+    told = list(notes(document(some, 1000)))[-1]
+    of_time = "busy 37.5 % of their kernels' time, 25.0 % of its peak"
+    assert told == f"PE_GEMM of 3 PEs: {of_time}; of the time of its commands: 75.0 % cycles, 25.0 % DMA in"
+    assert "engines" not in row_usage([used({})], 1000)
 
 
 def test_no_link_and_no_counters() -> None:
