@@ -18,6 +18,7 @@ from launcher.processes.fork_server import ProcessStarted
 from launcher.report.error_facts import ErrorFile
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import Outcome, RunError
+from launcher.report.second_pass import note_verdicts
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
 from launcher.run.probe.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
@@ -31,6 +32,7 @@ from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
 from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.record.dump import NOT_STARTED, SipDump, TaskState
 from sipsim.record.fields import FieldLine, fields_of
+from sipsim.record.replay.verdict import Difference, Verdict
 from sipsim.record.trace import TraceLine
 
 pytestmark = pytest.mark.processes
@@ -129,6 +131,16 @@ def from_dumps() -> dict[str, RunError]:
     }
 
 
+def from_second_pass() -> RunError:
+    """A record whose values differ between the passes."""
+    outcome = Outcome(1)
+    found = Difference(number=3, record="math 1 2 ...", cube=0, pe=1, time_ps=2, message="record 3 ...")
+    outcome.ranks = {0: rank_outcome(0, verdict=Verdict(records=5, differences=1, difference=found))}
+    note_verdicts(outcome)
+    assert outcome.error is not None
+    return outcome.error
+
+
 def from_facts() -> Iterator[tuple[str, Told]]:
     """What no test can bring about on one host: lost hosts and connections, and a kernel short of memory."""
     prepared, options = prepare(parse(list(FLAGS))), parse(list(FLAGS))
@@ -139,7 +151,7 @@ def from_facts() -> Iterator[tuple[str, Told]]:
         "lost host": supervised(HostGone(1, "host_lost", "host b is lost: silent")),
         "lost connection": supervised(PeerLost(0, 3, "no answer"), *ticks),
     }
-    errors |= from_dumps()
+    errors |= {**from_dumps(), "second pass": from_second_pass()}
     for name, error in errors.items():
         outcome = Outcome(2)
         outcome.ranks = {0: rank_outcome(0)}
@@ -205,6 +217,7 @@ def test_the_runs_ended_as_they_should(documents: dict[str, Told]) -> None:
         "short of memory": "process_died",
         "lost host": "host_lost",
         "lost connection": "peer_lost",
+        "second pass": "wrong_numbers",
         "stopped": "timeout",
         "no start": "IpcqDeadlock",
     }
