@@ -120,7 +120,7 @@ class TensorMath:
     def __getitem__(self: T, index: object) -> T:
         """Rows: one (without the first dimension, replicated), those of a slice, or of a list of numbers.
 
-        Several rows are laid out as the tensor is if their number can be split so, else they are replicated.
+        Several rows are laid out as the tensor is, if their number can be split so, else they are replicated.
 
         Raises:
             TypeError: for another index.
@@ -171,18 +171,13 @@ class TensorMath:
             raise TypeError(f"{name} takes floats, not {self.dtype}; write tensor.to('f32')")
 
     def _layout_of_rows(self, rows: list[int], is_one: bool) -> DPPolicy:
-        if not is_one:
-            try:
-                self.dp.block_shape((len(rows), *self.shape[1:]))
-            except ValueError:
-                pass
-            else:
-                return self.dp
-        if self.dp.parts(COLUMNS) > 1:
-            raise ValueError(
-                f"rows of {_text(self)}, whose columns are split: take a number of rows that the layout can split"
-            )
-        return DPPolicy(COPIES, COPIES, num_cubes=self.dp.num_cubes, num_pes=self.dp.num_pes)
+        """That of the tensor; where it would split rows that it cannot, they are replicated instead."""
+        if is_one and self.dp.parts(COLUMNS) > 1:
+            raise ValueError(f"one row of {_text(self)}, whose columns are split; take tensor[{rows[0]}:{rows[0] + 1}]")
+        if not is_one and len(rows) % self.dp.parts(ROWS) == 0:
+            return self.dp
+        cube, pe = (COPIES if each == ROWS else each for each in (self.dp.cube, self.dp.pe))
+        return DPPolicy(cube, pe, self.dp.num_cubes, self.dp.num_pes)
 
 
 def _blocks(tensors: tuple[TensorMath, ...]) -> tuple[Blocks, ...]:
