@@ -86,6 +86,13 @@ CASES = (
         """,
         ("defaults.n_slots=1024", "defaults.slot_size=64"),
     ),
+    Case(
+        "exp of 64 KiB",
+        """
+        if cube == 0:
+            tl.exp(tl.zeros(2**15, "f16"))
+        """,
+    ),
     Case("sleep until a message of 2 B comes", NEXT_CUBE.format(elements=1)),
     Case(
         "poll every 10 ns until a message of 2 B comes", NEXT_CUBE.format(elements=1), ("defaults.backpressure=poll",)

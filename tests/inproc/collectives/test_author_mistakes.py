@@ -124,7 +124,7 @@ def test_the_tl_of_an_ended_kernel_raises(tmp_path) -> None:
 
 
 def test_hasattr_of_an_unknown_operation_is_false(tmp_path) -> None:
-    assert failure(tmp_path, "assert not hasattr(tl, 'dot')\n    1 / 0") == (
+    assert failure(tmp_path, "assert not hasattr(tl, 'softmax')\n    1 / 0") == (
         "exception",
         "ZeroDivisionError: division by zero",
     )
