@@ -30,7 +30,7 @@ class ReadEngine(CommandEngine):
     starts_later = True
     queue_name = LOADS_AND_STORES
 
-    def take(self, command: DmaRead) -> Completion:
+    def take(self, command: DmaRead | DmaReadBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._enter(completion, self._read)
@@ -56,7 +56,7 @@ class WriteEngine(CommandEngine):
     starts_later = True
     queue_name = LOADS_AND_STORES
 
-    def take(self, command: DmaWrite) -> Completion:
+    def take(self, command: DmaWrite | DmaWriteBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._claim(completion, command.operand)
@@ -77,23 +77,14 @@ class WriteEngine(CommandEngine):
         del operand
         self._end(completion, WRITE, *fields)
 
-    def tell(self, feed: Feed, command: DmaWrite) -> None:
+    def tell(self, feed: Feed, command: Any) -> None:
         """What is in the memory now."""
         feed.values(self._sip.memory.read(command.address, command.operand.nbytes))
 
 
 @engine_for(DmaReadBlock)
-class BlockReadEngine(CommandEngine):
+class BlockReadEngine(ReadEngine):
     """As a read, of rows."""
-
-    starts_later = True
-    queue_name = LOADS_AND_STORES
-
-    def take(self, command: DmaReadBlock) -> Completion:
-        self._pe.dma.check(command.address)
-        completion = self._begin(command)
-        self._enter(completion, self._read)
-        return completion
 
     def _read(self, completion: Completion) -> None:
         arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
@@ -108,21 +99,8 @@ class BlockReadEngine(CommandEngine):
 
 
 @engine_for(DmaWriteBlock)
-class BlockWriteEngine(CommandEngine):
+class BlockWriteEngine(WriteEngine):
     """As a write, of rows."""
-
-    starts_later = True
-    queue_name = LOADS_AND_STORES
-
-    def take(self, command: DmaWriteBlock) -> Completion:
-        self._pe.dma.check(command.address)
-        completion = self._begin(command)
-        self._claim(completion, command.operand)
-        self._enter(completion, self._start)
-        return completion
-
-    def _start(self, completion: Completion) -> None:
-        self._fetch(completion, (completion.command.operand,), self._write)
 
     def _write(self, completion: Completion) -> None:
         block, operand = _block(completion.command), completion.command.operand
@@ -135,7 +113,7 @@ class BlockWriteEngine(CommandEngine):
         del operand
         self._end(completion, WRITE_BLOCK, *fields)
 
-    def tell(self, feed: Feed, command: DmaWriteBlock) -> None:
+    def tell(self, feed: Feed, command: Any) -> None:
         """What is in the memory now."""
         feed.values(self._sip.memory.read_block(_block(command)))
 
