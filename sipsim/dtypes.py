@@ -80,3 +80,21 @@ def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
         return DTYPES["bf16"]
     known = (each for each in DTYPES.values() if each._numpy_name is not None)
     return next((each for each in known if each.numpy == dtype), None)
+
+
+def dtype_of(dtype: object) -> DType:
+    """The type named by ``dtype``: a ``DType``, its name or PyTorch's, or the NumPy type of the same format.
+
+    Raises:
+        TypeError: for any other type.
+    """
+    named = named_dtype("bf16" if dtype == "bfloat16" else dtype)
+    if named is not None:
+        return named
+    try:
+        found = dtype_of_numpy(np.dtype(dtype))  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if found is None:
+        raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")
+    return found

@@ -141,10 +141,22 @@ def cast(values: Array, to: DType) -> Array:
         if values.dtype.kind in "iub":
             return np.asarray(values.astype(F32.numpy) if to.is_float else values).astype(to.numpy)
         if to.is_float:
-            return np.asarray(values, to.numpy)
+            return np.asarray(_to_odd(values) if to.name == "bf16" and values.dtype.itemsize == 8 else values, to.numpy)
         limits = np.iinfo(to.numpy)
         wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         return np.asarray(np.clip(wide, limits.min, limits.max), to.numpy)
+
+
+def _to_odd(values: Array) -> Array:
+    """Elements of float64 as f32: of the two neighbours of one that is none of f32, that with an odd last bit.
+
+    ``ml_dtypes`` rounds float64 to bf16 by way of f32. What was rounded to odd is rounded the second time as the exact
+    value would be, as f32 has more than two bits more (Boldo and Melquiond, IEEE Transactions on Computers, 2008).
+    """
+    nearest = values.astype(np.float32)
+    is_even = nearest.view(np.uint32) & 1 == 0
+    other = np.nextafter(nearest, np.where(values > nearest, np.inf, -np.inf).astype(np.float32))
+    return np.where(is_even & (nearest != values) & ~np.isnan(values), other, nearest)
 
 
 def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:

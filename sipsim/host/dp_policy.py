@@ -65,6 +65,17 @@ class DPPolicy:
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         return prod(count for its_layout, count in levels if its_layout == layout)
 
+    def splits(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """How cubes, and how PEs share a tensor: layout and number. One part is a copy, whatever its layout is called."""
+        levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
+        cube, pe = ((layout if count > 1 else COPIES, count) for layout, count in levels)
+        return cube, pe
+
+    def is_replicated_on(self, other: "DPPolicy") -> bool:
+        """Whether each PE of another layout has a copy."""
+        (cube, cubes), (pe, pes) = self.splits()
+        return cube == pe == COPIES and (cubes, pes) == (other.num_cubes, other.num_pes)
+
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a PE's block of a tensor.
 

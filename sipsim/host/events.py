@@ -1,7 +1,7 @@
 """Events: points behind the launches that a host program has made, and the simulated times between them.
 
-Names, defaults and errors are those of ``torch.Event``. There are no streams: an event stands behind all launches and
-collectives of its SIP that were made before it.
+Names, defaults and kinds of errors are those of ``torch.Event``. There are no streams: an event stands behind all
+launches and collectives of its SIP that were made before it.
 """
 
 from sipsim.host.bridge.base import host_call
@@ -68,11 +68,11 @@ class Event:
         """
         both = self, end_event
         if not all(event.enable_timing for event in both):
-            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+            raise RuntimeError("elapsed_time needs two events that were made with enable_timing=True")
         if not all(event._is_recorded for event in both):
-            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+            raise RuntimeError("elapsed_time needs two recorded events; call record() on both")
         if not all(event.query() for event in both):
-            raise RuntimeError("Both events must be completed before calculating elapsed time.")
+            raise RuntimeError("elapsed_time needs two completed events; call synchronize() on the end")
         return (end_event.time_ps - self.time_ps) / PS_PER_MS
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.arithmetic.operations import cast
-from sipsim.dtypes import DTYPES, DType, dtype_of_numpy, named_dtype
+from sipsim.dtypes import DType
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
@@ -107,8 +107,8 @@ class Tensor(TensorMath):
 
     @host_call
     def fill_(self, value: float) -> "Tensor":
-        """Set every element."""
-        return self.copy_(HostTensor(np.full(self.shape, value, self.dtype.numpy)))
+        """Set every element, converted as by :meth:`copy_`."""
+        return self.copy_(HostTensor(np.full(self.shape, value)))
 
     @host_call
     def tobytes(self) -> bytes:
@@ -143,21 +143,3 @@ class Tensor(TensorMath):
 def pointer_to(tensor: Tensor) -> Pointer:
     """The kernel argument for a tensor: its typed virtual address."""
     return Pointer(tensor.va, tensor.dtype)
-
-
-def dtype_of(dtype: object) -> DType:
-    """The type named by ``dtype``: a ``DType``, its name, or the NumPy type of the same format.
-
-    Raises:
-        TypeError: for any other type.
-    """
-    named = named_dtype("bf16" if dtype == "bfloat16" else dtype)
-    if named is not None:
-        return named
-    try:
-        found = dtype_of_numpy(np.dtype(dtype))  # type: ignore[call-overload]
-    except TypeError:
-        found = None
-    if found is None:
-        raise TypeError(f"dtype {dtype!r} is not available; allowed: {', '.join(DTYPES)}")
-    return found

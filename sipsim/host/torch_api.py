@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
-from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
+from sipsim.dtypes import DEFAULT_DTYPE, DTYPES, dtype_of
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
 from sipsim.host.distributed import Distributed
@@ -15,7 +15,7 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.events import Event
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.places import Numbers, chosen_places
-from sipsim.host.tensor import HostTensor, Tensor, dtype_of
+from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.sip.sip import Sip
 
 

@@ -8,13 +8,14 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from sipsim.arithmetic.operations import cast as round_to
 from sipsim.dtypes import DTYPES, DType, named_dtype
 from sipsim.errors import KernelError
 from sipsim.pe.commands import Completion, Const
 from sipsim.pe.handles import Array, Handle
 
 Shape = tuple[int, ...]
-HANDLES = "tl.load, tl.recv, tl.wait and + return handles"
+HANDLES = "tl.load, tl.recv, tl.full, tl.wait and operations return handles"
 
 
 class HandleOps(Protocol):
@@ -167,8 +168,7 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
         exact = float(value)
     except OverflowError:
         raise KernelError(f"{name}: {dtype} does not hold {value}") from None
-    with np.errstate(all="ignore"):
-        rounded = float(np.array(exact).astype(dtype.numpy))
+    rounded = float(round_to(np.array(exact), dtype))
     if math.isinf(rounded) and not math.isinf(exact):
         raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'f32')")
     return rounded

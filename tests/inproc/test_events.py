@@ -124,9 +124,9 @@ first.wait()
 """,
     "mistakes": """
 untimed = torch.Event()
-timed = "Both events must be created with argument 'enable_timing=True'."
-recorded = "Both events must be recorded before calculating elapsed time."
-completed = "Both events must be completed before calculating elapsed time."
+timed = "elapsed_time needs two events that were made with enable_timing=True"
+recorded = "elapsed_time needs two recorded events; call record() on both"
+completed = "elapsed_time needs two completed events; call synchronize() on the end"
 assert refused(RuntimeError, lambda: first.elapsed_time(untimed)) == timed
 first.record()
 assert refused(RuntimeError, lambda: first.elapsed_time(second)) == recorded

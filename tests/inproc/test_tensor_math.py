@@ -87,8 +87,10 @@ for cube in LAYOUTS:
         same(a[rows], x[rows])
         same(a[4:8], x[4:8])
         same(a[1:4], x[1:4])
+        assert a[np.array([2, 1])].shape == (2, 12)
         if C not in (cube, pe):
             same(a[5], x[5])
+            same(a[np.int64(5)], x[5])
 flat, x = made(torch, (8,), DTYPE, DPPolicy(R, R, 2, 2))
 same(flat[2:6], x[2:6])
 """,
@@ -129,6 +131,29 @@ def test_what_is_computed(tmp_path: Path, name: str, dtype: str) -> None:
 @pytest.mark.parametrize("name", FLOATS)
 def test_what_is_computed_of_floats(tmp_path: Path, name: str, dtype: str) -> None:
     scripted(tmp_path, FLOATS[name].replace("DTYPE]", f"'{dtype}']").replace("DTYPE,", f"'{dtype}',"))
+
+
+def test_one_part_is_a_copy_and_a_type_of_its_own_is_no_copy(tmp_path: Path) -> None:
+    body = """
+a, x = made(torch, (8, 12), 'f16', DPPolicy(num_cubes=1))
+b, y = made(torch, (12, 8), 'f16', DPPolicy(R, C, 1, 1))
+same(a @ b, cast(matmul(x, y, DTYPES['f16']), DTYPES['f16']))
+same((a @ b) + (a @ b), ((a @ b).numpy() * 2))
+assert a.to('f16') is a
+c = torch.ones((8, 12), dp=DPPolicy(C, N, 2, 2))
+before = torch.space.sha256()
+assert refused(ValueError, c.softmax) and refused(ValueError, lambda: a + c)
+assert torch.space.sha256() == before, "the hash of all tensors that were ever made"
+"""
+    scripted(tmp_path, body)
+
+
+def test_rows_that_follow_each_other_are_one_transfer(tmp_path: Path) -> None:
+    """Of 8 rows on four PEs, four of two in one piece each; of every second one, as many as there are."""
+    for index, transfers in [("a[0:8]", 4), ("a[[0, 2, 4, 6]]", 4), ("a[[1, 0, 3, 2, 5, 4, 7, 6]]", 8)]:
+        done = scripted(tmp_path, f"a = torch.ones((8, 12), dp=DPPolicy(R, R, 2, 2))\n{index}\n")
+        (member,) = done.members
+        assert member.chip.sip.oplog.total == 2 * transfers, index
 
 
 REFUSALS = {

@@ -15,8 +15,14 @@ PIECE_BYTES = 65536
 """Of one operand: with what is read ahead and the results it fills some 0.5 MiB of the TCM."""
 Place = tuple[int, int]
 """(cube, PE)."""
-Copy = tuple[int, int]
-"""Bytes from the begin of one tensor, and of another one."""
+
+
+class Copy(NamedTuple):
+    """``nbytes`` from ``begin`` of one tensor to ``end`` of another one, in bytes from their first elements."""
+
+    begin: int
+    end: int
+    nbytes: int
 
 
 class Blocks(NamedTuple):
@@ -74,14 +80,18 @@ def matmul(
     tl.gemm(a, b, c, shape)
 
 
-def copy_rows(copies: Mapping[Place, Sequence[Copy]], nbytes: int, source: Pointer, target: Pointer, tl: "TL") -> None:
-    """Copy pieces of ``nbytes`` to the PE's block of ``target``, from whatever block of ``source`` has them."""
-    n_elem = nbytes // source.dtype.itemsize
-    most = PIECE_BYTES // source.dtype.itemsize
-    for begin, end in copies[tl.program_id(1), tl.program_id(0)]:
-        for first in range(0, n_elem, most):
-            skipped, here = first * source.dtype.itemsize, min(most, n_elem - first)
-            tl.store_async(target + (end + skipped), tl.load(source + (begin + skipped), here))
+def copy(copies: Mapping[Place, Sequence[Copy]], source: Pointer, target: Pointer, tl: "TL") -> None:
+    """Copy what is listed for the PE, from whatever blocks of ``source`` have it to its block of ``target``."""
+    itemsize = source.dtype.itemsize
+    most = PIECE_BYTES // itemsize * itemsize
+    cut = [
+        Copy(begin + skipped, end + skipped, min(most, nbytes - skipped))
+        for begin, end, nbytes in copies[tl.program_id(1), tl.program_id(0)]
+        for skipped in range(0, nbytes, most)
+    ]
+    pieces = [(each.begin // itemsize, (each.nbytes // itemsize,)) for each in cut]
+    for each, (_, (values,)) in zip(cut, _read_ahead(pieces, [source], tl), strict=True):
+        tl.store_async(target + each.end, values)
 
 
 def _read_ahead(

@@ -1,6 +1,7 @@
 """Which layouts the operations of tensors take, and that of their results."""
 
 from itertools import product
+from math import prod
 
 from sipsim.host.dp_policy import COLUMNS, COPIES, ROWS, DPPolicy
 from sipsim.host.ops.kernels import Blocks, Copy, Place
@@ -23,7 +24,9 @@ def product_layout(a: DPPolicy, b: DPPolicy) -> DPPolicy:
             f"a @ b: a lies on {a.num_cubes} cubes of {a.num_pes} PEs and b on {b.num_cubes} of {b.num_pes}; "
             f"give both the same num_cubes and num_pes, and replicate what all PEs need"
         )
-    return DPPolicy(_level("cube", a.cube, b.cube), _level("pe", a.pe, b.pe), a.num_cubes, a.num_pes)
+    levels = zip(("cube", "pe"), a.splits(), b.splits(), strict=True)
+    cube, pe = (_level(name, of_a, of_b) for name, (of_a, _), (of_b, _) in levels)
+    return DPPolicy(cube, pe, a.num_cubes, a.num_pes)
 
 
 def _level(name: str, a: str, b: str) -> str:
@@ -38,26 +41,29 @@ def _level(name: str, a: str, b: str) -> str:
 
 def row_copies(
     source: DPPolicy, shape: tuple[int, ...], target: DPPolicy, rows: list[int], itemsize: int
-) -> tuple[dict[Place, list[Copy]], int]:
-    """For each PE of the target, which pieces of the source are its rows, and where they go; and a piece's bytes.
+) -> dict[Place, list[Copy]]:
+    """For each PE of the target, what it copies from the source: its rows, those that follow each other in one piece.
 
     ``rows``: of the source, in the order of the target's. Both have their columns split in the same way.
     """
     of_source, of_target = source.block_shape(shape), target.block_shape((len(rows), *shape[1:]))
-    nbytes = itemsize
-    for size in of_source[1:]:
-        nbytes *= size
+    nbytes = prod(of_source[1:]) * itemsize
     here, there = (blocks_of(dp, nbytes * block[0]) for dp, block in ((source, of_source), (target, of_target)))
     copies: dict[Place, list[Copy]] = {}
     for cube, pe in product(range(target.num_cubes), range(target.num_pes)):
-        first = _part(target, cube, pe) * of_target[0]
-        copies[cube, pe] = []
-        for index, row in enumerate(rows[first : first + of_target[0]]):
+        first, mine = _part(target, cube, pe) * of_target[0], copies.setdefault((cube, pe), [])
+        end = cube * there.cube_bytes + pe * there.pe_bytes
+        for row in rows[first : first + of_target[0]]:
             part, within = divmod(row, of_source[0])
             at_cube, at_pe = _place(source, part, cube, pe)
             begin = at_cube * here.cube_bytes + at_pe * here.pe_bytes + within * nbytes
-            copies[cube, pe].append((begin, cube * there.cube_bytes + pe * there.pe_bytes + index * nbytes))
-    return copies, nbytes
+            last = mine[-1] if mine else None
+            if last is not None and within and last.begin + last.nbytes == begin:
+                mine[-1] = last._replace(nbytes=last.nbytes + nbytes)
+            else:
+                mine.append(Copy(begin, end, nbytes))
+            end += nbytes
+    return copies
 
 
 def _part(dp: DPPolicy, cube: int, pe: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from sipsim.dtypes import DType
+from sipsim.dtypes import DType, dtype_of
 from sipsim.errors import KernelError
 from sipsim.host.dp_policy import COLUMNS, COPIES, ROWS, DPPolicy
 from sipsim.host.ops import kernels
@@ -107,15 +107,15 @@ class TensorMath:
         self._check_floats("softmax")
         if dim not in (-1, len(self.shape) - 1):
             raise ValueError(f"softmax along dim={dim} is not available; along the last dimension it is")
-        result = self._new(self.shape, self.dp)
-        self._by_rows("softmax", kernels.softmax, result)
-        return result
+        return self._by_rows("softmax", kernels.softmax)
 
     def to(self: T, dtype: object) -> T:
         """The elements in another type, rounded as by ``tl.cast``; itself in its own type."""
-        result: T = self.device.empty(self.shape, dtype=dtype, dp=self.dp)
-        kind = result.dtype
-        return self if kind is self.dtype else self._mapped("to", lambda tl, x: tl.cast(x, kind), result)
+        kind = dtype_of(dtype)
+        if kind is self.dtype:
+            return self
+        result: T = self.device.empty(self.shape, dtype=kind, dp=self.dp)
+        return self._mapped("to", lambda tl, x: tl.cast(x, kind), result)
 
     def __getitem__(self: T, index: object) -> T:
         """Rows: one (without the first dimension, replicated), those of a slice, or of a list of numbers.
@@ -126,12 +126,11 @@ class TensorMath:
             TypeError: for another index.
             IndexError: for a row that does not exist, or none.
         """
-        rows = _rows_of(index, self.shape[0])
-        whole = (len(rows), *self.shape[1:])
-        dp = self._layout_of_rows(rows, isinstance(index, int))
-        result = self._new(whole[1:] if isinstance(index, int) and whole[1:] else whole, dp)
-        copies, nbytes = row_copies(self.dp, self.shape, dp, rows, self.dtype.itemsize)
-        _launch("rows", partial(kernels.copy_rows, copies, nbytes), (self, result))
+        rows, is_one = _rows_of(index, self.shape[0]), not isinstance(index, slice) and not hasattr(index, "__len__")
+        dp = self._layout_of_rows(rows, is_one)
+        result = self._new(self.shape[1:] if is_one and self.shape[1:] else (len(rows), *self.shape[1:]), dp)
+        copies = row_copies(self.dp, self.shape, dp, rows, self.dtype.itemsize)
+        _launch("rows", partial(kernels.copy, copies), (self, result))
         return result
 
     def _new(self: T, shape: Shape, dp: DPPolicy) -> T:
@@ -147,24 +146,24 @@ class TensorMath:
             number = _number(name, other, self.dtype)
             return self._mapped(name, lambda _tl, x: function(x, number), self._new(self.shape, self.dp))
         _check_type(name, self, other)
-        result = self._new(self.shape, self.dp)
-        if other.shape == self.shape and other.dp == self.dp:
+        if other.shape == self.shape and other.dp.splits() == self.dp.splits():
+            result = self._new(self.shape, self.dp)
             _launch_elementwise(name, lambda _tl, x, y: function(x, y), (self, other, result))
-        elif other.shape == self.shape[-1:] and {other.dp.cube, other.dp.pe} == {COPIES}:
-            self._by_rows(name, lambda _tl, x, row: function(x, row), result, other)
-        else:
-            raise ValueError(
-                f"a {name} b of {_text(self)} and {_text(other)}: give b the same shape and layout, or make it a "
-                f"replicated row of {self.shape[-1]} elements"
-            )
-        return result
+            return result
+        if other.shape == self.shape[-1:] and other.dp.is_replicated_on(self.dp):
+            return self._by_rows(name, lambda _tl, x, row: function(x, row), other)
+        raise ValueError(
+            f"a {name} b of {_text(self)} and {_text(other)}: give b the same shape and layout, or make it a "
+            f"replicated row of {self.shape[-1]} elements on the same PEs"
+        )
 
-    def _by_rows(self: T, name: str, function: Callable[..., Any], result: T, *rows: T) -> None:
+    def _by_rows(self: T, name: str, function: Callable[..., Any], *rows: T) -> T:
         if self.dp.parts(ROWS if len(self.shape) == 1 else COLUMNS) > 1:
             raise ValueError(f"{name} of {_text(self)} goes along what the layout splits; use another DPPolicy")
-        columns = self.shard_shape[-1]
+        result, columns = self._new(self.shape, self.dp), self.shard_shape[-1]
         shape = math.prod(self.shard_shape) // columns, columns
         _launch(name, partial(kernels.by_rows, function, _blocks((self, result)), shape), (self, *rows, result))
+        return result
 
     def _check_floats(self, name: str) -> None:
         if not self.dtype.is_float:
@@ -222,7 +221,7 @@ def _rows_of(index: object, count: int) -> list[int]:
     if isinstance(index, slice):
         rows = list(range(*index.indices(count)))
     else:
-        given = list(index) if isinstance(index, list | tuple | range) else [index]
+        given = list(index) if hasattr(index, "__len__") and not isinstance(index, str) else [index]
         if not all(hasattr(each, "__index__") and not isinstance(each, bool) for each in given):
             raise TypeError(f"tensor[{index!r}]: give a row, a slice of rows, or a list of rows")
         rows = [operator.index(each) for each in given]  # type: ignore[arg-type]

@@ -184,3 +184,20 @@ def test_extremes_of_nan_and_zeros() -> None:
         assert np.isnan(along_axis(op, np.array([1, np.nan, 2], np.float32), DTYPES["f32"], 0))[0]
         expected = tree(lambda a, b, join=join: elementwise(join, (a, b), DTYPES["f32"]), [*zeros.reshape(5, 1)])
         assert same_bits(along_axis(op, zeros, DTYPES["f32"], 0), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_doubles_are_rounded_once(dtype: str) -> None:
+    """Values beside the middle of two neighbours, nearer than f32 can tell, and what lies beyond the type."""
+    neighbours = patterns(dtype, 200, 5).astype(np.float64)
+    finite = neighbours[np.isfinite(neighbours) & (np.abs(neighbours) < 1e30)]
+    step = 2.0 ** -{"f16": 11, "bf16": 8, "f32": 24}[dtype]
+    middles = finite * (1 + step)
+    doubles = np.concatenate([finite, middles, *(middles * (1 + sign * 2.0**-40) for sign in (-1, 1))])
+    got = cast(doubles, DTYPES[dtype])
+    for value, each in zip(doubles, got, strict=True):
+        expected = rounded(Fraction(float(value)), dtype)
+        assert (None if np.isinf(float(each)) else as_fraction(each)) == expected, (value, each)
+    kind = DTYPES[dtype].numpy
+    extremes = cast(np.array([np.inf, -np.inf, 1e300, -1e300, 0.0, -0.0, np.nan]), DTYPES[dtype])
+    assert same_bits(extremes, np.array([np.inf, -np.inf, np.inf, -np.inf, 0.0, -0.0, np.nan], np.float32).astype(kind))

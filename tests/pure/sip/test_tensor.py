@@ -12,12 +12,12 @@ from hardware import ONE_SIP, Bench, config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.dtypes import DTYPES
+from sipsim.dtypes import DTYPES, dtype_of
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.allocator import ALIGN_BYTES, LEAST_MADE_BYTES, AddressSpace
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.storage import Storage
-from sipsim.host.tensor import HostTensor, Tensor, dtype_of
+from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.memory.store import MemoryStore
 from sipsim.plan.plan import Plan
