@@ -66,7 +66,7 @@ class DPPolicy:
         return prod(count for its_layout, count in levels if its_layout == layout)
 
     def splits(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        """How cubes, and how PEs share a tensor: layout and number. One part is a copy, whatever its layout is called."""
+        """How cubes, and how PEs share a tensor: layout and number. One part is a copy, however it is named."""
         levels = ((self.cube, self.num_cubes), (self.pe, self.num_pes))
         cube, pe = ((layout if count > 1 else COPIES, count) for layout, count in levels)
         return cube, pe

@@ -6,7 +6,7 @@ layout of the operands; its memory is made in no time, as by ``torch.empty``.
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -126,7 +126,7 @@ class TensorMath:
             TypeError: for another index.
             IndexError: for a row that does not exist, or none.
         """
-        rows, is_one = _rows_of(index, self.shape[0]), not isinstance(index, slice) and not hasattr(index, "__len__")
+        rows, is_one = _rows_of(index, self.shape[0]), not isinstance(index, slice | Collection)
         dp = self._layout_of_rows(rows, is_one)
         result = self._new(self.shape[1:] if is_one and self.shape[1:] else (len(rows), *self.shape[1:]), dp)
         copies = row_copies(self.dp, self.shape, dp, rows, self.dtype.itemsize)
@@ -221,10 +221,10 @@ def _rows_of(index: object, count: int) -> list[int]:
     if isinstance(index, slice):
         rows = list(range(*index.indices(count)))
     else:
-        given = list(index) if hasattr(index, "__len__") and not isinstance(index, str) else [index]
+        given: list[Any] = list(index) if isinstance(index, Collection) and not isinstance(index, str) else [index]
         if not all(hasattr(each, "__index__") and not isinstance(each, bool) for each in given):
             raise TypeError(f"tensor[{index!r}]: give a row, a slice of rows, or a list of rows")
-        rows = [operator.index(each) for each in given]  # type: ignore[arg-type]
+        rows = [operator.index(each) for each in given]
     if not rows:
         raise IndexError(f"tensor[{index!r}] has no row; a tensor has at least one")
     for row in rows:
