@@ -57,8 +57,8 @@ class Explanation(msgspec.Struct):
 
     iteration: Annotated[int, no_time("The index of the iteration among the timed ones.")]
     since_ps: Annotated[int, simulated_time("When the iteration began, in ps.")]
-    until_ps: Annotated[int, simulated_time("When its last kernel ended, in ps.")]
-    where: Annotated[str, no_time("The PE of that kernel.")]
+    until_ps: Annotated[int, simulated_time("When its last kernel ended, or the host knew of it, in ps.")]
+    where: Annotated[str, no_time("The PE of that kernel, or the host where that learns of the end last.")]
     parts: Annotated[tuple[Part, ...], no_time("The parts of the whole critical path, the largest first.")]
     phases: Annotated[tuple[PhaseTime, ...], no_time("The phases of the kernels.")]
     steps: Annotated[tuple[Step, ...], no_time("The critical path; the times of its steps add up to the iteration's.")]

@@ -15,6 +15,8 @@ from sipsim.tl.values import HandleOps, Shape, TensorHandle, as_bytes, as_dtype,
 from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
 
+FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
+
 
 class IpcqOps(HandleOps):
     """``send``, ``recv``, ``recv_async`` and ``wait`` for the kernel on one PE."""
@@ -127,7 +129,7 @@ class IpcqOps(HandleOps):
                 kernel has dropped.
         """
         if not isinstance(future, Future):
-            raise KernelError(f"tl.wait takes the result of tl.recv_async or tl.store_async, not {future!r}")
+            raise KernelError(f"tl.wait takes what {FUTURES} returned, not {future!r}")
         if future.pe is not self._pe:
             raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
         task = self._task()

@@ -4,6 +4,7 @@ One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send,
 language; a block there is a tensor of pointers, and here a pointer, a shape and a stride).
 """
 
+import difflib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -15,7 +16,7 @@ from sipsim.tl.futures import LoadFuture, StoreFuture
 from sipsim.tl.gemm_ops import GemmOps
 from sipsim.tl.math_ops import MathOps
 from sipsim.tl.phases import Phase, check_name
-from sipsim.tl.values import HANDLES, Shape, TensorHandle, as_bytes, as_shape, pointee
+from sipsim.tl.values import HANDLES, Pointer, Shape, TensorHandle, as_bytes, as_shape, pointee
 from sipsim.units import ns_to_ps
 
 LONGEST_DELAY_NS = 10**9
@@ -142,8 +143,10 @@ class TL(GemmOps, MathOps):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            known = ", ".join(each for each in dir(type(self)) if not each.startswith("_"))
-            raise AttributeError(f"tl has no operation {name!r}; it has {known}")
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = difflib.get_close_matches(name, known, 1, 0.75)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
 
     def _note_transfer(self, completion: Completion, value: TensorHandle) -> None:
         """The kernel's end waits for a load or store of a value; not for those that have ended without an error."""
@@ -169,6 +172,9 @@ class TL(GemmOps, MathOps):
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         self._check_handle(value, f"{word} takes a handle")
+        if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
+            to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
+            raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
         rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
         if rows is None:
             return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)

@@ -33,6 +33,10 @@ class HandleOps(Protocol):
         """A handle in another shape."""
 
     @abstractmethod
+    def dot(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
+        """``a @ b`` of matrices."""
+
+    @abstractmethod
     def cast(self, x: "TensorHandle", dtype: object) -> "TensorHandle":
         """A handle in another type."""
 
@@ -123,6 +127,24 @@ class TensorHandle(Handle):
         return self._tl._operate("ne", self, other)
 
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None
+    """An array of NumPy beside a handle is an operand of the handle, which refuses it, and not one of its elements."""
+
+    def __matmul__(self, other: Any) -> "TensorHandle":
+        return self._tl.dot(self, other)
+
+    def __pow__(self, other: object) -> NoReturn:
+        raise KernelError(f"{self!r} ** {other!r} is no operation of PE_MATH; write x * x, or tl.exp(y * tl.log(x))")
+
+    def __floordiv__(self, other: object) -> NoReturn:
+        raise KernelError(f"{self!r} // {other!r} is no operation of PE_MATH; write tl.cast(x / y, 'i32') of floats")
+
+    def __float__(self) -> NoReturn:
+        raise KernelError(f"{self!r} is no number of Python: its elements are known in simulated time only")
+
+    def __repr__(self) -> str:
+        array = getattr(self, "array", None)
+        return f"{self.name} of {self.dtype}{'' if array is None else list(array.shape)}"
 
     def __bool__(self) -> NoReturn:
         raise KernelError(f"{self.name} has no truth: its elements are known in simulated time only; use tl.where")
@@ -156,7 +178,8 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | Pointer)
     if not is_number:
-        raise KernelError(f"{name} takes handles and numbers, not {type(value).__name__}; {HANDLES}")
+        what = "a number" if name == "tl.full" else "handles and numbers"
+        raise KernelError(f"{name} takes {what}, not {type(value).__name__}; {HANDLES}")
     if not dtype.is_float:
         if not isinstance(value, int | np.integer):
             raise KernelError(f"{name}: {value!r} is no int, and the others are {dtype}; write tl.cast(x, 'f32')")

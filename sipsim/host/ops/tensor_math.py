@@ -221,7 +221,8 @@ def _rows_of(index: object, count: int) -> list[int]:
     if isinstance(index, slice):
         rows = list(range(*index.indices(count)))
     else:
-        given: list[Any] = list(index) if isinstance(index, Collection) and not isinstance(index, str) else [index]
+        is_list = isinstance(index, Collection) and not isinstance(index, str | tuple)
+        given: list[Any] = list(index) if is_list else [index]  # type: ignore[call-overload]
         if not all(hasattr(each, "__index__") and not isinstance(each, bool) for each in given):
             raise TypeError(f"tensor[{index!r}]: give a row, a slice of rows, or a list of rows")
         rows = [operator.index(each) for each in given]
@@ -234,4 +235,5 @@ def _rows_of(index: object, count: int) -> list[int]:
 
 
 def _text(tensor: TensorMath) -> str:
-    return f"{tensor.dtype}{list(tensor.shape)} with cube={tensor.dp.cube!r}, pe={tensor.dp.pe!r}"
+    dp = tensor.dp
+    return f"{tensor.dtype}{list(tensor.shape)} with cube={dp.cube!r} x {dp.num_cubes}, pe={dp.pe!r} x {dp.num_pes}"

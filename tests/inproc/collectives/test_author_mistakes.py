@@ -31,6 +31,11 @@ MISTAKES = [
         f"tl.store takes an address and a handle, not Pointer; {HANDLES}",
     ),
     ("tl.softmax(1)", "exception", f"AttributeError: tl has no operation 'softmax'; it has {WORDS}"),
+    (
+        "tl.maximun(1)",
+        "exception",
+        f"AttributeError: tl has no operation 'maximun'; did you mean 'maximum'? it has {WORDS}",
+    ),
 ]
 
 
@@ -72,7 +77,7 @@ ARGUMENTS = [
     ("tl.recv('E', 4, dst_addr=t_ptr, dst_space=[])", f"space [] {SPACE}"),
     ("tl.recv_async({}, 4, 'f16')", f"direction {{}} {DIRECTION}"),
     ("tl.recv_async('E', 4, 'f16', dst_addr=[])", f"[] {ADDRESS}"),
-    ("tl.wait([])", "tl.wait takes the result of tl.recv_async or tl.store_async, not []"),
+    ("tl.wait([])", "tl.wait takes what tl.recv_async, load_async, store_async or gemm_async returned, not []"),
     ("tl.program_id('x')", f"axis 'x' {AXIS}"),
     ("tl.program_id(1.0)", f"axis 1.0 {AXIS}"),
     ("tl.num_programs([])", f"axis [] {AXIS}"),

@@ -18,7 +18,7 @@ from sipsim.topology.address import PhysAddr
 HERE_PS = arrival_ps(64)
 """A message of 64 B that is sent at 0 arrives at 17,550; the next one a drain, 1,000 ps, later."""
 Kernel = Any
-WAITS = "tl.wait takes the result of tl.recv_async or tl.store_async"
+WAITS = "tl.wait takes what tl.recv_async, load_async, store_async or gemm_async returned"
 
 
 def bench_of(**defaults: object) -> Bench:

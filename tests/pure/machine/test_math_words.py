@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hardware import pair_bench, tcm
 from pair_times import near_fetch_ps, put
@@ -43,6 +44,15 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     # numbers
     (lambda _, o: o.f + "1", f"tl.add takes handles and numbers, not str; {HANDLES}"),
     (lambda tl, o: tl.add(Pointer(4, o.f.dtype), o.f), f"tl.add takes handles and numbers, not Pointer; {HANDLES}"),
+    (lambda _, o: np.ones(4) * o.f, f"* takes handles and numbers, not ndarray; {HANDLES}"),
+    (lambda _, o: o.f**2, "h0 of f32[2, 3] ** 2 is no operation of PE_MATH; write x * x, or tl.exp(y * tl.log(x))"),
+    (lambda _, o: o.f // 2, "h0 of f32[2, 3] // 2 is no operation of PE_MATH; write tl.cast(x / y, 'i32') of floats"),
+    (lambda _, o: float(o.f), "h0 of f32[2, 3] is no number of Python: its elements are known in simulated time only"),
+    (
+        lambda tl, o: tl.store(Pointer(tcm(0, 0), o.b.dtype), o.f),
+        "tl.store of h0 of f32[2, 3] to elements of i8; "
+        "write x.to('i8'), or give int(ptr) to write the bytes as they are",
+    ),
     (lambda _, o: o.f * [1], f"* takes handles and numbers, not list; {HANDLES}"),
     (lambda _, o: o.f == None, f"== takes handles and numbers, not NoneType; {HANDLES}"),  # noqa: E711
     (lambda _, o: o.f - True, f"- takes handles and numbers, not bool; {HANDLES}"),

@@ -9,7 +9,20 @@ FOLDER = Path(__file__).resolve().parents[3] / "sipsim/arithmetic"
 EXACT = {
     *("ndarray", "float32", "float64", "int32", "int64", "uint32", "inf", "nan", "iinfo", "errstate"),
     *("asarray", "ascontiguousarray", "concatenate", "empty_like", "full_like", "moveaxis", "where", "zeros"),
-    *("absolute", "add", "subtract", "multiply", "divide", "negative", "sqrt", "rint", "trunc", "ldexp", "frexp"),
+    *(
+        "absolute",
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "negative",
+        "sqrt",
+        "rint",
+        "trunc",
+        "ldexp",
+        "frexp",
+        "nextafter",
+    ),
     *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "array_equal", "isnan", "isfinite"),
     *("clip", "nan_to_num", "signbit", "any"),
 }
