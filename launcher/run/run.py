@@ -182,11 +182,9 @@ def _run(
                 note_explanations(outcome, prepared, scratch_dir)
         finally:
             progress.close()
-            trouble = write_trace(scratch_dir, options.trace_ccl) if options.trace_ccl else ""
-            trouble = trouble or (write_oplog(scratch_dir, options.oplog) if options.oplog else "")
+            troubles = _write_logs(scratch_dir, options)
             shutil.rmtree(scratch_dir, ignore_errors=True)
-    if trouble:
-        outcome.troubles.append(trouble)
+    outcome.troubles += troubles
     note_verdicts(outcome)
     outcome.note_wrong()
     outcome.note_unread(request.job.check_invariants)
@@ -194,6 +192,12 @@ def _run(
     outcome.host = socket.gethostname()
     outcome.signal = signals.signum
     return outcome
+
+
+def _write_logs(scratch_dir: str, options: Options) -> list[str]:
+    """Merge the logs of the ranks into the requested files; what failed."""
+    asked = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
+    return list(filter(None, [write(scratch_dir, target) for write, target in asked if target]))
 
 
 def _left_s(deadline_s: float | None) -> float | None:

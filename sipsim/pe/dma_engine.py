@@ -12,7 +12,8 @@ from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.pe.handles import Array
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.feed import Feed
-from sipsim.record.replay.rules import ReplayPe, replays
+from sipsim.record.replay.rules import READ as AS_READ
+from sipsim.record.replay.rules import WRITTEN, ReplayPe, replays
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
@@ -126,13 +127,13 @@ def _place(block: Block) -> tuple[int, int, int, int]:
     return block.address, block.nbytes, block.rows, block.pitch
 
 
-@replays(READ)
+@replays(READ, values=AS_READ)
 def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
     """What is in the memory."""
     return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
-@replays(WRITE)
+@replays(WRITE, values=WRITTEN)
 def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
     """The values of the operand, which are in the memory then."""
     values = pe.value(operand)
@@ -140,7 +141,7 @@ def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: 
     return values
 
 
-@replays(READ_BLOCK)
+@replays(READ_BLOCK, values=AS_READ)
 def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
     """What is in the rows of the block."""
     address, nbytes, rows, pitch, dtype, shape, _result = fields
@@ -149,7 +150,7 @@ def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
-@replays(WRITE_BLOCK)
+@replays(WRITE_BLOCK, values=WRITTEN)
 def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
     """The values of the operand, which are in the rows then."""
     address, nbytes, rows, pitch, _dtype, _shape, operand = fields

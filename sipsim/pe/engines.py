@@ -158,6 +158,8 @@ class CommandEngine(ABC):
             self.queue.check_end(completion)
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
         if self._feed is not None:
+            if self.queue is not None:
+                self._feed.taken(self.queue.served(start_ps, now_ps))
             self.tell(self._feed, completion.command)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         if completion.reads:

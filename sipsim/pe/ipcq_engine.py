@@ -23,7 +23,7 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array
 from sipsim.pe.queues import SendPlaces
 from sipsim.record.oplog import as_text, record_kind, shape_of
-from sipsim.record.replay.rules import ReplayPe, replays
+from sipsim.record.replay.rules import READ, ReplayPe, replays
 from sipsim.record.trace import TraceLine
 from sipsim.task import Task
 from sipsim.units import drain_ps, gbytes_per_s_to_bps
@@ -281,7 +281,7 @@ def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
     )
 
 
-@replays(SEND)
+@replays(SEND, values=READ)
 def replay_send(
     pe: ReplayPe,
     _src: str,
@@ -301,7 +301,7 @@ def replay_send(
     return data
 
 
-@replays(RECV)
+@replays(RECV, values=READ)
 def replay_recv(
     pe: ReplayPe,
     _mode: str,

@@ -30,6 +30,15 @@ class EngineQueue:
         self.name = name
         self._depth = depth
         self._commands: deque[Completion] = deque()
+        self._served_ps: Ps = 0
+
+    def served(self, start_ps: Ps, end_ps: Ps) -> Ps:
+        """When the engine took a command, which began at ``start_ps`` and ends now: not before the last one's end.
+
+        One that failed counts as none: the command behind it may be said to be taken too early.
+        """
+        taken_ps, self._served_ps = max(start_ps, self._served_ps), end_ps
+        return taken_ps
 
     def admit(self, task: Task) -> None:
         """Block the kernel until there is a place."""

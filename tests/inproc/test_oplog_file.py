@@ -8,6 +8,8 @@ import pytest
 from runs import run, script_file
 
 from launcher.report.oplog import Merge, write_oplog
+from launcher.run.options import parse
+from launcher.run.run import _write_logs
 from sipsim.pe.ipcq_engine import RECV, SEND
 from sipsim.pe.math import MATH
 from sipsim.record.artifacts import made, rank_folder
@@ -154,3 +156,14 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     write_logs(tmp_path, f"{SUM}\n")
     trouble = write_oplog(str(tmp_path), Path("/dev/full"))
     assert trouble == "--oplog /dev/full: No space left on device; the op log is incomplete"
+
+
+def test_the_op_log_is_written_when_the_trace_cannot_be(tmp_path: Path) -> None:
+    write_logs(tmp_path, f"{SUM}\n")
+    full, file = Path("/dev/full"), tmp_path / "log.txt"
+    options = parse(["--trace-ccl", str(full), "--oplog", str(file)])
+    trace = "--trace-ccl /dev/full: No space left on device; the trace is incomplete"
+    assert _write_logs(str(tmp_path), options) == [trace]
+    assert file.read_text() == f"0 {SUM}\n"
+    oplog = "--oplog /dev/full: No space left on device; the op log is incomplete"
+    assert _write_logs(str(tmp_path), options.changed(oplog=full)) == [trace, oplog]

@@ -95,17 +95,17 @@ class _Moves:
     def write(self, block: int, written: Callable[[], None]) -> None:
         place, command = self._cut.blocks[block], self._command
         dtype, right = command.dtype.accumulator, place.left + place.columns
-        bias = {address: row[place.left : right] for address, row in self._bias.items()}
+        bias = {index: row[place.left : right] for index, row in self._bias.items()}
         values = epilogue.perform(command.epilogue, self._operands.sums(place), dtype, command.out, bias)
         self._dma.write_block(_block(command.c, place, command.out.itemsize), values.tobytes(), written)
 
     def load_row(self, number: int, arrived: Callable[[], None]) -> None:
-        step = [each for each in self._command.epilogue if each.name == BIAS][number]
+        index, step = [each for each in enumerate(self._command.epilogue) if each[1].name == BIAS][number]
         assert step.dtype is not None
         kind = step.dtype
 
         def keep(data: bytes) -> None:
-            self._bias[step.address] = np.frombuffer(data, kind.numpy)
+            self._bias[index] = np.frombuffer(data, kind.numpy)
             arrived()
 
         self._dma.read(step.address, self._command.product.n * kind.itemsize, keep)
@@ -223,7 +223,8 @@ class GemmEngine(CommandEngine):
             return
         m, _, n = command.product
         whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
-        feed.values(self._sip.memory.read_block(whole))
+        data = self._sip.memory.read_block(whole)
+        feed.values(np.frombuffer(data, command.out.numpy).reshape(m, n))
 
     def _multiplied(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
         a, b, acc, product, result = completion.command

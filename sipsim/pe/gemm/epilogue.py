@@ -66,12 +66,14 @@ def _step(text: str) -> Step:
 
 
 def perform(steps: tuple[Step, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:
-    """The output of type ``out`` for sums of type ``dtype``. ``bias``: by address, the elements above each column."""
-    for step in steps:
+    """The output of type ``out`` for sums of type ``dtype``. ``bias``: by the index of its step, the elements above
+    each column.
+    """
+    for index, step in enumerate(steps):
         other: tuple[Any, ...] = ()
         if step.name == SCALE:
             other = (np.asarray(step.value, dtype.numpy),)
         elif step.name == BIAS:
-            other = (cast(bias[step.address], dtype)[None, :],)
+            other = (cast(bias[index], dtype)[None, :],)
         sums = elementwise(step.operation, (sums, *other), dtype)
     return cast(sums, out)

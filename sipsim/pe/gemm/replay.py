@@ -10,21 +10,21 @@ from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.composite import DOT, GEMM, NO_HANDLE
 from sipsim.pe.handles import Array
 from sipsim.record.oplog import shape_of
-from sipsim.record.replay.rules import ReplayPe, replays
+from sipsim.record.replay.rules import WRITTEN, ReplayPe, replays
 
 
-@replays(GEMM)
-def replay_gemm(pe: ReplayPe, *fields: Any) -> bytes:
-    """Operands are read and the output is written; what is there then."""
+@replays(GEMM, values=WRITTEN)
+def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
+    """Operands are read and the output is written, which is there then."""
     a, a_pitch, b, b_pitch, c, c_pitch, shape, dtype, out_dtype, text = fields
     (m, k, n), kind, out = shape_of(shape), DTYPES[dtype], DTYPES[out_dtype]
     steps = epilogue.from_text(text)
-    bias = {step.address: _row(pe, step.address, n, step.dtype) for step in steps if step.dtype is not None}
+    bias = {i: _row(pe, step.address, n, step.dtype) for i, step in enumerate(steps) if step.dtype is not None}
     sums = matmul(_matrix(pe, a, a_pitch, m, k, kind), _matrix(pe, b, b_pitch, k, n, kind), kind)
     rows = epilogue.perform(steps, sums, kind.accumulator, out, bias)
     for index, row in enumerate(rows):
         pe.write(c + index * c_pitch, row.tobytes())
-    return rows.tobytes()
+    return rows
 
 
 @replays(DOT)

@@ -25,9 +25,11 @@ def _data(values: Values | None) -> bytes:
 
 
 class Wrong(NamedTuple):
-    """Where values differ: ``offsets`` of the bytes of wrong elements, sorted; ``text``: the first of them."""
+    """Where values differ: ``offsets`` of the bytes of wrong elements, sorted, None where shape, type or size do;
+    ``text``: the first of them.
+    """
 
-    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    offsets: np.ndarray[Any, np.dtype[np.int64]] | None
     text: str
 
 
@@ -36,13 +38,12 @@ def where_wrong(told: Values, expected: Values | None) -> Wrong | None:
     shape = told.shape if isinstance(told, np.ndarray) else expected.shape if isinstance(expected, np.ndarray) else None
     dtype = told.dtype if isinstance(told, np.ndarray) else expected.dtype if isinstance(expected, np.ndarray) else BYTE
     got, right = _data(told), _data(expected)
-    everything = np.arange(len(got))
     if isinstance(told, np.ndarray) and isinstance(expected, np.ndarray):
         kinds = [f"{each.dtype}{list(each.shape)}" for each in (expected, told)]
         if kinds[0] != kinds[1]:
-            return Wrong(everything, f"expected {kinds[0]}, got {kinds[1]}")
+            return Wrong(None, f"expected {kinds[0]}, got {kinds[1]}")
     if len(got) != len(right):
-        return Wrong(everything, f"expected {len(right)} bytes, got {len(got)}")
+        return Wrong(None, f"expected {len(right)} bytes, got {len(got)}")
     a, b = np.frombuffer(got, dtype), np.frombuffer(right, dtype)
     wrong = _differing(a, b)
     if not len(wrong):

@@ -21,10 +21,13 @@ Range = tuple[int, int]
 
 
 class Numbered(NamedTuple):
-    """A record, and its number in its rank's log, from 1."""
+    """A record, its number in its rank's log, from 1, and the time from which its engine has worked for it: until then
+    it waited behind other records, with which it is in no race.
+    """
 
     number: int
     record: tuple[Any, ...]
+    start_ps: int
 
     @property
     def text(self) -> str:
@@ -37,15 +40,15 @@ class Numbered(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A difference: of a record, or None at the end of the run. ``addresses``: of the bytes that no race explains yet;
-    None where the bytes that were read are not those that differ. ``ranges``: what was read or written, nothing where
-    only an error explains the difference. ``last``: who wrote there last.
+    """A difference: of a record, or None at the end of the run. ``addresses``: of the bytes that no race explains yet,
+    None where the values are not those of bytes. ``operands``: what they were computed from: a race there explains all
+    of it. Where there is neither, only an error does. ``last``: who wrote the first address last.
     """
 
     by: Numbered | None
     text: str
-    addresses: Addresses | None
-    ranges: list[Range]
+    addresses: Addresses | None = None
+    operands: tuple[Range, ...] = ()
     last: Write | None = None
 
 
@@ -57,6 +60,7 @@ class Differences:
         self._writers = Writers()
         self._kept: list[_Kept] = []
         self._beyond = 0
+        self._first_beyond: _Kept | None = None
         self.races = 0
         self.first_race = ""
 
@@ -76,46 +80,67 @@ class Differences:
 
     def of_record(self, by: Numbered | None, text: str) -> None:
         """A difference that only an error explains."""
-        self._keep(_Kept(by, text, None, []))
+        self._keep(_Kept(by, text))
 
-    def of_values(self, by: Numbered, wrong: Wrong, nbytes: int, ranges: list[Range], is_message: bool) -> None:
-        """Values of a record differ, ``nbytes`` in all, that were read from ranges or written to them, in this order.
+    def of_values(
+        self, by: Numbered, wrong: Wrong, values: list[Range], operands: list[Range], is_message: bool
+    ) -> None:
+        """Values of a record differ: those of the bytes of ``values``, in this order, if it is not empty, or computed.
 
-        ``is_message``: what was read is a message in its slot.
+        ``operands``: what they were computed from. ``is_message``: what was read is a message in its slot.
         """
-        ranges = [(self._canonical(address), size) for address, size in ranges]
-        touched = np.concatenate([np.arange(at, at + size) for at, size in ranges] or [np.arange(0)])
-        addresses = np.unique(touched[wrong.offsets]) if len(touched) == nbytes else None
-        asked = np.unique(touched) if addresses is None else addresses
-        left, race = self._writers.unexplained(asked, by.record[1], by, is_message)
-        kept = _Kept(by, wrong.text, None if addresses is None else left, ranges)
-        if len(left):
-            kept = kept._replace(last=self._writers.last(int(left[0])))
-        if race is not None and (addresses is None or not len(left)):
+        if wrong.offsets is None:
+            self.of_record(by, wrong.text)
+            return
+        kept, race = _Kept(by, wrong.text), None
+        if values:
+            addresses, race = self._asked(by, self._touched(values)[wrong.offsets], is_message)
+            is_race = not len(addresses)
+            kept = kept._replace(addresses=addresses, last=None if is_race else self._writers.last(int(addresses[0])))
+        else:
+            is_race = False
+        if operands and not is_race:
+            _, race = self._asked(by, self._touched(operands), is_message)
+            is_race = race is not None
+            kept = kept._replace(operands=tuple((self._canonical(address), size) for address, size in operands))
+        if race is not None and is_race:
             self._note_race(kept, race.write.by if race.write.by is not by else race.other)
         else:
             self._keep(kept)
+
+    def _touched(self, ranges: list[Range]) -> Addresses:
+        """The addresses of all bytes of some ranges, one after the other."""
+        starts = [(self._canonical(address), size) for address, size in ranges]
+        return np.concatenate([np.arange(at, at + size) for at, size in starts])
+
+    def _asked(self, by: Numbered, addresses: Addresses, is_message: bool) -> tuple[Addresses, Race | None]:
+        return self._writers.unexplained(np.unique(addresses), by.start_ps, by, is_message)
 
     def at_end(self, page: int, expected: bytes, got: bytes) -> None:
         """The bytes of a page that the two passes have left differ."""
         a, b = np.frombuffer(expected, np.uint8), np.frombuffer(got, np.uint8)
         left, race = self._writers.unexplained(page + np.flatnonzero(a != b), None, None)
         if race is not None:
-            self._note_race(_Kept(None, f"the memories differ at {race.write.address:#x}", None, []), race.other, race)
+            self._note_race(_Kept(None, f"the memories differ at {race.write.address:#x}"), race.other, race)
         if len(left):
             at = int(left[0])
             text = f"address {at:#x}: expected {a[at - page]:#04x}, got {b[at - page]:#04x}"
-            self._keep(_Kept(None, text, left, [(at, 1)], self._writers.last(at)))
+            self._keep(_Kept(None, text, left, (), self._writers.last(at)))
 
     def first(self) -> Difference | None:
-        """The first difference that is left; None for none."""
-        if not self._kept:
+        """The first difference that is left; None for none. One that was not kept may be a race for all that is known,
+        and is told where no other is left: there were many.
+        """
+        found = min(self._kept, key=_order, default=self._first_beyond)
+        if found is None:
             return None
-        by, text, _, ranges, last = min(self._kept, key=_order)
+        by, text, addresses, _, last = found
+        if not self._kept:
+            text += f" (of {self._beyond} differences beyond the first {MOST_KEPT}, which may be races)"
         wrote = "" if last is None or last.by is by else f"; the last to write there was {last.by}"
         owner = by or (last.by if last is not None and isinstance(last.by, Numbered) else None)
         if owner is None:
-            at_end = f"the memories differ at the end, at {text}{wrote}" if ranges else text
+            at_end = f"the memories differ at the end, at {text}{wrote}" if addresses is not None else text
             return Difference(number=0, record="", cube=0, pe=0, time_ps=0, message=at_end)
         _, _, end_ps, cube, pe, *_ = owner.record
         if by is None:
@@ -126,16 +151,13 @@ class Differences:
 
     def _without(self, kept: _Kept, write: Write) -> _Kept | None:
         """What is left of a difference beside a later write; None for nothing."""
-        if kept.by is None or write.start_ps >= kept.by.record[2] or not kept.ranges:
+        if kept.by is None or write.start_ps >= kept.by.record[2]:
             return kept
-        if kept.addresses is None:
-            left, end = None, write.address + write.nbytes
-            is_met = any(at < end and write.address < at + size for at, size in kept.ranges)
-        else:
-            here = (kept.addresses >= write.address) & (kept.addresses < write.address + write.nbytes)
-            left = kept.addresses[~here]
-            is_met = not len(left)
-        if is_met:
+        left, end = kept.addresses, write.address + write.nbytes
+        is_met = any(at < end and write.address < at + size for at, size in kept.operands)
+        if left is not None:
+            left = left[(left < write.address) | (left >= end)]
+        if is_met or (left is not None and not len(left)):
             self._note_race(kept, write.by)
             return None
         return kept._replace(addresses=left)
@@ -145,6 +167,7 @@ class Differences:
             self._kept.append(kept)
         else:
             self._beyond += 1
+            self._first_beyond = self._first_beyond or kept
 
     def _note_race(self, kept: _Kept, other: object, race: Race | None = None) -> None:
         self.races += 1

@@ -54,11 +54,15 @@ class Arrival(NamedTuple):
 
 
 class ToldRecord(NamedTuple):
-    """A record of the op log, the values that the first pass has made, None for none, and the handle that has them."""
+    """A record of the op log, the values that the first pass has made, None for none, and the handle that has them.
+
+    ``taken_ps``: when its engine took it from its queue, None without queues.
+    """
 
     record: tuple[Any, ...]
     values: Values | None
     gone: Gone | None
+    taken_ps: int | None
 
 
 Item = ToldRecord | Arrival | Gone
@@ -88,6 +92,7 @@ class Feed:
         self._note_gone = self._items.append
         self._told: Values | None = None
         self._gone: Gone | None = None
+        self._taken_ps: int | None = None
         self._nbytes = 0
 
     def result(self, handle: Named) -> None:
@@ -100,14 +105,18 @@ class Feed:
     def values(self, values: Values) -> None:
         """The record that follows has written or sent these values."""
         self._told = values
-        self._nbytes += len(values)
+        self._nbytes += len(values) if isinstance(values, bytes) else values.nbytes
+
+    def taken(self, taken_ps: int) -> None:
+        """Its engine has taken the record that follows from its queue then."""
+        self._taken_ps = taken_ps
 
     def log(self, *record: Any) -> None:
         """Log one operation, as :meth:`sipsim.record.oplog.OpLog.append`, with what was told of it just before."""
         self._append(*record)
         items = self._items
-        items.append(ToldRecord(record, self._told, self._gone))
-        self._told = self._gone = None
+        items.append(ToldRecord(record, self._told, self._gone, self._taken_ps))
+        self._told = self._gone = self._taken_ps = None
         if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
             self.drain()
 

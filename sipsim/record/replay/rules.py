@@ -9,12 +9,14 @@ alone::
     def replay_math(pe: ReplayPe, op: str, dtype: str, shape: str, operands: str, result: str) -> Array:
         return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
 
+A rule whose values are bytes of memories says so (``values``), so that races are looked for where they differ.
+
 A kind without a rule ends the second pass of its SIP, which says so.
 """
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -43,7 +45,7 @@ class ReplayPe(Protocol):
         """
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Bytes of the SIP's memories. A rule reads in the order of the values that it returns."""
+        """Bytes of the SIP's memories."""
 
     def write(self, address: int, data: bytes) -> None:
         """Write to the SIP's memories."""
@@ -61,11 +63,23 @@ class ReplayPe(Protocol):
 
 Rule = Callable[..., Values | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
-_RULES: dict[str, tuple[Rule, str]] = {}
+COMPUTED, READ, WRITTEN = "computed", "read", "written"
+"""What the values of a rule are: made from others, or the bytes that it has read or written, in this order."""
 
 
-def replays(kind: str) -> Callable[[AnyRule], AnyRule]:
-    """Function decorator: the rule for the records of a kind.
+class KnownRule(NamedTuple):
+    """A rule, what its values are, and its module."""
+
+    perform: Rule
+    values: str
+    module: str
+
+
+_RULES: dict[str, KnownRule] = {}
+
+
+def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
+    """Function decorator: the rule for the records of a kind. ``values``: what they are, one of the three above.
 
     Raises:
         ValueError: for a kind that has one from another module.
@@ -74,22 +88,21 @@ def replays(kind: str) -> Callable[[AnyRule], AnyRule]:
     def add(rule: AnyRule) -> AnyRule:
         module = rule.__module__
         known = _RULES.get(kind)
-        if known is not None and known[1] != module:
-            raise ValueError(f"records of kind {kind!r} have two replay rules, of {known[1]} and of {module}")
-        _RULES[kind] = rule, module
+        if known is not None and known.module != module:
+            raise ValueError(f"records of kind {kind!r} have two replay rules, of {known.module} and of {module}")
+        _RULES[kind] = KnownRule(rule, values, module)
         note_definer(module)
         return rule
 
     return add
 
 
-def rule_of(kind: str) -> Rule | None:
+def rule_of(kind: str) -> KnownRule | None:
     """The rule for the records of a kind; None for none."""
-    known = _RULES.get(kind)
-    return None if known is None else known[0]
+    return _RULES.get(kind)
 
 
 @on_forget
 def _forget() -> None:
-    for kind in [kind for kind, (_, module) in _RULES.items() if module not in sys.modules]:
+    for kind in [kind for kind, rule in _RULES.items() if rule.module not in sys.modules]:
         del _RULES[kind]

@@ -15,7 +15,7 @@ from sipsim.record.replay.checksums import Checksums
 from sipsim.record.replay.comparison import are_same, where_wrong
 from sipsim.record.replay.differences import Differences, Numbered, Range
 from sipsim.record.replay.feed import Arrival, Gone, Item, ToldRecord
-from sipsim.record.replay.rules import Array, Rule, Values, WrongRecord, rule_of
+from sipsim.record.replay.rules import READ, WRITTEN, Array, KnownRule, Values, WrongRecord, rule_of
 from sipsim.record.replay.verdict import QueueCheck, Verdict
 
 Place = tuple[int, int, int]
@@ -48,7 +48,7 @@ class _Pe:
         self.place = place
         self.values: dict[str, tuple[Array, Gone | None]] = {}
         self.told: Values | None = None
-        self.by = Numbered(0, ())
+        self.by = Numbered(0, (), 0)
         self.reads: list[Range] = []
         self.writes: list[Range] = []
         self.reads_message = False
@@ -66,8 +66,14 @@ class _Pe:
     def write(self, address: int, data: bytes) -> None:
         self.writes.append((address, len(data)))
         self._memory.write(address, data)
-        _, start_ps, end_ps, *_ = self.by.record
-        self._pass.differences.wrote(address, len(data), start_ps, end_ps, self.by)
+        self._pass.differences.wrote(address, len(data), self.by.start_ps, self.by.record[2], self.by)
+
+    def take_over(self, data: bytes) -> None:
+        """Have the memory as the first pass has left it, by the same writes."""
+        at = 0
+        for address, nbytes in self.writes:
+            self._memory.write(address, data[at : at + nbytes])
+            at += nbytes
 
     def send(self, dst: str, address: int, seq: int, direction: str, data: bytes) -> None:
         sent = self.told if isinstance(self.told, bytes) else data
@@ -90,7 +96,7 @@ class SecondPass:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
-        self._rules: dict[str, tuple[Rule, int | None]] = {}
+        self._rules: dict[str, tuple[KnownRule, int | None]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
         self._on_the_way: dict[tuple[int, int], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
@@ -143,10 +149,10 @@ class SecondPass:
         )
 
     def _record(self, item: ToldRecord) -> None:
-        record, told, gone = item
+        record, told, gone, taken_ps = item
         if self._stopped:
             return
-        kind, _start, _end, cube, number, *fields = record
+        kind, start_ps, _end, cube, number, *fields = record
         pe = self._pes.get((cube, number))
         if pe is None:
             pe = self._pes[cube, number] = _Pe(self, (self.sip, cube, number))
@@ -155,17 +161,20 @@ class SecondPass:
             return
         rule, result_at = known
         self._records += 1
-        pe.told, pe.by = told, Numbered(self._records, record)
+        pe.told, pe.by = told, Numbered(self._records, record, start_ps if taken_ps is None else taken_ps)
         if pe.reads or pe.writes:
             pe.reads, pe.writes, pe.reads_message = [], [], False
         try:
-            values = rule(pe, *fields)
-        except WrongRecord as error:
-            self.differences.of_record(pe.by, str(error))
+            values = rule.perform(pe, *fields)
+        except MemoryError:
+            raise
+        except Exception as error:
+            text = str(error) if isinstance(error, WrongRecord) else f"its rule fails: {type(error).__name__}: {error}"
+            self.differences.of_record(pe.by, text)
             values = told
         else:
             if told is not None and not are_same(told, values):
-                self._compare_values(pe, told, values)
+                self._compare_values(pe, rule.values, told, values)
                 values = told
         if gone is not None and isinstance(values, np.ndarray):
             if result_at is not None and fields[result_at] != gone.name:
@@ -176,7 +185,7 @@ class SecondPass:
             # The first pass told nothing of it, and not when it is gone.
             pe.values[str(fields[result_at])] = values, None
 
-    def _find_rule(self, kind: str) -> tuple[Rule, int | None] | None:
+    def _find_rule(self, kind: str) -> tuple[KnownRule, int | None] | None:
         """The rule of a kind, and the place of ``result`` among its fields, if it has one."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
@@ -188,11 +197,17 @@ class SecondPass:
         known = self._rules[kind] = rule, names.index(RESULT) if RESULT in names else None
         return known
 
-    def _compare_values(self, pe: _Pe, told: Values, values: Values | None) -> None:
+    def _compare_values(self, pe: _Pe, are: str, told: Values, values: Values | None) -> None:
+        """``are``: what the values are, by the rule."""
         wrong = where_wrong(told, values)
-        if wrong is not None:
-            nbytes = told.nbytes if isinstance(told, np.ndarray) else len(told)
-            self.differences.of_values(pe.by, wrong, nbytes, pe.reads or pe.writes, pe.reads_message)
+        if wrong is None:
+            return
+        ranges, operands = {READ: (pe.reads, []), WRITTEN: (pe.writes, pe.reads)}.get(are, ([], pe.reads))
+        if sum(nbytes for _, nbytes in ranges) != (len(told) if isinstance(told, bytes) else told.nbytes):
+            ranges, operands = [], pe.reads + pe.writes
+        self.differences.of_values(pe.by, wrong, ranges, operands, pe.reads_message)
+        if are == WRITTEN:
+            pe.take_over(told if isinstance(told, bytes) else told.tobytes())
 
     def _arrival(self, arrival: Arrival) -> None:
         now_ps, address, seq, sender, direction, data = arrival

@@ -22,6 +22,8 @@ from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.pe.ipcq_engine import Receiving
 from sipsim.pe.math import MathEngine
 from sipsim.record.oplog import line, record_kind
+from sipsim.record.replay.comparison import Wrong
+from sipsim.record.replay.differences import MOST_KEPT, Differences, Numbered
 from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.record.replay.verdict import Verdict
 from sipsim.tl.language import TL
@@ -364,6 +366,38 @@ def test_a_later_write_orders_its_own_bytes_again() -> None:
     assert "1 of 8 wrong, the first at [4]: expected 3.0" in verdict.difference.message
 
 
+@pytest.mark.parametrize(("depth", "found"), [(16, (1, 0)), (None, (0, 1))])
+def test_a_load_behind_a_store_in_the_queue_is_in_order(depth: int | None, found: tuple[int, int]) -> None:
+    """Both were given at once. Without a queue they are executed at once, too."""
+    bench = bench_of({"pe_scheduler.queue_depth": depth})
+
+    def body(tl: TL) -> None:
+        x = tl.load(hbm(0, 0), N, "f16")
+        for each in [tl.store_async(hbm(0, 4096), x), tl.load_async(hbm(0, 4096), N, "f16")]:
+            tl.wait(each)
+
+    bench.kernel(0, 0, body)
+    with pytest.MonkeyPatch.context() as patch:
+        wrong_result(ReadEngine, turn=1)(patch, bench)
+        verdict = after(bench)
+    assert (verdict.differences, verdict.races) == found
+
+
+def test_differences_beyond_those_kept_are_told() -> None:
+    """Races explain all that were kept."""
+    differences, most = Differences(lambda address: address), MOST_KEPT + 44
+    for i in range(most):
+        by = Numbered(i + 1, ("dma_read", 0, 10, 0, 0, 8 * i, 8, "f32", "2", "h1"), 0)
+        differences.of_values(by, Wrong(np.arange(8), "wrong"), [(8 * i, 8)], [], False)
+    for i in range(MOST_KEPT):
+        differences.wrote(8 * i, 8, 5, 20, "another")
+    found = differences.first()
+    assert (differences.races, differences.count) == (MOST_KEPT, 44)
+    assert found is not None
+    assert found.number == MOST_KEPT + 1
+    assert "(of 44 differences beyond the first 256, which may be races)" in found.message
+
+
 # --- operations of one's own ------------------------------------------------------------------------------------
 
 DOUBLE, TWICE = record_kind("double", "operand", "result"), record_kind("twice", "operand", "result")
@@ -413,6 +447,17 @@ def test_a_kind_with_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert found is not None
     assert found.number == 2
     assert "39 of 40 wrong, the first at [0]: expected -14.0, got -21.0" in found.message
+
+
+def test_a_rule_that_fails_is_a_difference_of_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sipsim.pe.dma_engine.as_text", lambda _dims: "7x7")
+    bench = bench_of()
+    bench.kernel(0, 0, lambda tl: tl.store(hbm(0, 4096), tl.load(hbm(0, 0), N, "f16")))
+    found = after(bench).difference
+    assert found is not None
+    assert found.number == 1
+    text = "its rule fails: ValueError: cannot reshape array of size 40 into shape (7,7)"
+    assert found.message.endswith(text)
 
 
 def test_a_kind_without_a_rule_ends_the_second_pass() -> None:
