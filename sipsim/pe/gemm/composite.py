@@ -21,7 +21,7 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
-from sipsim.pe.gemm.division import PARTS, PEAK
+from sipsim.pe.gemm.division import PARTS
 from sipsim.pe.gemm.epilogue import BIAS, Step
 from sipsim.pe.gemm.operands import Operands
 from sipsim.pe.gemm.pipeline import Pipeline, Stages
@@ -241,7 +241,7 @@ class GemmEngine(CommandEngine):
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps
-        used[PEAK] += self._times.peak_ps(product)
+        self._recorder.peak_ps += self._times.peak_ps(product)
 
     def _handles(self, command: Dot) -> tuple[Handle, ...]:
         return (command.a, command.b) if command.acc is None else (command.a, command.b, command.acc)
