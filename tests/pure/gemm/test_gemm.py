@@ -207,6 +207,8 @@ def test_the_end_of_a_kernel_waits_for_its_products():
 F16 = {"dtype": "f16", "out_dtype": "f16"}
 I8 = {"dtype": "i8", "out_dtype": "i8"}
 A, B, C = ptr("a"), ptr("b"), ptr("c")
+# The SRAM of a cube has an address by each of its PEs.
+S, S_OF_PE_1 = (PhysAddr(0, 0, pe, "sram", 0).encode() for pe in (0, 1))
 MISTAKES = [
     ((A, B, C, (4, 4)), F16, r"shape \(4, 4\) is not \(M, K, N\)"),
     ((A, B, C, (4, 0, 4)), F16, r"shape \(4, 0, 4\) is not \(M, K, N\)"),
@@ -215,6 +217,9 @@ MISTAKES = [
     ((A, B, C, (4, 4, 4)), {"dtype": "f64", "out_dtype": "f16"}, "dtype 'f64' is not known"),
     ((A, B, A + 8, (4, 4, 4)), F16, "c lies within a, which is read while c is written"),
     ((A, B, B + 24, (4, 4, 4)), F16, "c lies within b"),
+    ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c lies within a"),
+    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c lies within the bias, which is read"),
+    ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "within the bias"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "rows of a have 4 elements, and its stride is 3"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4)}, "give three numbers of elements"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4.0, 4)}, "are not numbers of elements, or None"),
