@@ -182,6 +182,7 @@ class KernelQueue:
             last, now_ps = pe.task.span, self._sip.engine.now_ps
             name = f"cube{pe.cube}.pe{pe.pe}.kernel"
             self._sip.recorder.span(name, kernel.__name__, begun_ps, now_ps, cause, last, work.run)
+            pe.kernel_ps += now_ps - begun_ps
             work.note_kernel(begun_ps, now_ps)
             work.launch.ended(place, last)
 

@@ -80,9 +80,11 @@ class MathEngine(CommandEngine):
 
     def _work(self, completion: Completion) -> None:
         latency_ps = self._math.latency_ps(*completion.command.work)
-        start_ps = max(completion.start_ps, self._engine.now_ps)
-        if self.queue is not None:
-            start_ps = self._pe.units[MATH_UNIT].take(start_ps, latency_ps)
+        start_ps, unit = max(completion.start_ps, self._engine.now_ps), self._pe.units[MATH_UNIT]
+        if self.queue is None:
+            unit.count(latency_ps)
+        else:
+            start_ps = unit.take(start_ps, latency_ps)
         self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
 
     def _compute(self, completion: Completion) -> None:

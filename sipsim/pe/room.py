@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from sipsim.config.components import TcmLayout
 from sipsim.errors import InvariantViolation, TcmFull
-from sipsim.record.code_place import shown, user_line
+from sipsim.record.code_place import CodeLine, shown, user_line
 from sipsim.topology.address import tcm_map
 
 LINE_BYTES = 64
@@ -80,8 +80,9 @@ class KernelRoom:
         self._count = 0
         _Collections.watch()
 
-    def take(self, name: str, nbytes: int) -> Holding:
-        """Room for a handle of the kernel that runs, for as long as the holding lives.
+    def take(self, name: str, nbytes: int, line: CodeLine | None = None) -> Holding:
+        """Room for a handle of the kernel that runs, for as long as the holding lives. ``line``: that of the kernel
+        which made it, the one that runs unless given.
 
         Raises:
             TcmFull: when there is none.
@@ -90,7 +91,7 @@ class KernelRoom:
         if not self.has(nbytes):
             raise self._full(name, nbytes)
         self._count += 1
-        self._held[self._count] = _Held(nbytes, name, *user_line(sys._getframe(1)))
+        self._held[self._count] = _Held(nbytes, name, *(line or user_line(sys._getframe(1))))
         self.used_bytes += nbytes
         if self._check:
             self._check_use()

@@ -1,7 +1,9 @@
 """One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
 
 Busy-until arithmetic, without events: whoever gives it work is told when that begins, and makes the event of its end.
-Commands of a kernel and tiles of composite commands share the units of their PE (ADR-0014).
+Tiles of composite commands share the units of their PE, and so do the commands of a kernel where engines have queues
+(ADR-0014). Without queues a command of a kernel starts when it is issued, by definition: its time counts, but it takes
+no turn, so that a unit may be busy with two things, and for longer than the time that passes.
 """
 
 from sipsim.errors import InvariantViolation
@@ -33,3 +35,7 @@ class Unit:
         self.free_ps = start_ps + ps
         self.busy_ps += ps
         return start_ps
+
+    def count(self, ps: Ps) -> None:
+        """Work that takes ``ps`` and no turn: it begins at once, beside what the unit does."""
+        self.busy_ps += ps

@@ -14,6 +14,10 @@ INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib
 """Folders of the interpreter's own and of installed packages."""
 
 
+CodeLine = tuple[str, int]
+"""A file and a line, "" and 0 where none is known."""
+
+
 class CodePlace(NamedTuple):
     """A line of user code, "" and 0 where none is known. ``word``: that of ``tl`` which it calls, or ""."""
 
@@ -42,7 +46,7 @@ def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
     return library if library.file else CodePlace(word=word)
 
 
-def user_line(frame: FrameType | None) -> tuple[str, int]:
+def user_line(frame: FrameType | None) -> CodeLine:
     """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
     while frame is not None:
         filename = frame.f_code.co_filename

@@ -55,7 +55,8 @@ class Recorder:
 
     ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``feed``: what the
     second pass is told, None without one.
-    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together.
+    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together; ``peak_ps``: the
+    time of their multiplications if every cell of the arrays worked in every cycle.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -68,6 +69,7 @@ class Recorder:
         self.phases: list[PhaseStart] = []
         self.waited_ps: defaultdict[str, defaultdict[str, Ps]] = defaultdict(partial(defaultdict, int))
         self.composite_ps: defaultdict[str, Ps] = defaultdict(int)
+        self.peak_ps: Ps = 0
         self.count = 0
 
     def replay(self, second_pass: Performer, now: Callable[[], Ps]) -> Feed:

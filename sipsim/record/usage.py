@@ -38,13 +38,15 @@ class TlbUse(msgspec.Struct, frozen=True):
 
 
 class EngineUse(msgspec.Struct, frozen=True):
-    """The engines of the ``pes`` PEs that multiplied: how long each was busy, of all these PEs together.
+    """The engines of the ``pes`` PEs that multiplied: how long each was busy, of all these PEs together, and for how
+    long their kernels ran (``kernel_ps``), with or without a product.
 
     ``commands_ps``: the time of PE_GEMM's commands by what it went to (``sipsim.pe.gemm.division``). ``peak_ps``: the
     time of their multiplications if every cell of the arrays worked in every cycle.
     """
 
     pes: int
+    kernel_ps: int
     busy_ps: dict[str, int]
     commands_ps: dict[str, int]
     peak_ps: int

@@ -35,7 +35,7 @@ from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.record.replay.second_pass import SecondPass
 from sipsim.record.replay.verdict import Verdict
-from sipsim.sip.usage_meter import EngineCounters, UsageMeter
+from sipsim.sip.usage_meter import EngineCounters, PeCounters, UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
@@ -43,7 +43,10 @@ from sipsim.units import BYTES_PER_KIB
 
 
 class Pe:
-    """A PE in use: its parts, its rank in the wiring if it takes part; the task, phase and collective of its kernel."""
+    """A PE in use: its parts, its rank in the wiring if it takes part; the task, phase and collective of its kernel.
+
+    ``kernel_ps``: how long kernels ran on it that have ended.
+    """
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
@@ -62,6 +65,7 @@ class Pe:
         self.number_handle = scheduler.number_handle
         self.phase = ""
         self.run: int | None = None
+        self.kernel_ps = 0
         self._recorder = sip.recorder
 
     def settle(self) -> None:
@@ -219,10 +223,16 @@ class Sip:
         return {f"cube{pe.cube}.pe{pe.pe}": (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
 
     def _engines(self) -> EngineCounters:
-        """How long the engines of each PE that has multiplied were busy."""
-        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
-        busy_ps = {f"cube{pe.cube}.pe{pe.pe}": {name: unit.busy_ps for name, unit in pe.units.items()} for pe in pes}
-        return EngineCounters(busy_ps, dict(self.recorder.composite_ps))
+        """Counters of each PE that has multiplied, and of the products."""
+        recorder = self.recorder
+        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if recorder.composite_ps else []
+        counters = {
+            f"cube{pe.cube}.pe{pe.pe}": PeCounters(
+                {name: unit.busy_ps for name, unit in pe.units.items()}, pe.kernel_ps
+            )
+            for pe in pes
+        }
+        return EngineCounters(counters, dict(recorder.composite_ps), recorder.peak_ps)
 
     def _wire_ipcqs(self) -> None:
         """Make the PEs with queue pairs: messages may arrive before they run a kernel."""

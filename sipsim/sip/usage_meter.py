@@ -8,7 +8,6 @@ from sipsim.links.port import Port
 from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge
 from sipsim.noc.transport import Transport
-from sipsim.pe.gemm.division import PEAK
 from sipsim.pe.unit import GEMM
 from sipsim.record.launches import KernelUse
 from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
@@ -16,11 +15,19 @@ from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
 Ps = int
 
 
-class EngineCounters(NamedTuple):
-    """How long engines of PEs that multiply were busy, by PE and engine; the time of their commands by parts."""
+class PeCounters(NamedTuple):
+    """How long the engines of a PE were busy, by their names, and how long kernels ran that have ended."""
 
-    busy_ps: Mapping[str, Mapping[str, Ps]]
+    busy_ps: Mapping[str, Ps]
+    kernel_ps: Ps
+
+
+class EngineCounters(NamedTuple):
+    """Of the PEs that multiply, by their names; the time of their commands by parts, and at the peak of the arrays."""
+
+    pes: Mapping[str, PeCounters]
     commands_ps: Mapping[str, Ps]
+    peak_ps: Ps
 
 
 class _Counters(NamedTuple):
@@ -37,7 +44,8 @@ class _Counters(NamedTuple):
     engines: EngineCounters
 
 
-_IDLE = EngineCounters({}, {})
+_IDLE = EngineCounters({}, {}, 0)
+_NEW_PE = PeCounters({}, 0)
 _NOTHING = _Counters(0, KernelUse(), {}, {}, {}, _IDLE)
 
 
@@ -128,16 +136,16 @@ class UsageMeter:
 def _engine_use(before: EngineCounters, after: EngineCounters) -> EngineUse | None:
     """Of the PEs whose PE_GEMM worked meanwhile."""
     commands_ps = {name: ps - before.commands_ps.get(name, 0) for name, ps in after.commands_ps.items()}
-    peak_ps = commands_ps.pop(PEAK, 0)
     busy_ps: dict[str, Ps] = {}
-    pes = 0
-    for pe, of_engines in after.busy_ps.items():
-        known = before.busy_ps.get(pe, {})
-        if of_engines[GEMM] > known.get(GEMM, 0):
+    pes = kernel_ps = 0
+    for pe, now in after.pes.items():
+        known = before.pes.get(pe, _NEW_PE)
+        if now.busy_ps[GEMM] > known.busy_ps.get(GEMM, 0):
             pes += 1
-            for name, ps in of_engines.items():
-                busy_ps[name] = busy_ps.get(name, 0) + ps - known.get(name, 0)
-    return EngineUse(pes, busy_ps, commands_ps, peak_ps) if pes else None
+            kernel_ps += now.kernel_ps - known.kernel_ps
+            for name, ps in now.busy_ps.items():
+                busy_ps[name] = busy_ps.get(name, 0) + ps - known.busy_ps.get(name, 0)
+    return EngineUse(pes, kernel_ps, busy_ps, commands_ps, after.peak_ps - before.peak_ps) if pes else None
 
 
 def _tlb_uses(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[TlbUse]:

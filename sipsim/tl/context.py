@@ -88,6 +88,9 @@ class KernelMemory(Protocol):
     def check(self, address: int, nbytes: int) -> None:
         """``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
+    def canonical(self, address: int) -> int:
+        """The first of all addresses of the same byte."""
+
 
 class KernelSystem(Protocol):
     """Sizes of the system: PEs of a cube, cubes of a SIP, SIPs."""

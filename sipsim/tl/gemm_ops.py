@@ -75,7 +75,7 @@ class GemmOps(IpcqOps):
         of a row of N elements. While it runs it takes ``pe_gemm.buffer_KiB`` of the TCM at most.
 
         Raises:
-            KernelError: for types, shapes, strides or steps that do not fit, and for an output within an operand.
+            KernelError: for types, shapes, strides or steps that do not fit, and for an output within what is read.
             MemoryAccessError: outside the memories of this SIP.
             TcmFull: when there is no room for the buffer.
         """
@@ -133,12 +133,21 @@ class GemmOps(IpcqOps):
             address = self._translate(as_bytes(ptr), reach_bytes)
             self._sip.memory.check(address, reach_bytes)
             found.append(Matrix(address, step_bytes))
-            ranges.append((address, address + reach_bytes))
-        first, end = ranges[2]
-        for name, (begin, stop) in zip("ab", ranges, strict=False):
-            if first < stop and begin < end:
-                raise KernelError(f"{word}: c lies within {name}, which is read while c is written; use other memory")
+            ranges.append((address, reach_bytes))
+        ranges += [(each.address, n * each.dtype.itemsize) for each in steps if each.dtype is not None]
+        self._check_apart(word, ranges)
         return Gemm(found[0], found[1], found[2], product, kind, out, steps)
+
+    def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
+        """``ranges``: first address and bytes of a, b, c, and of rows that are added. The same byte may have several
+        addresses."""
+        canonical = self._sip.memory.canonical
+        spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
+        begin, end = spans.pop(2)
+        for at, (first, stop) in enumerate(spans):
+            if begin < stop and first < end:
+                name = ("a", "b", "the bias")[min(at, 2)]
+                raise KernelError(f"{word}: c lies within {name}, which is read while c is written; use other memory")
 
     def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[Step, ...]:
         if isinstance(epilogue, str):

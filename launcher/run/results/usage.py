@@ -6,8 +6,6 @@ from launcher.run.results.usage_fields import EngineRow, LinkRow, TlbRow, UsageR
 from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
-LAUNCH = "launch"
-"""What kernels wait for before they start (``sipsim.host.kernel_queue``)."""
 NOT_COUNTED: UsageRow = {
     "link_payload_bytes": None,
     "link_wire_bytes": None,
@@ -51,13 +49,13 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     }
     used_engines = [each.engines for each in of_ranks if each.engines is not None]
     if used_engines:
-        row["engines"] = _engines(used_engines, of_ranks)
+        row["engines"] = _engines(used_engines)
     return row
 
 
-def _engines(some: Sequence[EngineUse], of_ranks: Sequence[Usage]) -> EngineRow:
-    """Parts of the time in which kernels ran; PEs without a product run none, as far as these counters know."""
-    kernels_ps = sum(each.kernel_ps - each.waited_ps.get(LAUNCH, 0) for each in of_ranks)
+def _engines(some: Sequence[EngineUse]) -> EngineRow:
+    """Parts of the time in which kernels ran on the PEs that multiplied."""
+    kernels_ps = sum(each.kernel_ps for each in some)
     commands_ps = _added([each.commands_ps for each in some])
     whole_ps = sum(commands_ps.values())
     return {

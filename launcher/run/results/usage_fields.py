@@ -31,7 +31,9 @@ class EngineRow(TypedDict):
     """The engines of the PEs that multiplied."""
 
     pes: Annotated[int, no_time("The number of these PEs.")]
-    busy: Annotated[dict[str, float], no_time("How much of its kernels' time each engine was busy, from 0 to 1.")]
+    busy: Annotated[
+        dict[str, float], no_time("How much of the time of their kernels each engine was busy, from 0 to 1.")
+    ]
     peak: Annotated[
         float, no_time("The part of that time that the multiplications take if every cell works in every cycle.")
     ]

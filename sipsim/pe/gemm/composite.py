@@ -6,6 +6,7 @@ again. The completion's value: what was fetched before, as of all commands, and 
 (:mod:`sipsim.pe.gemm.division`).
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -21,14 +22,16 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
-from sipsim.pe.gemm.division import PARTS, PEAK
+from sipsim.pe.gemm.division import PARTS
 from sipsim.pe.gemm.epilogue import BIAS, Step
 from sipsim.pe.gemm.operands import Operands
 from sipsim.pe.gemm.pipeline import Pipeline, Stages
-from sipsim.pe.gemm.tiling import Limits, Rectangle, Tiling, tiling
+from sipsim.pe.gemm.tiling import BufferTooSmall, Limits, Rectangle, Tiling
+from sipsim.pe.gemm.tilings import Tilings
 from sipsim.pe.handles import Array, Handle
 from sipsim.pe.math import PeMath
 from sipsim.pe.room import Holding
+from sipsim.record.code_place import CodeLine, user_line
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.record.replay.feed import Feed
 from sipsim.units import BYTES_PER_KIB, ns_to_ps
@@ -39,6 +42,7 @@ GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shap
 DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
 NO_HANDLE = "none"
 """``acc`` of a product without one."""
+_TILINGS = Tilings()
 
 
 class GemmTimes:
@@ -142,18 +146,23 @@ class GemmEngine(CommandEngine):
             for matrix in (command.a, command.b, command.c):
                 self._pe.dma.check(matrix.address)
             completion = self._begin(command)
-            self._enter(completion, self._start_gemm)
+            self._enter(completion, partial(self._start_gemm, self._line()))
         else:
             completion = self._begin(command)
             self._claim(completion, *self._handles(command))
             self._enter(completion, self._fetch_handles)
         return completion
 
-    def _start_gemm(self, completion: Completion) -> None:
+    def _line(self) -> CodeLine | None:
+        """The kernel's line that submits a command, where its room is counted; later, none of the kernel's runs."""
+        return None if self._pe.room is None else user_line(sys._getframe(1))
+
+    def _start_gemm(self, line: CodeLine | None, completion: Completion) -> None:
         command: Gemm = completion.command
-        cut = self._tiling(command.product, self._times.limits(command.dtype, command.out))
+        cut = self._tiling(command)
         rows = [each for each in command.epilogue if each.name == BIAS]
-        room = self._room(cut.room_bytes + sum(command.product.n * each.dtype.itemsize for each in rows if each.dtype))
+        row_bytes = sum(command.product.n * each.dtype.itemsize for each in rows if each.dtype)
+        room = self._room(cut.room_bytes + row_bytes, line)
         accumulator, out = command.dtype.accumulator, command.out
         epilogue_ps = partial(self._times.epilogue_ps, command.epilogue, accumulator, out)
         stages = self._stages(epilogue_ps, 0, out, self._cost.outstanding_loads, len(rows))
@@ -166,9 +175,9 @@ class GemmEngine(CommandEngine):
     def _start_dot(self, completion: Completion) -> None:
         command: Dot = completion.command
         dtype, out = command.a.dtype, command.result.dtype
-        limits = self._times.limits(dtype, out)
         # Operands and result have their rooms already.
-        cut = self._tiling(command.product, limits._replace(room_bytes=2**62))
+        limits = self._times.limits(dtype, out)._replace(room_bytes=2**62)
+        cut = _TILINGS.get(self._times.array, command.product, limits)
         stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0)
         self._run(
             completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
@@ -190,17 +199,17 @@ class GemmEngine(CommandEngine):
             self._cost.accumulators,
         )
 
-    def _tiling(self, product: Product, limits: Limits) -> Tiling:
+    def _tiling(self, command: Gemm) -> Tiling:
         try:
-            return tiling(self._times.array, product, limits)
-        except ValueError as error:
-            m, k, n = product
+            return _TILINGS.get(self._times.array, command.product, self._times.limits(command.dtype, command.out))
+        except BufferTooSmall as error:
+            m, k, n = command.product
             raise KernelError(f"a gemm of {m}x{k}x{n}: {error}; set pe_gemm.buffer_KiB higher") from None
 
-    def _room(self, nbytes: int) -> Holding | None:
+    def _room(self, nbytes: int, line: CodeLine | None) -> Holding | None:
         if self._pe.room is None:
             return None
-        return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes)
+        return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes, line)
 
     def _run(self, completion: Completion, pipeline: Pipeline) -> None:
         """Begin, when PE_CPU has issued the command. What has passed since is of commands before it."""
@@ -242,7 +251,7 @@ class GemmEngine(CommandEngine):
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps
-        used[PEAK] += self._times.peak_ps(product)
+        self._recorder.peak_ps += self._times.peak_ps(product)
 
     def _handles(self, command: Dot) -> tuple[Handle, ...]:
         return (command.a, command.b) if command.acc is None else (command.a, command.b, command.acc)

@@ -38,8 +38,6 @@ PARTS: Final = (
     Part("store to TCM", (_READ, "pe_fetch_store.overhead_ns")),
     Part("DMA out", (_MOVE, "pe_gemm.outstanding_stores")),
 )
-PEAK: Final = "peak"
-"""Counted beside the parts: the time of the multiplications if every cell of the array worked in every cycle."""
 
 
 class Stage(NamedTuple):

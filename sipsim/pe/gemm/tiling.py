@@ -18,7 +18,6 @@ All here is data of shapes alone: the same product on another PE has the same to
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -28,6 +27,10 @@ A, B = 0, 1
 """Operands."""
 _Key = tuple[int, int, int]
 """Operand, and row and column in its grid of pieces."""
+
+
+class BufferTooSmall(Exception):
+    """The room holds no two tokens of a product."""
 
 
 class Rectangle(NamedTuple):
@@ -153,12 +156,11 @@ class _Part(NamedTuple):
     block: tuple[int, int] | None
 
 
-@lru_cache(maxsize=64)
 def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
     """The tokens of a product.
 
     Raises:
-        ValueError: when the room holds no two tokens.
+        BufferTooSmall: when the room holds no two tokens.
     """
     cut = _cut(array, product, limits)
     operand_bytes = limits.room_bytes - cut.output_blocks * cut.output_bytes(limits.output_itemsize)
@@ -211,7 +213,7 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
         elif output_blocks > 1:
             output_blocks = 1
         else:
-            raise ValueError(f"{limits.room_bytes} bytes hold no two tokens; {2 * pieces + output} do")
+            raise BufferTooSmall(f"{limits.room_bytes} bytes hold no two tokens; {2 * pieces + output} do")
 
 
 def _pieces(array: SystolicArray, folds: int, steps: int, output_blocks: int, is_wide: bool) -> _Cut:

@@ -5,8 +5,10 @@ with cycle ``F x (steps + fill) - 1``.
 """
 
 import pytest
+from products import Case, run_gemm, values
 
 from sipsim.pe.gemm.array import Product, SystolicArray
+from sipsim.pe.unit import GEMM
 
 FLOWS = [(32, "ws"), (32, "os"), (32, "is"), (128, "ws"), (128, "os"), (128, "is")]
 FIGURES = {
@@ -31,6 +33,18 @@ def test_stall_free_cycles_are_those_of_scale_sim(shape, size, dataflow, at):
     array, product = SystolicArray(size, size, dataflow), Product(*shape)
     assert array.cycles(product) == FIGURES[shape][at]
     assert abs(100 * array.peak_share(product) - SHARES[shape][at]) < 0.01
+
+
+SMALLER = [each for each in CASES if each[0] in ((512, 512, 512), (128, 128, 4096), (1, 4096, 4096))]
+
+
+@pytest.mark.parametrize(("shape", "size", "dataflow", "at"), SMALLER)
+def test_a_simulated_pe_is_busy_for_as_long(shape, size, dataflow, at):
+    """Token by token, with loads and stores of their own: 1 GHz, so a cycle is a nanosecond."""
+    case = Case(*shape, "i8", "i8")
+    settings = {"pe_gemm.rows": size, "pe_gemm.columns": size, "pe_gemm.dataflow": dataflow}
+    bench, _ = run_gemm(case, values(case, largest=2), settings)
+    assert bench.sip.pe(0, 0).units[GEMM].busy_ps == 1000 * FIGURES[shape][at]
 
 
 def test_an_array_that_is_not_square():

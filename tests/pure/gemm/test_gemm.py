@@ -11,6 +11,7 @@ from sipsim.arithmetic.matmul import matmul
 from sipsim.arithmetic.operations import cast, elementwise
 from sipsim.dtypes import DTYPES
 from sipsim.errors import KernelError, MemoryAccessError, TcmFull
+from sipsim.pe.gemm.tilings import Tilings
 from sipsim.topology.address import PhysAddr
 
 SMALL = {"pe_gemm.buffer_KiB": 24}
@@ -207,6 +208,8 @@ def test_the_end_of_a_kernel_waits_for_its_products():
 F16 = {"dtype": "f16", "out_dtype": "f16"}
 I8 = {"dtype": "i8", "out_dtype": "i8"}
 A, B, C = ptr("a"), ptr("b"), ptr("c")
+# The SRAM of a cube has an address by each of its PEs.
+S, S_OF_PE_1 = (PhysAddr(0, 0, pe, "sram", 0).encode() for pe in (0, 1))
 MISTAKES = [
     ((A, B, C, (4, 4)), F16, r"shape \(4, 4\) is not \(M, K, N\)"),
     ((A, B, C, (4, 0, 4)), F16, r"shape \(4, 0, 4\) is not \(M, K, N\)"),
@@ -215,6 +218,9 @@ MISTAKES = [
     ((A, B, C, (4, 4, 4)), {"dtype": "f64", "out_dtype": "f16"}, "dtype 'f64' is not known"),
     ((A, B, A + 8, (4, 4, 4)), F16, "c lies within a, which is read while c is written"),
     ((A, B, B + 24, (4, 4, 4)), F16, "c lies within b"),
+    ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c lies within a"),
+    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c lies within the bias, which is read"),
+    ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "within the bias"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "rows of a have 4 elements, and its stride is 3"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4)}, "give three numbers of elements"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4.0, 4)}, "are not numbers of elements, or None"),
@@ -247,6 +253,34 @@ def test_a_buffer_without_room_and_one_that_is_too_small():
     small = {"pe_gemm.buffer_KiB": 1, "pe_gemm.dataflow": "ws"}
     with pytest.raises(KernelError, match=r"1024 bytes hold no two tokens; \d+ do; set pe_gemm.buffer_KiB higher"):
         run(pair_bench(small), lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))
+
+
+def test_the_buffer_of_a_product_that_waited_is_of_the_line_that_submitted_it():
+    """It starts when the one before it ends, and no line of the kernel runs then."""
+    settings = {"tcm_layout.handles_take_room": True, "pe_scheduler.queue_depth": 4}
+
+    def kernel(tl: Any) -> None:
+        tl.gemm_async(A, B, C, (64, 64, 64), **F16)
+        tl.gemm_async(A, B, C, (512, 1024, 512), **F16)
+        held = []
+        while True:
+            held.append(tl.load(A, (64, 1024), "f16"))
+
+    line = kernel.__code__.co_firstlineno + 2
+    with pytest.raises(TcmFull, match=rf"the buffer of a gemm \S+ of \d+ bytes, made at gemm/test_gemm.py:{line}; h"):
+        run(pair_bench(settings), kernel)
+
+
+def test_an_error_of_another_kind_is_no_small_buffer(monkeypatch):
+    """Only what a larger buffer would mend is told so."""
+
+    def broken(*_: object) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Tilings, "get", broken)
+    with pytest.raises(Exception, match="a bug") as caught:
+        run(pair_bench(), lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))
+    assert "buffer_KiB" not in str(caught.value)
 
 
 DOTS = [

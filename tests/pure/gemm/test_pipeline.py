@@ -16,7 +16,9 @@ from sipsim.dtypes import DTYPES
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, PARTS, STORE, Division
 from sipsim.pe.gemm.pipeline import Pipeline
-from sipsim.pe.unit import Unit
+from sipsim.pe.gemm.tiling import Tiling, Token
+from sipsim.pe.gemm.tilings import Tilings
+from sipsim.pe.unit import FETCH_STORE, GEMM, MATH, Unit
 
 NS = 1000
 PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 128, "ports": "read_and_write"}}
@@ -149,6 +151,13 @@ SOME = [
 @pytest.mark.parametrize("dataflow", ["os", "ws", "is"])
 @pytest.mark.parametrize(("case", "settings", "epilogue"), SOME)
 def test_parts_fill_the_span_and_cycles_are_those_of_the_array(case, settings, epilogue, dataflow, monkeypatch):
+    parts_and_cycles(case, settings, epilogue, dataflow, monkeypatch)
+
+
+def parts_and_cycles(
+    case: Case, settings: dict[str, Any], epilogue: object, dataflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run a product alone, and check where its time went."""
     found = parts_of(monkeypatch)
     settings = {**settings, "pe_gemm.dataflow": dataflow}
     bench, _ = run_gemm(case, values(case, largest=2), settings, epilogue)
@@ -158,28 +167,39 @@ def test_parts_fill_the_span_and_cycles_are_those_of_the_array(case, settings, e
     assert min(parts) >= 0
     assert sum(parts) == span_ps(bench)
     assert parts[OTHERS] == 0, "nothing else runs here"
-    assert parts[CYCLES] + parts[FILL] == array.cycles(Product(case.m, case.k, case.n)) * NS
+    cycles = array.cycles(Product(case.m, case.k, case.n))
+    assert parts[CYCLES] + parts[FILL] == cycles * NS, "cycles are not those of the array"
     assert bench.sip.pe(0, 0).units["PE_GEMM"].busy_ps == parts[CYCLES] + parts[FILL]
 
 
+UNIT_OF = {FETCH: FETCH_STORE, STORE: FETCH_STORE, EPILOGUE: MATH}
+
+
 class Witness:
-    """Sees the work of all units, and no two pieces on one unit at a time."""
+    """Sees when stages of all products on a PE worked, and on which unit, by what they say of themselves: no two at a
+    time on one unit."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.work: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        take = Unit.take
+        self.work: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        stage, array = Division.stage, Division.array
 
-        def noted(unit: Unit, from_ps: int, ps: int) -> int:
-            start_ps = take(unit, from_ps, ps)
-            self.work[id(unit)].append((start_ps, start_ps + ps))
-            return start_ps
+        def noted(self_: Division, part: int, start_ps: int, end_ps: int, before: Any) -> Any:
+            if part in UNIT_OF:
+                self.work[UNIT_OF[part]].append((start_ps, end_ps))
+            return stage(self_, part, start_ps, end_ps, before)
 
-        monkeypatch.setattr(Unit, "take", noted)
+        def noted_array(self_: Division, start_ps: int, *rest: Any) -> int:
+            end_ps = array(self_, start_ps, *rest)
+            self.work[GEMM].append((start_ps, end_ps))
+            return end_ps
+
+        monkeypatch.setattr(Division, "stage", noted)
+        monkeypatch.setattr(Division, "array", noted_array)
 
     def check(self) -> None:
-        assert self.work
+        assert self.work.keys() >= {GEMM, FETCH_STORE}
         for pieces in self.work.values():
-            for (_, end_ps), (start_ps, _) in pairwise(pieces):
+            for (_, end_ps), (start_ps, _) in pairwise(sorted(pieces)):
                 assert start_ps >= end_ps, "two pieces of work on one unit"
 
 
@@ -191,16 +211,41 @@ def both(tl: Any) -> None:
     tl.wait(second)
 
 
-def test_units_do_one_thing_at_a_time_whoever_asks(monkeypatch):
-    """Two products share the array: their spans overlap, and each waits for the other's tokens."""
-    found, witness, bench = parts_of(monkeypatch), Witness(monkeypatch), pair_bench(PORTS)
+def units_of_two_products(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Run two products at once: no unit does two things at a time."""
+    witness, bench = Witness(monkeypatch), pair_bench(PORTS)
     run(bench, both)
     witness.check()
-    first, second = bench.records("gemm")
+    return bench
+
+
+def test_units_do_one_thing_at_a_time_whoever_asks(monkeypatch):
+    """Two products share the array: their spans overlap, and each waits for the other's tokens."""
+    found = parts_of(monkeypatch)
+    first, second = units_of_two_products(monkeypatch).records("gemm")
     assert max(first.start_ps, second.start_ps) < min(first.end_ps, second.end_ps)
     for parts, record in zip(found, (first, second), strict=True):
         assert sum(parts) == record.end_ps - record.start_ps
     assert sum(parts[OTHERS] for parts in found) > 1000 * NS
+
+
+def test_operations_of_a_kernel_count_as_busy_with_and_without_a_queue():
+    """16 KiB at 64 GB/s and 1 ns. Without a queue two at once keep PE_MATH busy for twice the time that passes; a
+    product beside them waits for them only with a queue."""
+
+    def body(tl: Any) -> None:
+        x = tl.load(ptr("a"), (64, 64), "f32")
+        before = tl.gemm_async(ptr("b"), ptr("b"), ptr("c"), (32, 32, 32), dtype="f32", out_dtype="f32")
+        tl.wait(before)
+        for _ in range(2):
+            x + x
+
+    for settings in ({}, {"pe_scheduler.queue_depth": 4}):
+        bench = pair_bench({**PORTS, **settings})
+        run(bench, body)
+        operations = bench.records("math")
+        busy = sum(each.end_ps - each.start_ps for each in operations)
+        assert bench.sip.pe(0, 0).units[MATH].busy_ps == busy == 2 * 257 * NS
 
 
 def test_with_a_queue_one_product_follows_the_other(monkeypatch):
@@ -215,25 +260,39 @@ def test_with_a_queue_one_product_follows_the_other(monkeypatch):
 # --- planted bugs ---------------------------------------------------------------------------------------------
 
 
-def test_two_stages_on_one_unit_are_seen(monkeypatch):
-    monkeypatch.setattr(Unit, "take", lambda unit, from_ps, ps: from_ps)
-    witness = Witness(monkeypatch)
-    run(pair_bench(PORTS), both)
+SHARED = {
+    "a unit that is always free": (Unit, "take", lambda unit, from_ps, ps: from_ps),
+    "a fetch that does not wait for a store": (Pipeline, "_when_free", lambda pipeline, move, before: move(before)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_two_stages_on_one_unit_are_seen(name, monkeypatch):
+    monkeypatch.setattr(*SHARED[name])
     with pytest.raises(AssertionError, match="two pieces of work on one unit"):
-        witness.check()
+        units_of_two_products(monkeypatch)
 
 
-def test_a_fill_that_is_skipped_is_seen(monkeypatch):
-    from sipsim.pe.gemm import tiling as module
+def no_fill(token: Token) -> Token:
+    return token._replace(fill_cycles=0)
 
-    monkeypatch.setattr(SystolicArray, "fill_cycles", 1)
-    module.tiling.cache_clear()
-    found = parts_of(monkeypatch)
-    case = Case(64, 64, 64)
-    run_gemm(case, values(case))
-    monkeypatch.undo()
-    module.tiling.cache_clear()
-    assert found[0][CYCLES] + found[0][FILL] != SystolicArray(32, 32, "os").cycles(Product(64, 64, 64)) * NS
+
+def fill_of_each(token: Token) -> Token:
+    """Also of those that are not the last of their fold."""
+    return token._replace(fill_cycles=62)
+
+
+@pytest.mark.parametrize("wrong", [no_fill, fill_of_each])
+def test_a_fill_that_is_wrong_is_seen(wrong, monkeypatch):
+    get = Tilings.get
+
+    def planted(kept: Tilings, *key: Any) -> Tiling:
+        found = get(kept, *key)
+        return found._replace(tokens=tuple(wrong(each) for each in found.tokens))
+
+    monkeypatch.setattr(Tilings, "get", planted)
+    with pytest.raises(AssertionError, match="cycles are not those of the array"):
+        parts_and_cycles(Case(64, 1000, 40), {}, (), "os", monkeypatch)
 
 
 def test_a_pipeline_that_ends_leaves_nothing_behind(monkeypatch):

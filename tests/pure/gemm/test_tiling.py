@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sipsim.pe.gemm.array import DATAFLOWS, Product, SystolicArray
-from sipsim.pe.gemm.tiling import Limits, Rectangle, Tiling, tiling
+from sipsim.pe.gemm.tiling import BufferTooSmall, Limits, Rectangle, Tiling, tiling
+from sipsim.pe.gemm.tilings import Tilings
 
 
 def drawn(seed: int) -> tuple[SystolicArray, Product, Limits]:
@@ -112,5 +113,33 @@ def test_rows_of_pieces_are_wide():
 
 
 def test_too_little_room_is_told():
-    with pytest.raises(ValueError, match=r"2000 bytes hold no two tokens; \d+ do"):
+    with pytest.raises(BufferTooSmall, match=r"2000 bytes hold no two tokens; \d+ do"):
         tiling(SystolicArray(32, 32, "ws"), Product(64, 64, 64), Limits(4, 4, 4, 256, 4, 2000))
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------
+
+
+def test_tilings_are_kept_as_long_as_they_have_few_tokens():
+    """256 tokens each of these: two are kept, and the one used last whatever it has."""
+    array, limits, kept = SystolicArray(32, 32, "os"), Limits(2, 2, 4, 256, 4, 2**20), Tilings(600)
+    small = [Product(256, 512 + extra, 256) for extra in (-2, -1, 0)]
+    first = kept.get(array, small[0], limits)
+    assert len(first.tokens) == 256
+    assert first == tiling(array, small[0], limits)
+    second = kept.get(array, small[1], limits)
+    assert kept.get(array, small[0], limits) is first
+    kept.get(array, small[2], limits)
+    assert kept.tokens == 512
+    assert kept.get(array, small[0], limits) is first, "it was used after the second one"
+    assert kept.get(array, small[1], limits) is not second
+    large = kept.get(array, Product(256, 2048, 256), limits)
+    assert kept.get(array, Product(256, 2048, 256), limits) is large
+    assert kept.tokens == len(large.tokens) == 1024
+
+
+def test_a_tiling_that_cannot_be_made_is_not_kept():
+    kept = Tilings()
+    with pytest.raises(BufferTooSmall):
+        kept.get(SystolicArray(32, 32, "ws"), Product(64, 64, 64), Limits(4, 4, 4, 256, 4, 2000))
+    assert kept.tokens == 0
