@@ -1,10 +1,12 @@
 """The second passes of several SIPs land on the same memories: every record says enough, and each field counts."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hardware import WiredPlan, config
+from offline import Offline
 from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
@@ -14,6 +16,7 @@ from sipsim.ccl.seeded import seeded_rows
 from sipsim.dtypes import DTYPES
 from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.memory.store import MemoryStore
 from sipsim.node.sip_node import SipNode
 from sipsim.pe.engines import CommandEngine
 from sipsim.pe.math import MathEngine
@@ -117,6 +120,41 @@ def ring_exchange(kind: str, mail_seed: int = 0) -> InProcess:
         spawn(member.chip.sip, 0, 0, lambda tl: exchange(member.rank, tl))
 
     return run_sips(WiredPlan(config(settings), places, table), start, mail_seed)
+
+
+# --- without the second pass ----------------------------------------------------------------------------------------
+
+RUNS: dict[str, Callable[[], InProcess]] = {
+    "all-reduce": lambda: all_reduce(SYSTEMS["torus"], "f16"),
+    "ring exchange": lambda: ring_exchange("hbm"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_log_repeated_with_numpy_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From what the host wrote, to the bytes of all memories."""
+    written: list[tuple[MemoryStore, int, bytes]] = []
+    write = MemoryStore.write_from_host
+
+    def noted(store: MemoryStore, address: int, data: bytes | memoryview) -> None:
+        written.append((store, address, bytes(data)))
+        write(store, address, data)
+
+    monkeypatch.setattr(MemoryStore, "write_from_host", noted)
+    members = RUNS[name]().members
+    stores = [member.chip.sip.memory for member in members]
+    system = members[0].chip.sip.plan.system
+    fresh = [MemoryStore(sip, system.capacities, system.spaces_of_cubes) for sip in range(len(stores))]
+    for store, address, data in written:
+        fresh[stores.index(store)].write(address, data)
+    Offline(fresh, [member.chip.sip.oplog.records for member in members])
+    assert [image(each) for each in fresh] == [image(each) for each in stores]
+    assert all(image(each) for each in stores)
+
+
+def image(store: MemoryStore) -> dict[int, bytes]:
+    """Pages that are not all zero, by address."""
+    return {address: bytes(page) for address, page in store.pages() if any(page)}
 
 
 # --- wrong records ------------------------------------------------------------------------------------------------

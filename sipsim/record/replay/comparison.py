@@ -11,11 +11,9 @@ BYTE = np.dtype(np.uint8)
 
 def are_same(told: Values, expected: Values | None) -> bool:
     """Whether two values are the same, bit for bit; two arrays are also of the same shape and type."""
-    if isinstance(told, bytes):
-        return told == (expected if isinstance(expected, bytes) else _data(expected))
-    if isinstance(expected, np.ndarray) and (told.shape != expected.shape or told.dtype != expected.dtype):
-        return False
-    return told.tobytes() == _data(expected)
+    if isinstance(told, bytes) or not isinstance(expected, np.ndarray):
+        return _data(told) == _data(expected)
+    return told.dtype == expected.dtype and told.shape == expected.shape and told.tobytes() == expected.tobytes()
 
 
 def _data(values: Values | None) -> bytes:

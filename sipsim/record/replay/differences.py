@@ -7,6 +7,7 @@ later. So it is kept until the end of the run, and then the first one that is le
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from sipsim.record.oplog import line
@@ -20,7 +21,7 @@ Range = tuple[int, int]
 """Address and bytes."""
 
 
-class Numbered(NamedTuple):
+class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A record, its number in its rank's log, from 1, and the time from which its engine has worked for it: until then
     it waited behind other records, with which it is in no race.
     """

@@ -7,8 +7,9 @@ is told when a handle is gone, so that the second pass drops its values, too.
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from sipsim.record.replay.rules import Values
@@ -27,22 +28,16 @@ class Named(Protocol):
 
 class Gone(weakref.ref[Any]):
     """Tells that a handle is gone, by putting itself among what is told. ``name``: the handle's; ``values``: where the
-    second pass keeps its values.
+    second pass keeps its values. What it calls is no Python code, in which the exception of a signal handler would be
+    lost.
     """
 
     __slots__ = ("name", "values")
     name: str
     values: dict[str, Any] | None
 
-    def __new__(cls, handle: Named, told: Callable[["Gone"], None]) -> "Gone":
-        """``told`` is no Python code, in which the exception of a signal handler would be lost."""
-        gone = super().__new__(cls, handle, told)
-        gone.name = handle.name
-        gone.values = None
-        return gone
 
-
-class Arrival(NamedTuple):
+class Arrival(msgspec.Struct, frozen=True, gc=False):
     """A message that arrived at ``now_ps``: ``data``, number ``seq`` of the sender's direction, at ``address``."""
 
     now_ps: int
@@ -53,18 +48,9 @@ class Arrival(NamedTuple):
     data: bytes
 
 
-class ToldRecord(NamedTuple):
-    """A record of the op log, the values that the first pass has made, None for none, and the handle that has them.
-
-    ``taken_ps``: when its engine took it from its queue, None without queues.
-    """
-
-    record: tuple[Any, ...]
-    values: Values | None
-    gone: Gone | None
-    taken_ps: int | None
-
-
+ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None]
+"""A record of the op log, the values that the first pass has made, None for none, the handle that has them, and when
+the engine took the command from its queue, None without queues."""
 Item = ToldRecord | Arrival | Gone
 
 
@@ -99,7 +85,8 @@ class Feed:
         """The record that follows has filled a handle."""
         array = self._told = getattr(handle, "array", None)
         if array is not None:
-            self._gone = Gone(handle, self._note_gone)
+            gone = self._gone = Gone(handle, self._note_gone)
+            gone.name, gone.values = handle.name, None
             self._nbytes += array.nbytes
 
     def values(self, values: Values) -> None:
@@ -115,7 +102,7 @@ class Feed:
         """Log one operation, as :meth:`sipsim.record.oplog.OpLog.append`, with what was told of it just before."""
         self._append(*record)
         items = self._items
-        items.append(ToldRecord(record, self._told, self._gone, self._taken_ps))
+        items.append((record, self._told, self._gone, self._taken_ps))
         self._told = self._gone = self._taken_ps = None
         if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
             self.drain()

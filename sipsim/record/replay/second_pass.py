@@ -15,12 +15,14 @@ from sipsim.record.replay.checksums import Checksums
 from sipsim.record.replay.comparison import are_same, where_wrong
 from sipsim.record.replay.differences import Differences, Numbered, Range
 from sipsim.record.replay.feed import Arrival, Gone, Item, ToldRecord
-from sipsim.record.replay.rules import READ, WRITTEN, Array, KnownRule, Values, WrongRecord, rule_of
+from sipsim.record.replay.rules import READ, WRITTEN, Array, Rule, Values, WrongRecord, rule_of
 from sipsim.record.replay.verdict import QueueCheck, Verdict
 
 Place = tuple[int, int, int]
 RESULT = "result"
 """The field of a kind that names the handle with the values of its record."""
+CUBE, FIRST_FIELD = 3, 5
+"""Where a record has its cube and PE, and the fields of its kind."""
 
 
 class Memory(Protocol):
@@ -40,18 +42,33 @@ class Memory(Protocol):
 
 
 class _Pe:
-    """See :class:`~sipsim.record.replay.rules.ReplayPe`. ``reads`` and ``writes``: ranges of the present record."""
+    """See :class:`~sipsim.record.replay.rules.ReplayPe`. ``item``: the present record, number ``number``, and ``reads``
+    and ``writes`` its ranges.
+    """
 
     def __init__(self, second_pass: "SecondPass", place: Place) -> None:
         self._pass = second_pass
         self._memory = second_pass.memory
         self.place = place
         self.values: dict[str, tuple[Array, Gone | None]] = {}
-        self.told: Values | None = None
-        self.by = Numbered(0, (), 0)
+        self.item: ToldRecord = (), None, None, None
+        self.number = 0
         self.reads: list[Range] = []
         self.writes: list[Range] = []
         self.reads_message = False
+        self._by: Numbered | None = None
+
+    @property
+    def told(self) -> Values | None:
+        return self.item[1]
+
+    @property
+    def by(self) -> Numbered:
+        """The present record."""
+        if self._by is None or self._by.number != self.number:
+            record, *_, taken_ps = self.item
+            self._by = Numbered(self.number, record, record[1] if taken_ps is None else taken_ps)
+        return self._by
 
     def value(self, name: str) -> Array:
         try:
@@ -66,7 +83,8 @@ class _Pe:
     def write(self, address: int, data: bytes) -> None:
         self.writes.append((address, len(data)))
         self._memory.write(address, data)
-        self._pass.differences.wrote(address, len(data), self.by.start_ps, self.by.record[2], self.by)
+        by = self.by
+        self._pass.differences.wrote(address, len(data), by.start_ps, by.record[2], by)
 
     def take_over(self, data: bytes) -> None:
         """Have the memory as the first pass has left it, by the same writes."""
@@ -76,8 +94,8 @@ class _Pe:
             at += nbytes
 
     def send(self, dst: str, address: int, seq: int, direction: str, data: bytes) -> None:
-        sent = self.told if isinstance(self.told, bytes) else data
-        self._pass.note_sent(self.place, direction, dst, (address, seq), sent)
+        told = self.item[1]
+        self._pass.note_sent(self.place, direction, dst, (address, seq), told if isinstance(told, bytes) else data)
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
         self.reads.append((address, nbytes))
@@ -96,7 +114,7 @@ class SecondPass:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
-        self._rules: dict[str, tuple[KnownRule, int | None]] = {}
+        self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
         self._on_the_way: dict[tuple[int, int], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
@@ -108,7 +126,7 @@ class SecondPass:
         """Take all items, which leave the queue."""
         while items:
             item = items.popleft()
-            if type(item) is ToldRecord:
+            if type(item) is tuple:
                 self._record(item)
             elif type(item) is Gone:
                 if item.values is not None:
@@ -149,23 +167,23 @@ class SecondPass:
         )
 
     def _record(self, item: ToldRecord) -> None:
-        record, told, gone, taken_ps = item
+        record, told, gone, _taken_ps = item
         if self._stopped:
             return
-        kind, start_ps, _end, cube, number, *fields = record
-        pe = self._pes.get((cube, number))
-        if pe is None:
-            pe = self._pes[cube, number] = _Pe(self, (self.sip, cube, number))
-        known = self._rules.get(kind) or self._find_rule(kind)
+        known = self._rules.get(record[0]) or self._find_rule(record[0])
         if known is None:
             return
-        rule, result_at = known
+        perform, are, result_at = known
+        place = record[CUBE:FIRST_FIELD]
+        pe = self._pes.get(place)
+        if pe is None:
+            pe = self._pes[place] = _Pe(self, (self.sip, *place))
         self._records += 1
-        pe.told, pe.by = told, Numbered(self._records, record, start_ps if taken_ps is None else taken_ps)
+        pe.item, pe.number = item, self._records
         if pe.reads or pe.writes:
             pe.reads, pe.writes, pe.reads_message = [], [], False
         try:
-            values = rule.perform(pe, *fields)
+            values = perform(pe, *record[FIRST_FIELD:])
         except MemoryError:
             raise
         except Exception as error:
@@ -174,19 +192,19 @@ class SecondPass:
             values = told
         else:
             if told is not None and not are_same(told, values):
-                self._compare_values(pe, rule.values, told, values)
+                self._compare_values(pe, are, told, values)
                 values = told
         if gone is not None and isinstance(values, np.ndarray):
-            if result_at is not None and fields[result_at] != gone.name:
+            if result_at and record[result_at] != gone.name:
                 self.differences.of_record(pe.by, f"its values are those of {gone.name}")
             gone.values = pe.values
             pe.values[gone.name] = values, gone
-        elif result_at is not None and isinstance(values, np.ndarray):
+        elif result_at and isinstance(values, np.ndarray):
             # The first pass told nothing of it, and not when it is gone.
-            pe.values[str(fields[result_at])] = values, None
+            pe.values[str(record[result_at])] = values, None
 
-    def _find_rule(self, kind: str) -> tuple[KnownRule, int | None] | None:
-        """The rule of a kind, and the place of ``result`` among its fields, if it has one."""
+    def _find_rule(self, kind: str) -> tuple[Rule, str, int] | None:
+        """The rule of a kind, what its values are, and the place of ``result`` in its records, 0 for none."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
@@ -194,7 +212,8 @@ class SecondPass:
             self.messages.clear()
             self._on_the_way.clear()
             return None
-        known = self._rules[kind] = rule, names.index(RESULT) if RESULT in names else None
+        result_at = FIRST_FIELD + names.index(RESULT) if RESULT in names else 0
+        known = self._rules[kind] = rule.perform, rule.values, result_at
         return known
 
     def _compare_values(self, pe: _Pe, are: str, told: Values, values: Values | None) -> None:
@@ -210,9 +229,9 @@ class SecondPass:
             pe.take_over(told if isinstance(told, bytes) else told.tobytes())
 
     def _arrival(self, arrival: Arrival) -> None:
-        now_ps, address, seq, sender, direction, data = arrival
+        address, seq, sender, data = arrival.address, arrival.seq, arrival.sender, arrival.data
         if sender[0] != self.sip:
-            _of(self._arrived, sender, direction, "").add(address, seq, data)
+            _of(self._arrived, sender, arrival.direction, "").add(address, seq, data)
         if self._stopped:
             return
         if sender[0] == self.sip:
@@ -221,7 +240,7 @@ class SecondPass:
                 self._note_changed(arrival, sent)
         self.messages[address, seq] = data
         self.memory.write(address, data)
-        self.differences.wrote(address, len(data), now_ps, now_ps, "a message that arrived", True)
+        self.differences.wrote(address, len(data), arrival.now_ps, arrival.now_ps, "a message that arrived", True)
 
     def _note_changed(self, arrival: Arrival, sent: bytes | None) -> None:
         """A message within the SIP has arrived with other bytes."""

@@ -9,13 +9,14 @@ the two overlap in time.
 from collections import defaultdict
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 PAGE_BITS = 16
 Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, eq=False, gc=False):
     """Of ``nbytes`` at ``address`` from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is.
 
     ``order``: counts all writes. ``rival``: the write of the same range before this one, if that is a race.
@@ -39,24 +40,27 @@ class Race(NamedTuple):
 
 
 class Writers:
-    """The last writes of one SIP's memories."""
+    """The last writes of one SIP's memories. They are found by address only once that was asked for."""
 
     def __init__(self) -> None:
-        self._pages: defaultdict[int, dict[tuple[int, int], Write]] = defaultdict(dict)
+        self._last: dict[tuple[int, int], Write] = {}
+        self._by_page: defaultdict[int, dict[tuple[int, int], Write]] | None = None
         self._count = 0
 
     def note(self, address: int, nbytes: int, start_ps: int, end_ps: int, by: Any, is_arrival: bool = False) -> Write:
         """A write has ended."""
         self._count += 1
-        first, last, key = address >> PAGE_BITS, (address + nbytes - 1) >> PAGE_BITS, (address, nbytes)
-        known = self._pages[first].get(key)
-        rival = known if known is not None and known.end_ps > start_ps else None
-        if rival is not None and rival.rival is not None:
-            # A chain of rivals would keep all writes of a run.
-            rival = rival._replace(rival=None)
-        write = Write(address, nbytes, start_ps, end_ps, self._count, by, is_arrival, rival)
-        for page in range(first, last + 1):
-            self._pages[page][key] = write
+        key = address, nbytes
+        rival = self._last.get(key)
+        if rival is not None:
+            if rival.end_ps <= start_ps:
+                rival = None
+            else:
+                # A chain of rivals would keep all writes of a run.
+                rival.rival = None
+        write = self._last[key] = Write(address, nbytes, start_ps, end_ps, self._count, by, is_arrival, rival)
+        if self._by_page is not None:
+            _index(self._by_page, write)
         return write
 
     def last(self, address: int) -> Write | None:
@@ -85,17 +89,30 @@ class Writers:
         return np.concatenate(left) if left else addresses, race
 
     def _covering(self, address: int) -> list[Write]:
-        page = self._pages.get(address >> PAGE_BITS, {})
-        return [each for each in page.values() if each.address <= address < each.address + each.nbytes]
+        return [each for each in self._page(address).values() if each.address <= address < each.address + each.nbytes]
 
     def _stretch(self, address: int) -> int:
         """For how many bytes the same writes cover the addresses."""
         end = ((address >> PAGE_BITS) + 1) << PAGE_BITS
-        for each in self._pages.get(address >> PAGE_BITS, {}).values():
+        for each in self._page(address).values():
             for bound in (each.address, each.address + each.nbytes):
                 if address < bound < end:
                     end = bound
         return end - address
+
+    def _page(self, address: int) -> dict[tuple[int, int], Write]:
+        """The last writes to the page of an address, by their ranges."""
+        if self._by_page is None:
+            self._by_page = defaultdict(dict)
+            for write in self._last.values():
+                _index(self._by_page, write)
+        return self._by_page.get(address >> PAGE_BITS, {})
+
+
+def _index(by_page: defaultdict[int, dict[tuple[int, int], Write]], write: Write) -> None:
+    address, nbytes = write.address, write.nbytes
+    for page in range(address >> PAGE_BITS, ((address + nbytes - 1) >> PAGE_BITS) + 1):
+        by_page[page][address, nbytes] = write
 
 
 def _race(covering: list[Write], start_ps: int | None, by: Any, is_message: bool) -> Race | None:
