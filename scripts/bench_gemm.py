@@ -56,7 +56,8 @@ def measured(shape: tuple[int, int, int, str, str], pes: int = PES) -> dict[str,
     """One row. ``parts``: of the kernels' time, by what it went to; they add up to it."""
     m, k, n, dtype, dataflow = shape
     setting = f"pe_gemm.dataflow={dataflow}"
-    args = [m * pes, k, n, dtype, 1, pes]
+    sizes = {"m": m * pes, "k": k, "n": n, "dtype": dtype, "cubes": 1, "pes": pes}
+    args = [word for name, size in sizes.items() for word in (f"--{name}", size)]
     outcome = run(SCRIPT, script_args=args, sips=1, engine="inproc", verify_data=False, set=[setting])
     if outcome.error is not None or "wrong: 0" not in outcome.output:
         raise SystemExit(f"{shape}: {outcome.error or outcome.output}")

@@ -1,14 +1,15 @@
 """A matrix product over the PEs of a SIP: A and C row by row on cubes and PEs, a copy of B on each PE.
 
-    ahbm-launch --sips 1 scripts/benches/gemm.py M K N [dtype [cubes [pes]]]
+    ahbm-launch --sips 1 scripts/benches/gemm.py --m 32768 --k 2048 --n 256 --dtype bf16
 
 M rows in all, which all PEs share equally. It prints the time from the first kernel's start to the last one's end, what
 part of the arrays' peak that is, and what it could be: the least of the array's stall-free cycles (as SCALE-Sim counts
-them) and of the time in which PE_DMA moves each element of A, B and C once. The time of commands that is neither cycles
-nor fill and drain is the gap, by what the array waited for. Elements are small integers, so that sums are exact.
+them) and of the time in which PE_DMA moves each element of A, B and C once. Where the time of the commands went is told
+by the run, below its table: what is neither cycles nor fill and drain is what the array waited for. Elements are small
+integers, so that sums are exact.
 """
 
-import sys
+import argparse
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,46 @@ from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 LARGEST = 2
-PARTS_OF_THE_ARRAY = ("cycles", "fill and drain")
+
+
+class Sizes(NamedTuple):
+    """A product of ``m`` x ``k`` and ``k`` x ``n`` on ``pes`` PEs of each of ``cubes`` cubes, which share its rows."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    cubes: int
+    pes: int
+
+    @property
+    def programs(self) -> int:
+        """PEs that have rows."""
+        return self.cubes * self.pes
+
+    @property
+    def part(self) -> Product:
+        """Of a PE."""
+        return Product(self.m // self.programs, self.k, self.n)
+
+
+def sizes() -> Sizes:
+    """Those of the command line.
+
+    Raises:
+        ValueError: for rows that the PEs cannot share equally.
+    """
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--m", type=int, default=4096, help="rows of A and C, of all PEs together")
+    parser.add_argument("--k", type=int, default=512, help="columns of A, rows of B")
+    parser.add_argument("--n", type=int, default=256, help="columns of B and C")
+    parser.add_argument("--dtype", choices=("f16", "bf16", "f32", "i32", "i8"), default="f16")
+    parser.add_argument("--cubes", type=int, default=16)
+    parser.add_argument("--pes", type=int, default=8, help="of each cube")
+    found = Sizes(**vars(parser.parse_args()))
+    if found.m % found.programs:
+        raise ValueError(f"{found.m} rows cannot be shared equally by {found.programs} PEs")
+    return found
 
 
 class Bound(NamedTuple):
@@ -53,48 +93,41 @@ def bound(components: Any, product: Product, dtype: str, out: str) -> Bound:
     return Bound(peak_ps, array.cycles(product) * cycle_ps, drain_ps(nbytes, bps))
 
 
-def product_kernel(a: int, b: int, c: int, rows: int, k: int, n: int, sizes: tuple[int, int], tl: Any) -> None:
-    """The rows of one PE."""
-    at = tl.program_id(1) * sizes[1] + tl.program_id(0)
+def product_kernel(a: int, b: int, c: int, part: Product, pes: int, tl: Any) -> None:
+    """The rows of one PE; ``pes``: of each cube."""
+    at = tl.program_id(1) * pes + tl.program_id(0)
     size = a.dtype.itemsize
-    tl.gemm(a + at * rows * k * size, b, c + at * rows * n * size, (rows, k, n))
+    tl.gemm(a + at * part.m * part.k * size, b, c + at * part.m * part.n * size, tuple(part))
 
 
 def worker(rank: int, world_size: int, torch: Any) -> None:
     """The whole bench, on rank 0."""
+    size = sizes()
     if rank:
         return
-    m, k, n = map(int, sys.argv[1:4])
-    dtype, cubes, pes = [*sys.argv[4:], *("f16", "16", "8")[len(sys.argv) - 4 :]]
-    sip, sizes = torch._sip, (int(cubes), int(pes))
-    split = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=sizes[0], num_pes=sizes[1])
-    copies = DPPolicy(cube="replicate", pe="replicate", num_cubes=sizes[0], num_pes=sizes[1])
+    split = DPPolicy(cube="row_wise", pe="row_wise", num_cubes=size.cubes, num_pes=size.pes)
+    copies = DPPolicy(cube="replicate", pe="replicate", num_cubes=size.cubes, num_pes=size.pes)
     rng = np.random.default_rng(1)
-    given = [rng.integers(-LARGEST, LARGEST + 1, shape).astype(np.int8) for shape in ((m, k), (k, n))]
-    a, b = torch.zeros((m, k), dtype=dtype, dp=split), torch.zeros((k, n), dtype=dtype, dp=copies)
+    shapes = (size.m, size.k), (size.k, size.n)
+    given = [rng.integers(-LARGEST, LARGEST + 1, shape).astype(np.int8) for shape in shapes]
+    a, b = (torch.zeros(shape, dtype=size.dtype, dp=dp) for shape, dp in zip(shapes, (split, copies), strict=True))
     for tensor, array in zip((a, b), given, strict=True):
         tensor.copy_(torch.from_numpy(array))
-    c = torch.zeros((m, n), dtype=dtype, dp=split)
-    rows = m // (sizes[0] * sizes[1])
-    places = {"cubes": range(sizes[0]), "pes": range(sizes[1])}
-    work = torch.launch(product_kernel, a, b, c, rows, k, n, sizes, **places, async_op=True)
+    c = torch.zeros((size.m, size.n), dtype=size.dtype, dp=split)
+    places = {"cubes": range(size.cubes), "pes": range(size.pes)}
+    work = torch.launch(product_kernel, a, b, c, size.part, size.pes, **places, async_op=True)
     work.wait()
     sums = given[0].astype(np.float64) @ given[1].astype(np.float64)
-    wrong = int((c.numpy() != cast(sums.astype(DTYPES[dtype].accumulator.numpy), DTYPES[dtype])).sum())
+    kind = DTYPES[size.dtype]
+    wrong = int((c.numpy() != cast(sums.astype(kind.accumulator.numpy), kind)).sum())
     start_ps, end_ps = work.kernels_ps
-    report(sip, Product(rows, k, n), dtype, sizes[0] * sizes[1], end_ps - start_ps, wrong)
+    report(size, bound(torch.components, size.part, size.dtype, size.dtype), end_ps - start_ps, wrong)
 
 
-def report(sip: Any, product: Product, dtype: str, pes: int, ps: int, wrong: int) -> None:
+def report(size: Sizes, least: Bound, ps: int, wrong: int) -> None:
     """Print what it reached."""
-    least = bound(sip.plan.resolved.components, product, dtype, dtype)
-    tflops = 2 * product.macs * pes / ps
-    rows, k, n = product
-    print(f"{rows * pes} x {k} x {n} {dtype} on {pes} PEs, {rows} rows each: {ps / 1e6:.3f} us, {tflops:.3f} TFLOP/s")
+    tflops = 2 * size.part.macs * size.programs / ps
+    what = f"{size.m} x {size.k} x {size.n} {size.dtype} on {size.programs} PEs, {size.part.m} rows each"
+    print(f"{what}: {ps / 1e6:.3f} us, {tflops:.3f} TFLOP/s")
     print(f"  {least.peak_ps / ps:.1%} of the peak; bound by {least.what}: {least.peak_ps / least.least_ps:.1%}")
     print(f"  {least.least_ps / ps:.1%} of the bound; wrong: {wrong}")
-    spent = {name: each for name, each in sip.recorder.composite_ps.items() if name != "peak"}
-    gap = {name: each for name, each in spent.items() if name not in PARTS_OF_THE_ARRAY and each}
-    whole = sum(spent.values()) or 1
-    first = sorted(gap.items(), key=lambda each: -each[1])
-    print("  the array waits for:", ", ".join(f"{name} {each / whole:.1%}" for name, each in first))

@@ -1,11 +1,12 @@
 """DMA, GEMM and MATH in one PE: how much of their times is hidden behind each other.
 
-    ahbm-launch --sips 1 scripts/benches/overlap.py
+    ahbm-launch --sips 1 scripts/benches/overlap.py --blocks 16 64
 
 A product in memory (``tl.gemm_async``) runs beside loads and additions of the same kernel. What both take together is
 compared with what each takes alone: hidden is their sum less the time of both, and at most their sum less the longer.
 """
 
+import argparse
 from typing import Any
 
 from sipsim.host.dp_policy import DPPolicy
@@ -39,6 +40,9 @@ def both(a: int, b: int, c: int, x: int, shape: tuple[int, int, int], blocks: in
 
 def worker(rank: int, world_size: int, torch: Any) -> None:
     """The table, on rank 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--blocks", type=int, nargs="+", default=[16, 64], help="that are loaded and added; a row each")
+    counts = parser.parse_args().blocks
     if rank:
         return
     place = DPPolicy(num_cubes=1)
@@ -47,7 +51,7 @@ def worker(rank: int, world_size: int, torch: Any) -> None:
         a, b = torch.ones((m, k), dp=place), torch.ones((k, n), dp=place)
         c, x = torch.zeros((m, n), dp=place), torch.ones((64 * ROWS, ROWS), dp=place)
         time_ps(torch, both, a, b, c, x, (m, k, n), 64)  # its pages are in the TLB from now on
-        for blocks in (16, 64):
+        for blocks in counts:
             alone, streamed, together = (
                 time_ps(torch, kernel, a, b, c, x, (m, k, n), blocks) for kernel in (product, stream, both)
             )

@@ -51,7 +51,10 @@ def _rsqrt(x: Array) -> Array:
 
 def _gelu(x: Array) -> Array:
     """``x / (1 + exp(-2 u))`` with ``u = x (0.7978845608 + 0.0356774081 x x)``, in f32: GELU by its tanh form
-    (Hendrycks and Gimpel, arXiv 1606.08415), since ``(1 + tanh u) / 2`` is ``1 / (1 + exp(-2 u))``."""
+    (Hendrycks and Gimpel, arXiv 1606.08415), since ``(1 + tanh u) / 2`` is ``1 / (1 + exp(-2 u))``.
+
+    Special values are those of the IEEE operations it is made of: -0 of large negative numbers, and NaN of -inf, which
+    is ``-inf / inf``, although GELU has a limit there."""
     one, half_slope, slope = np.float32(1), np.float32(0.0713548162726), np.float32(1.5957691216057)
     u = x * (slope + half_slope * (x * x))
     return np.asarray(x / (one + _exp(-u)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
+from sipsim.config.components import ComponentsFile
 from sipsim.dtypes import DEFAULT_DTYPE, DTYPES, dtype_of
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
@@ -111,6 +112,11 @@ class Torch:
     def Event(self, *, enable_timing: bool = False) -> Event:
         """A point in the launches of this SIP, to be recorded; with ``enable_timing``, :meth:`Event.elapsed_time`."""
         return Event(self.kernels, enable_timing)
+
+    @property
+    def components(self) -> ComponentsFile:
+        """What the parts of this SIP cost, as in ``components.yaml``, with all that the run has set."""
+        return self._sip.plan.resolved.components
 
     @host_call
     def synchronize(self) -> None:

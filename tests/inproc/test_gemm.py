@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from explained import explained
 from launch import launched
-from runs import run
+from runs import run, script_file
 from shuffled_mail import ShuffledInprocMail
 
+from sipsim.pe.gemm.array import Product, SystolicArray
+from sipsim.pe.gemm.division import CYCLES, DMA_IN, Division
 from sipsim.pe.gemm.operands import Operands
 from sipsim.pe.gemm.tiling import A, B, Rectangle
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 GEMM = str(SCRIPTS / "benches" / "gemm.py")
-SMALL = (GEMM, 128, 200, 100, "f16", 2, 2)
-
-WIDE = (GEMM, 64, 300, 300, "f16", 1, 2)
+SMALL = (GEMM, "--m", 128, "--k", 200, "--n", 100, "--cubes", 2, "--pes", 2)
+WIDE = (GEMM, "--m", 64, "--k", 300, "--n", 300, "--cubes", 1, "--pes", 2)
 
 pytestmark = pytest.mark.default_costs
 
@@ -67,26 +68,84 @@ def test_a_large_product_reaches_nine_tenths_of_the_peak(bench):
     assert row["peak"] >= 0.9
 
 
-SHAPES = [
-    (64, 64, 64, "f16", "os"),
-    (8, 1024, 256, "f16", "os"),
-    (64, 512, 64, "f32", "os"),
-    (256, 128, 64, "f16", "ws"),
-    (64, 128, 256, "bf16", "is"),
-]
+WHILE_OPERANDS_STREAM = ("cycles", "fill and drain", "fetch from TCM")
+FEW = 0.03
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_missing_of_the_bound_is_told(bench, shape):
-    """The parts that a run tells fill its kernels' time. Where the array bounds it, those that are not the array's are
-    the whole gap."""
-    row = bench.measured(shape, 2)
-    parts = row["parts"]
-    assert sum(parts.values()) == pytest.approx(1)
-    assert 0 < row["reached"] < 1
-    if row["bound_by"] == "the array":
-        of_array = parts["cycles"] + parts["fill and drain"]
-        assert of_array == pytest.approx(row["reached"], abs=0.002)
+def rows_told(bench: Any, shapes: Any) -> list[dict[str, Any]]:
+    """Rows of the bench on one PE each, whose gap is told by the parts of the time that a line shows.
+
+    Where the array bounds a product, what is missing is the time in which it does not work, no more and no less. Where
+    memory does, each byte is loaded once, and what is missing is not more than the time of all that does not go on
+    while operands stream in.
+    """
+    rows = [bench.measured(shape, 1) for shape in shapes]
+    for row in rows:
+        shown = {name: share for name, share in row["parts"].items() if share >= bench.LEAST_SHOWN}
+        gap, is_of_array = 1 - row["reached"], row["bound_by"] == "the array"
+        assert sum(row["parts"].values()) == pytest.approx(1)
+        assert 0 < gap < 1
+        if gap <= bench.MOST_MISSING:
+            continue
+        assert all(name in bench.shown(row) for name in shown)
+        idle = sum(share for name, share in shown.items() if name not in WHILE_OPERANDS_STREAM[: 2 + (not is_of_array)])
+        if is_of_array:
+            assert idle == pytest.approx(gap, abs=FEW), row
+        else:
+            assert idle >= gap - FEW, row
+            assert row["loaded"] == 1
+    return rows
+
+
+def test_what_is_missing_of_the_bound_is_told(bench):
+    """Of every row of ``scripts/bench_gemm.py``."""
+    rows = rows_told(bench, bench.SHAPES)
+    assert len(rows) == 20
+    missing = [row["bound_by"] for row in rows if 1 - row["reached"] > bench.MOST_MISSING]
+    assert len(missing) >= 8
+    assert set(missing) == {"the array", "memory"}
+
+
+def test_a_wait_that_is_told_as_work_is_seen(bench, monkeypatch):
+    """Time in which the array waits for operands is told as its own cycles."""
+    end = Division.end
+
+    def wrong(self: Division, last: Any) -> tuple[int, ...]:
+        parts = list(end(self, last))
+        parts[CYCLES], parts[DMA_IN] = parts[CYCLES] + parts[DMA_IN], 0
+        return tuple(parts)
+
+    monkeypatch.setattr(Division, "end", wrong)
+    with pytest.raises(AssertionError, match="'dtype': 'f16'"):
+        rows_told(bench, [(64, 64, 64, "f16", "os")])
+
+
+CUBE_OF_64 = Product(64, 64, 64)
+BESIDE = """
+from sipsim.host.dp_policy import DPPolicy
+
+def slow(t, tl):
+    tl.delay(100_000)
+
+def worker(rank, world_size, torch):
+    a, b = (torch.ones((64, 64), dp=DPPolicy(cube="replicate", num_cubes=1)) for _ in range(2))
+    a @ b
+    if {is_beside}:
+        torch.launch(slow, a, cubes=[0], pes=[1, 2, 3])
+"""
+
+
+def test_kernels_of_other_pes_do_not_count(tmp_path):
+    """The array of one PE is busy for a part of that PE's kernels, whatever others do."""
+    found = []
+    for is_beside in (False, True):
+        document = run("--sips", 1, script_file(tmp_path, BESIDE.format(is_beside=is_beside))).document
+        launch, engines = document["launches"][0], document["whole_run"]["engines"]
+        kernel_ns = launch["kernels_end_ns"] - launch["kernels_start_ns"]
+        assert (launch["kernels"], engines["pes"]) == (1, 1)
+        assert engines["busy"]["PE_GEMM"] == pytest.approx(SystolicArray(32, 32, "os").cycles(CUBE_OF_64) / kernel_ns)
+        found.append(engines)
+    assert found[0] == found[1]
 
 
 def test_the_lines_below_the_table_and_the_result():
@@ -105,7 +164,7 @@ def test_a_run_without_a_product_tells_nothing_of_arrays():
 
 
 def test_the_path_of_a_product_adds_up_and_its_parts_have_keys():
-    _, told = explained(script=GEMM, script_args=[64, 200, 64, "f16", 1, 2], sips=1)
+    _, told = explained(script=GEMM, script_args=["--m", 64, "--k", 200, "--n", 64, "--cubes", 1, "--pes", 2], sips=1)
     ends_ps = [told.since_ps, *(step.end_ps for step in told.steps)]
     assert [step.start_ps for step in told.steps] == ends_ps[:-1]
     (step,) = [step for step in told.steps if step.what == "gemm"]
