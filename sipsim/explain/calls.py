@@ -2,7 +2,7 @@
 
 Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
 those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what was fetched
-and the parts of its time (:mod:`sipsim.pe.gemm.division`), and the fields of the record; ``TLB miss``: walks; ``send``:
+and the way to its end (:mod:`sipsim.pe.gemm.division`), and the fields of the record; ``TLB miss``: walks; ``send``:
 direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``: direction, number;
 ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what
 was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the command; a wait: the
