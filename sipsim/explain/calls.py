@@ -2,7 +2,7 @@
 
 Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
 those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what was fetched
-and the parts of its time (:mod:`sipsim.pe.gemm.division`), and the fields of the record; ``TLB miss``: walks; ``send``:
+and the way to its end (:mod:`sipsim.pe.gemm.division`), and the fields of the record; ``TLB miss``: walks; ``send``:
 direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``: direction, number;
 ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same; ``slot fetch``: what
 was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the command; a wait: the
@@ -74,7 +74,7 @@ class Calls:
             **dict.fromkeys(READS, partial(self._access, "read")),
             **dict.fromkeys(WRITES, partial(self._access, "write")),
             **dict.fromkeys(_OF_MATH, self._math),
-            **dict.fromkeys(_OF_GEMM, lambda _place, span: [Call("product", tuple(span.facts[0][1]))]),
+            **dict.fromkeys(_OF_GEMM, _product),
             VIEW: lambda place, span: _fetched(place, span.facts[0]),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
@@ -110,7 +110,7 @@ class Calls:
         if work in _OF_MATH:
             return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
         if work in _OF_GEMM:
-            return work, *span.facts[0][1]
+            return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
         if work == VIEW:
             return work, str(facts[0]), span.component if facts[0] else ""
         if work == DELAY:
@@ -227,6 +227,18 @@ def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
     if src[0] == peer[0]:
         return Call(method, (on_any_sip(src), "", on_any_sip(peer)))
     return Call(method, (src, direction, peer))
+
+
+def _product(place: Place, span: Span) -> list[Call]:
+    memories = _memories_of_product(span.name, span)
+    own = PhysAddr(*on_any_sip(place), "tcm", 0).encode()
+    operands, outputs = memories or (own, own)
+    return [Call("product", (on_any_sip(place), operands, outputs, tuple(span.facts[0][1])))]
+
+
+def _memories_of_product(work: str, span: Span) -> tuple[int, ...]:
+    """Those of A and C of a composite command; none of a product of handles."""
+    return (memory_of(span.facts[1]), memory_of(span.facts[5])) if work == GEMM else ()
 
 
 def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:

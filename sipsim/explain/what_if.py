@@ -1,8 +1,8 @@
 """What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
 
-A cost in ns is halved, a bandwidth is doubled. Each span takes the terms of the changed machine, and polls see an event
-when its PE_CPU looks; what sharing an edge added changes as the edge's bandwidth does; waits in memories, the rest of a
-duration and the order of all events stay as they were.
+A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes the terms of the changed machine, and polls
+see an event when its PE_CPU looks; what sharing an edge added changes as the edge's bandwidth does; waits in memories,
+the rest of a duration and the order of all events stay as they were.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Step
 
-TIME, RATE, WIRE = "_ns", "_GBps", "ns_per_mm"
+TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
 LEAST_SHARE = 100
 INSIDE = "all bandwidths inside SIPs"
 
@@ -42,8 +42,9 @@ def scenarios(resolved: Resolved, steps: list[Step]) -> list[Scenario]:
     alone: dict[str, Ps] = {}
     rates: set[str] = set()
     for keys, ps in ((part.keys, part.ps) for step in steps for part in step.parts):
-        if len(keys) == 1:
-            alone[keys[0]] = alone.get(keys[0], 0) + ps
+        costs = [key for key in keys if _better(resolved, key) is not None]
+        if len(costs) == 1:
+            alone[costs[0]] = alone.get(costs[0], 0) + ps
         rates.update(filter(_is_rate_inside, keys))
     total_ps = sum(part.ps for step in steps for part in step.parts)
     large = sorted(key for key, ps in alone.items() if ps * LEAST_SHARE >= total_ps)
@@ -78,7 +79,7 @@ def saved_ps(
         return []
     systems = [changed(resolved, each) for each in some]
     backpressures = [backpressure_of(knobs, each.components.pe_cpu) for each in systems]
-    durations = _Durations(costs, [Machine(each, knobs) for each in systems])
+    durations = _Durations(costs, [Machine(each, knobs, costs.machine) for each in systems])
     times: dict[Key, Times] = {}
     end_ps = max(graph.span(key).end_ps for key in last)
     for rank, span in graph.between(since_ps, end_ps):
@@ -133,6 +134,6 @@ def _better(resolved: Resolved, key: str) -> float | None:
     value: Any = msgspec.to_builtins(resolved)
     for each in _path(key):
         value = value.get(each) if isinstance(value, dict) else None
-    if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE)):
-        return value * 2 if key.endswith(RATE) else value / 2
+    if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE, CLOCK)):
+        return value * 2 if key.endswith((RATE, CLOCK)) else value / 2
     return None

@@ -14,10 +14,10 @@ from sipsim.ipcq.messages import IpcqEndpoint
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.graph import Node, Route
-from sipsim.pe.gemm.division import PARTS
 from sipsim.pe.math import PeMath
+from sipsim.plan import product_terms
 from sipsim.plan.launch_terms import LaunchTerms
-from sipsim.plan.transfer_terms import THROUGH, Presets, Term, sum_ps
+from sipsim.plan.transfer_terms import MIB, THROUGH, Presets, Term, slowest, sum_ps
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
@@ -42,10 +42,15 @@ def memory_of(address: int) -> int:
 
 
 class Machine(LaunchTerms):
-    """The costs of a system as ``resolved`` has it; ``knobs``: those of the queues, which it does not change."""
+    """The costs of a system as ``resolved`` has it; ``knobs``: those of the queues, which it does not change.
 
-    def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
+    ``run``: the machine on which times were measured that have no price of their own; None where that is this one.
+    """
+
+    def __init__(self, resolved: Resolved, knobs: IpcqKnobs, run: "Machine | None" = None) -> None:
         super().__init__(resolved, knobs)
+        self._run = self if run is None else run
+        self._product_prices: dict[tuple[Place, int, int], tuple[product_terms.Price, ...]] = {}
         components = resolved.components
         self._wire_format = WireFormat(knobs.hw_strict)
         self._ipcq_ps = ns_to_ps(components.pe_ipcq.overhead_ns)
@@ -107,9 +112,19 @@ class Machine(LaunchTerms):
             Term(SPECIAL if is_special else "PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
         ]
 
-    def product(self, *parts_ps: Ps) -> list[Term]:
-        """A command of PE_GEMM, whose stages depend on each other: its parts as they were, on every machine."""
-        return [Term(f"PE_GEMM: {part.name}", part.keys, ps) for part, ps in zip(PARTS, parts_ps, strict=True)]
+    def product(self, place: Place, operands: int, outputs: int, way_ps: tuple[Ps, ...]) -> list[Term]:
+        """The way through a command of PE_GEMM, whose operands and outputs are in memories that begin there."""
+        key = place, operands, outputs
+        return product_terms.scaled(way_ps, self._prices_of_product(*key), self._run._prices_of_product(*key))
+
+    def _prices_of_product(self, place: Place, operands: int, outputs: int) -> tuple[product_terms.Price, ...]:
+        key = place, operands, outputs
+        found = self._product_prices.get(key)
+        if found is None:
+            tcm = self._memories.at("tcm", Node("pe", place[1], place[2]))
+            rates = slowest(self.read(place, operands, MIB)), slowest(self.write(place, outputs, MIB))
+            found = self._product_prices[key] = product_terms.prices(self._components, tcm, *rates)
+        return found
 
     def delay(self, ps: Ps) -> list[Term]:
         """A delay that a kernel names."""

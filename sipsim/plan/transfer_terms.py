@@ -50,6 +50,11 @@ def sum_ps(terms: Iterable[Term]) -> Ps:
     return sum(term.ps for term in terms)
 
 
+def slowest(terms: Iterable[Term]) -> Term:
+    """Of those that are the time of bytes."""
+    return _longest([term for term in terms if term.is_drain])
+
+
 class TransferTerms:
     """Routes of a system as ``resolved`` has it, and what their nodes, wires and edges cost."""
 

@@ -175,6 +175,24 @@ def test_the_path_of_a_product_adds_up_and_its_parts_have_keys():
     assert all(keys.values())
 
 
+CHANGES = [
+    ((64, 2048, 32, "f16", 1, 1), "all bandwidths inside SIPs"),
+    ((128, 512, 128, "f16", 1, 1), "pe_gemm.clock_GHz"),
+    ((64, 512, 64, "i8", 1, 1), "pe_gemm.clock_GHz"),
+]
+
+
+@pytest.mark.parametrize(("product", "first"), CHANGES)
+def test_the_change_that_is_named_first_saves_most(product, first):
+    """Without the launch, whose times are not the product's, and with runs as judges."""
+    plain = ["launch=null", "pe_mmu=null"]
+    _, told = explained(reruns=4, script=GEMM, script_args=product, sips=1, set=plain)
+    by_run = {each.name: each.rerun_saved_ps for each in told.what_if if each.rerun_saved_ps is not None}
+    assert len(by_run) >= 3
+    assert told.what_if[0].name == max(by_run, key=by_run.__getitem__) == first
+    assert told.what_if[0].saved_ps >= by_run[first] > 0, "told is what the way allows"
+
+
 def test_most_of_what_can_be_hidden_is():
     """Loads and additions of a kernel beside its product: see ``scripts/benches/overlap.py``."""
     from launcher import api

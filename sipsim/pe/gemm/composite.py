@@ -2,7 +2,7 @@
 
 A composite command (ADR-0014) needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA
 itself: on ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it
-again. The completion's value: what was fetched before, as of all commands, and the parts of its time
+again. The completion's value: what was fetched before, as of all commands, and the way to its end
 (:mod:`sipsim.pe.gemm.division`).
 """
 
@@ -22,7 +22,7 @@ from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.commands import Dot, Gemm, Matrix
-from sipsim.pe.gemm.division import PARTS
+from sipsim.pe.gemm.division import PARTS, Times
 from sipsim.pe.gemm.epilogue import BIAS, Step
 from sipsim.pe.gemm.operands import Operands
 from sipsim.pe.gemm.pipeline import Pipeline, Stages
@@ -219,9 +219,9 @@ class GemmEngine(CommandEngine):
         else:
             pipeline.start()
 
-    def _written(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
+    def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
         a, b, c, product, dtype, out, steps = completion.command
-        self._count(completion, product, parts_ps)
+        self._count(completion, product, parts_ps, way_ps)
         fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
         self._end(completion, GEMM, *fields)
 
@@ -235,19 +235,19 @@ class GemmEngine(CommandEngine):
         data = self._sip.memory.read_block(whole)
         feed.values(np.frombuffer(data, command.out.numpy).reshape(m, n))
 
-    def _multiplied(self, completion: Completion, parts_ps: tuple[Ps, ...]) -> None:
+    def _multiplied(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
         a, b, acc, product, result = completion.command
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
-        self._count(completion, product, parts_ps)
+        self._count(completion, product, parts_ps, way_ps)
         fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values
         self._end(completion, DOT, *fields)
 
-    def _count(self, completion: Completion, product: Product, parts_ps: tuple[Ps, ...]) -> None:
+    def _count(self, completion: Completion, product: Product, parts_ps: Times, way_ps: Times) -> None:
         """Keep where the time of a command went."""
-        completion.value = completion.value, parts_ps
+        completion.value = completion.value, way_ps
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps

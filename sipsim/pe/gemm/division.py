@@ -1,12 +1,17 @@
-"""Where the time of a composite command went: its span, divided into named parts.
+"""Where the time of a composite command went: its span, divided into named parts, in two ways.
 
-The array is what everything else is there for. While it works, the time is its own: cycles, or fill and drain. While
-it does not, the time is of what its next token waited for, back from there: each stage began when the last of what it
-waited for had ended (``before``). After its last token the time is of what the end of the command waited for. So the
-parts fill the span without a rest, and what is hidden behind the array is in none of them.
+*Way*: each stage began when the last of what it waited for had ended, and so on back to the start of the command. So
+the way to the command's last stage is what its time depends on: a part that is on it made faster makes the command
+shorter, until another way is the longest. Work of the array that others hide is not on it.
+
+*Parts*: while the array works, the time is its own, cycles, or fill and drain. While it does not, the time is of what
+the way to its next token has more of than the way to its work before. Where a stage before the last one bounds the rate
+of tokens, that is this stage, however short the wait for each token is. What is hidden behind the array is in no part.
+
+Both fill the span without a rest. A way is kept as sums, so nothing grows with the product.
 """
 
-from typing import Final, NamedTuple, Optional
+from typing import Final, NamedTuple
 
 Ps = int
 CYCLES: Final = 0
@@ -40,50 +45,62 @@ PARTS: Final = (
 )
 
 
+Times = tuple[Ps, ...]
+"""Of :data:`PARTS`."""
+
+
 class Stage(NamedTuple):
-    """Work of part ``part``; ``before``: what it waited for last, None where that does not matter any more."""
+    """Work of part ``part`` that ended at ``end_ps``. ``way``: the times from the start of the command to its end."""
 
     part: int
-    start_ps: Ps
     end_ps: Ps
-    before: Optional["Stage"]
+    way: Times
 
 
 class Division:
-    """Of a command that began at ``start_ps``. ``parts_ps``: of :data:`PARTS`; they add up to the time until
-    ``until_ps``, when the array has done what it was given."""
+    """Of a command that began at ``start_ps``. ``start``: what the first stages come after."""
 
     def __init__(self, start_ps: Ps) -> None:
-        self.until_ps = start_ps
-        self.parts_ps = [0] * len(PARTS)
+        self.start = Stage(OTHERS, start_ps, (0,) * len(PARTS))
+        self._array = self.start
+        self._parts_ps = [0] * len(PARTS)
 
-    def stage(self, part: int, start_ps: Ps, end_ps: Ps, before: Stage | None) -> Stage:
-        """A stage beside the array. What ended before ``until_ps`` will never be asked for."""
-        if before is not None and before.end_ps <= self.until_ps:
-            before = None
-        return Stage(part, start_ps, end_ps, before)
+    def stage(self, part: int, start_ps: Ps, end_ps: Ps, before: Stage) -> Stage:
+        """A stage beside the array; ``before``: what it waited for last."""
+        way = list(before.way)
+        way[OTHERS] += start_ps - before.end_ps
+        way[part] += end_ps - start_ps
+        return Stage(part, end_ps, tuple(way))
 
-    def array(self, start_ps: Ps, steps_ps: Ps, fill_ps: Ps, before: Stage | None) -> Ps:
-        """The array works: its steps, then fill and drain. The end."""
-        self._idle(start_ps, before)
-        self.parts_ps[CYCLES] += steps_ps
-        self.parts_ps[FILL] += fill_ps
-        self.until_ps = start_ps + steps_ps + fill_ps
-        return self.until_ps
+    def array(self, start_ps: Ps, steps_ps: Ps, fill_ps: Ps, before: Stage) -> Stage:
+        """The array works: its steps, then fill and drain."""
+        if before.end_ps > self._array.end_ps:
+            self._idle(before)
+        else:
+            before = self._array
+        self._parts_ps[OTHERS] += start_ps - before.end_ps
+        way = list(before.way)
+        way[OTHERS] += start_ps - before.end_ps
+        way[CYCLES] += steps_ps
+        way[FILL] += fill_ps
+        self._parts_ps[CYCLES] += steps_ps
+        self._parts_ps[FILL] += fill_ps
+        self._array = Stage(CYCLES, start_ps + steps_ps + fill_ps, tuple(way))
+        return self._array
 
-    def end(self, last: Stage) -> tuple[Ps, ...]:
-        """The command ends with a stage: its parts."""
-        self._idle(last.end_ps, last)
-        return tuple(self.parts_ps)
+    def end(self, last: Stage) -> tuple[Times, Times]:
+        """The command ends with a stage: its parts, and the way."""
+        self._idle(last)
+        return tuple(self._parts_ps), last.way
 
-    def _idle(self, until_ps: Ps, stage: Stage | None) -> None:
-        """The array did nothing from the end of its work until a time, when a stage had ended, or others after it."""
-        first_ps, parts = self.until_ps, self.parts_ps
-        while stage is not None and until_ps > first_ps:
-            end_ps = stage.end_ps if stage.end_ps > first_ps else first_ps
-            parts[OTHERS] += until_ps - end_ps
-            until_ps = stage.start_ps if stage.start_ps > first_ps else first_ps
-            parts[stage.part] += end_ps - until_ps
-            stage = stage.before
-        if until_ps > first_ps:
-            parts[OTHERS] += until_ps - first_ps
+    def _idle(self, stage: Stage) -> None:
+        """The array did nothing from the end of its work until that of a stage."""
+        idle_ps = left_ps = stage.end_ps - self._array.end_ps
+        more = [ps - been for ps, been in zip(stage.way, self._array.way, strict=True)]
+        waited = {each: ps for each, ps in enumerate(more) if ps > 0 and each not in (CYCLES, FILL)}
+        whole_ps = max(sum(waited.values()), idle_ps)
+        for each, ps in waited.items():
+            share_ps = idle_ps * ps // whole_ps
+            self._parts_ps[each] += share_ps
+            left_ps -= share_ps
+        self._parts_ps[max(waited, key=lambda each: waited[each], default=stage.part)] += left_ps

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
 from sipsim.pe.dma import PeTcm
-from sipsim.pe.gemm.division import DMA_IN, DMA_OUT, EPILOGUE, FETCH, STORE, Division, Stage
+from sipsim.pe.gemm.division import DMA_IN, DMA_OUT, EPILOGUE, FETCH, STORE, Division, Stage, Times
 from sipsim.pe.gemm.tiling import Tiling
 from sipsim.pe.unit import FETCH_STORE, GEMM, MATH, Unit
 
@@ -61,8 +61,8 @@ class Stages(NamedTuple):
 
 
 class Pipeline:
-    """One command's way through the stages. ``ended(parts_ps)`` is called at the end of its last write, with the time
-    of each part (:mod:`sipsim.pe.gemm.division`) since ``start_ps``."""
+    """One command's way through the stages. ``ended(parts_ps, way_ps)`` is called at the end of its last write, with
+    the times since ``start_ps`` (:mod:`sipsim.pe.gemm.division`)."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Pipeline:
         stages: Stages,
         transfers: Transfers,
         start_ps: Ps,
-        ended: Callable[[tuple[Ps, ...]], None],
+        ended: Callable[[Times, Times], None],
     ) -> None:
         self._engine = stages.engine
         self._stages = stages
         self._tiling = tiling
         self._transfers: Transfers | None = transfers
-        self._ended: Callable[[tuple[Ps, ...]], None] | None = ended
+        self._ended: Callable[[Times, Times], None] | None = ended
         self._division = Division(start_ps)
         self._mover, self._array = stages.units[FETCH_STORE], stages.units[GEMM]
         self._math = stages.units[MATH]
@@ -101,10 +101,10 @@ class Pipeline:
         for number in range(self._missing_rows):
             assert self._transfers is not None
             self._transfers.load_row(number, partial(self._row_loaded, self._engine.now_ps))
-        self._load(None)
-        self._fetch(None)
+        self._load(self._division.start)
+        self._fetch(self._division.start)
 
-    def _load(self, before: Stage | None) -> None:
+    def _load(self, before: Stage) -> None:
         """Load ahead, as far as there is room."""
         tiling, transfers = self._tiling, self._transfers
         assert transfers is not None
@@ -118,14 +118,14 @@ class Pipeline:
             self._next_load += 1
             transfers.load(number, partial(self._loaded, number, before, self._engine.now_ps))
 
-    def _loaded(self, number: int, before: Stage | None, begun_ps: Ps) -> None:
+    def _loaded(self, number: int, before: Stage, begun_ps: Ps) -> None:
         stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
         self._there[number] = 1
         self._loading -= 1
         self._load(stage)
         self._fetch(stage)
 
-    def _fetch(self, before: Stage | None) -> None:
+    def _fetch(self, before: Stage) -> None:
         """Fetch the operands of the next token, if they are there and a buffer is free."""
         at = self._next_fetch
         if self._is_fetching or at == len(self._tiling.tokens) or self._passed < at - 1:
@@ -135,7 +135,7 @@ class Pipeline:
             self._is_fetching = True
             self._when_free(self._begin_fetch, before)
 
-    def _begin_fetch(self, before: Stage | None) -> None:
+    def _begin_fetch(self, before: Stage) -> None:
         token, stages = self._tiling.tokens[self._next_fetch], self._stages
         nbytes = token.fetch_bytes
         if stages.sum_bytes and not token.k[0]:
@@ -170,16 +170,17 @@ class Pipeline:
             fetched.popleft()
             steps_ps, fill_ps = token.steps * stages.cycle_ps, token.fill_cycles * stages.cycle_ps
             start_ps = self._array.take(now_ps, steps_ps + fill_ps)
-            end_ps = self._division.array(start_ps, steps_ps, fill_ps, stage if stage.end_ps == now_ps else now)
-            self._engine.at(end_ps, partial(self._multiplied, token.tile))
+            before = stage if stage.end_ps == now_ps else now
+            worked = self._division.array(start_ps, steps_ps, fill_ps, before)
+            self._engine.at(worked.end_ps, partial(self._multiplied, token.tile, worked))
 
-    def _multiplied(self, tile: int) -> None:
+    def _multiplied(self, tile: int, stage: Stage) -> None:
         self._passed += 1
         if tile >= 0:
-            self._begin_epilogue(tile, None)
-        self._fetch(None)
+            self._begin_epilogue(tile, stage)
+        self._fetch(stage)
 
-    def _begin_epilogue(self, tile: int, before: Stage | None) -> None:
+    def _begin_epilogue(self, tile: int, before: Stage) -> None:
         ps = self._stages.epilogue_ps(self._tiling.tiles[tile].place.cells)
         if self._missing_rows:
             self._without_row.append(tile)
@@ -194,17 +195,17 @@ class Pipeline:
             self._finish(tile, before)
 
     def _row_loaded(self, begun_ps: Ps) -> None:
-        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, None)
+        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, self._division.start)
         self._missing_rows -= 1
         while self._without_row and not self._missing_rows:
             self._begin_epilogue(self._without_row.pop(0), stage)
 
-    def _finish(self, tile: int, before: Stage | None) -> None:
+    def _finish(self, tile: int, before: Stage) -> None:
         """An output is ready to be stored."""
         self._finished.append(tile)
         self._store(before)
 
-    def _store(self, before: Stage | None) -> None:
+    def _store(self, before: Stage) -> None:
         """Store the next output, if there is room for its block."""
         if self._is_storing or not self._finished:
             return
@@ -217,7 +218,7 @@ class Pipeline:
         self._is_storing = True
         self._when_free(self._begin_store, before)
 
-    def _begin_store(self, before: Stage | None) -> None:
+    def _begin_store(self, before: Stage) -> None:
         tile, stages = self._tiling.tiles[self._finished[0]], self._stages
         stage = self._move(stages.tcm.put(tile.place.cells * stages.stored_bytes), STORE, before)
         self._engine.at(stage.end_ps, partial(self._store_ended, stage))
@@ -248,16 +249,16 @@ class Pipeline:
         # The parts refer to each other, and to the data: they are freed now, and not by a collection of cycles.
         ended, self._ended, self._transfers = self._ended, None, None
         assert ended is not None
-        ended(self._division.end(stage))
+        ended(*self._division.end(stage))
 
-    def _move(self, port_ps: Ps, part: int, before: Stage | None) -> Stage:
+    def _move(self, port_ps: Ps, part: int, before: Stage) -> Stage:
         """PE_FETCH_STORE, which is free, moves something now."""
         now_ps, ps = self._engine.now_ps, self._stages.move_ps + port_ps
         self._mover.take(now_ps, ps)
         stage = self._last_move = self._division.stage(part, now_ps, now_ps + ps, before)
         return stage
 
-    def _when_free(self, move: Callable[[Stage | None], None], before: Stage | None) -> None:
+    def _when_free(self, move: Callable[[Stage], None], before: Stage) -> None:
         """Call ``move(before)`` when PE_FETCH_STORE is free, now or later; then its last work was what bound it."""
         now_ps, free_ps = self._engine.now_ps, self._mover.free_ps
         if free_ps > now_ps:

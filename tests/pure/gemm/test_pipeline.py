@@ -29,9 +29,11 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     end = Division.end
 
-    def noted(self: Division, last: Any) -> tuple[int, ...]:
-        found.append(end(self, last))
-        return found[-1]
+    def noted(self: Division, last: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        parts, way = end(self, last)
+        found.append(parts)
+        assert (sum(way), min(way) >= 0) == (sum(parts), True)
+        return parts, way
 
     monkeypatch.setattr(Division, "end", noted)
     return found
