@@ -71,11 +71,18 @@ class Differences:
         return len(self._kept) + self._beyond
 
     def wrote(
-        self, address: int, nbytes: int, start_ps: int, end_ps: int, by: object, is_arrival: bool = False
+        self,
+        address: int,
+        nbytes: int,
+        start_ps: int,
+        end_ps: int,
+        by: object,
+        is_arrival: bool = False,
+        is_told: bool = False,
     ) -> None:
         """A write has ended, of a record or not."""
         if nbytes:
-            write = self._writers.note(self._canonical(address), nbytes, start_ps, end_ps, by, is_arrival)
+            write = self._writers.note(self._canonical(address), nbytes, start_ps, end_ps, by, is_arrival, is_told)
             if self._kept:
                 self._kept = [left for each in self._kept if (left := self._without(each, write)) is not None]
 

@@ -3,7 +3,7 @@
 A record says when its command began and ended, not when its bytes moved in between. So where two writes of an address
 overlap in time, or a read and a write do, no order of the records is right for certain. What such a read finds is no
 error of an engine, whatever it is. For each range of addresses the last write is kept, and with it the one before if
-the two overlap in time.
+the two overlap in time. They leave nothing open where the first pass has told, after the last of them, what is there.
 """
 
 from collections import defaultdict
@@ -20,6 +20,7 @@ class Write(msgspec.Struct, eq=False, gc=False):
     """Of ``nbytes`` at ``address`` from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is.
 
     ``order``: counts all writes. ``rival``: the write of the same range before this one, if that is a race.
+    ``is_told``: the first pass has told what was in the memory then, and the second pass has that.
     """
 
     address: int
@@ -29,6 +30,7 @@ class Write(msgspec.Struct, eq=False, gc=False):
     order: int
     by: Any
     is_arrival: bool
+    is_told: bool
     rival: "Write | None"
 
 
@@ -47,7 +49,16 @@ class Writers:
         self._by_page: defaultdict[int, dict[tuple[int, int], Write]] | None = None
         self._count = 0
 
-    def note(self, address: int, nbytes: int, start_ps: int, end_ps: int, by: Any, is_arrival: bool = False) -> Write:
+    def note(
+        self,
+        address: int,
+        nbytes: int,
+        start_ps: int,
+        end_ps: int,
+        by: Any,
+        is_arrival: bool = False,
+        is_told: bool = False,
+    ) -> Write:
         """A write has ended."""
         self._count += 1
         key = address, nbytes
@@ -58,7 +69,7 @@ class Writers:
             else:
                 # A chain of rivals would keep all writes of a run.
                 rival.rival = None
-        write = self._last[key] = Write(address, nbytes, start_ps, end_ps, self._count, by, is_arrival, rival)
+        write = self._last[key] = Write(address, nbytes, start_ps, end_ps, self._count, by, is_arrival, is_told, rival)
         if self._by_page is not None:
             _index(self._by_page, write)
         return write
@@ -125,9 +136,8 @@ def _race(covering: list[Write], start_ps: int | None, by: Any, is_message: bool
         late = next((each for each in others if each.end_ps > start_ps), None)
         if late is not None:
             return Race(late, by)
-    if last.rival is not None:
-        return Race(last, last.rival.by)
-    rival = next((each for each in before if each.end_ps > last.start_ps), None)
-    if rival is not None:
-        return Race(last, rival.by)
+    if not last.is_told:
+        rival = last.rival or next((each for each in before if each.end_ps > last.start_ps), None)
+        if rival is not None:
+            return Race(last, rival.by)
     return Race(last, by) if is_message and not last.is_arrival else None
