@@ -3,16 +3,28 @@
     ahbm-launch --sips 1 scripts/benches/overlap.py --blocks 16 64
 
 A product in memory (``tl.gemm_async``) runs beside loads and additions of the same kernel. What both take together is
-compared with what each takes alone: hidden is their sum less the time of both, and at most their sum less the longer.
+compared with what each takes alone: hidden is their sum less the time of both. Their dependences and PE_DMA, which
+moves the bytes of both, allow no less than ``least``: the longest of either alone and of all bytes at its bandwidth. So
+``allowed`` is the part of the sum less ``least`` that is hidden. Where that is below 90 %, the line says what the
+product waits for beyond what it waits for alone; the rest is of the loads, which wait behind those of the product.
 """
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.units import drain_ps, gbytes_per_s_to_bps
 
 ROWS = 64
-SHAPES = ((256, 512, 256), (128, 1024, 256), (256, 256, 512))
+ITEMSIZE = 2
+WITH_SLACK = ((256, 512, 256), (128, 1024, 256), (256, 256, 512))
+WITHOUT_SLACK = ((64, 2048, 64), (1, 2048, 512), (32, 4096, 128))
+"""Their operands need PE_DMA about as long as the array."""
+BLOCKS = (8, 16, 64)
+LEAST_ALLOWED = 0.9
+LEAST_SHOWN_PS = 100_000
+Parts = dict[str, int]
 
 
 def product(a: int, b: int, c: int, x: int, shape: tuple[int, int, int], blocks: int, tl: Any) -> None:
@@ -46,18 +58,37 @@ def worker(rank: int, world_size: int, torch: Any) -> None:
     if rank:
         return
     place = DPPolicy(num_cubes=1)
-    print("    M     K     N  blocks  product us  stream us   both us  hidden of what could be")
-    for m, k, n in SHAPES:
+    bps = gbytes_per_s_to_bps(torch._sip.plan.resolved.components.pe_dma.bandwidth_GBps)
+    print(
+        "    M     K     N  blocks  product us  stream us   both us  least us  hidden of the shorter, of allowed"
+    )
+    for m, k, n in (*WITH_SLACK, *WITHOUT_SLACK):
         a, b = torch.ones((m, k), dp=place), torch.ones((k, n), dp=place)
         c, x = torch.zeros((m, n), dp=place), torch.ones((64 * ROWS, ROWS), dp=place)
         time_ps(torch, both, a, b, c, x, (m, k, n), 64)  # its pages are in the TLB from now on
         for blocks in counts:
-            alone, streamed, together = (
-                time_ps(torch, kernel, a, b, c, x, (m, k, n), blocks) for kernel in (product, stream, both)
-            )
-            hidden = (alone + streamed - together) / min(alone, streamed)
-            times = "".join(f"{ps / 1e6:>11.3f}" for ps in (alone, streamed, together))
-            print(f"{m:>5}{k:>6}{n:>6}{blocks:>8}{times}{hidden:>10.1%}")
+            found = [measured(torch, kernel, a, b, c, x, (m, k, n), blocks) for kernel in (product, stream, both)]
+            (alone, waits), (streamed, _), (together, more) = found
+            nbytes = (m * k + k * n + m * n + (blocks + 1) * ROWS * ROWS) * ITEMSIZE
+            least = max(alone, streamed, drain_ps(nbytes, bps))
+            hidden = alone + streamed - together
+            allowed = hidden / (alone + streamed - least)
+            times = "".join(f"{ps / 1e6:>11.3f}" for ps in (alone, streamed, together, least))
+            print(f"{m:>5}{k:>6}{n:>6}{blocks:>8}{times}{hidden / min(alone, streamed):>10.1%}{allowed:>10.1%}", end="")
+            print(f"  {longer(waits, more)}" if allowed < LEAST_ALLOWED else "")
+
+
+def longer(alone: Parts, beside: Parts) -> str:
+    """What the product waits for longer beside loads than alone."""
+    more = sorted(((ps - alone[name], name) for name, ps in beside.items()), reverse=True)
+    return ", ".join(f"{name} {ps / 1e6:.3f} us more" for ps, name in more if ps >= LEAST_SHOWN_PS)
+
+
+def measured(torch: Any, kernel: Any, *args: object) -> tuple[int, Parts]:
+    """The time of a kernel, and the parts of that of its product."""
+    before = Counter(torch._sip.recorder.composite_ps)
+    ps = time_ps(torch, kernel, *args)
+    return ps, {name: each - before[name] for name, each in torch._sip.recorder.composite_ps.items()}
 
 
 def time_ps(torch: Any, kernel: Any, *args: object) -> int:

@@ -160,7 +160,8 @@ class PeGemm(Section, frozen=True):
 
     ``accumulators``: folds that take turns. ``buffer_KiB``: of the TCM, for a command's operands and outputs;
     ``chunk_bytes``: least bytes of a row of their pieces. At most ``outstanding_loads`` and ``outstanding_stores`` of
-    these are on their way at a time.
+    these are on their way at a time; beside loads and stores of the kernel, a load is not added to ``shared_KiB`` or
+    more behind the first.
     """
 
     rows: Annotated[int, Meta(ge=1, le=1024)]
@@ -171,6 +172,7 @@ class PeGemm(Section, frozen=True):
     buffer_KiB: Annotated[int, Meta(ge=1, le=2**20)]
     chunk_bytes: Annotated[int, Meta(ge=1, le=65536)]
     outstanding_loads: Annotated[int, Meta(ge=1, le=256)]
+    shared_KiB: Annotated[int, Meta(ge=1, le=2**20)]
     outstanding_stores: Annotated[int, Meta(ge=1, le=256)]
 
 

@@ -85,7 +85,8 @@ class PeTcm:
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
-    ``tcm``: the ports of its TCM, which other engines of the PE use, too.
+    ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``kernel_commands``: loads and stores
+    that the kernel has given and that have not ended.
     """
 
     def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
@@ -93,6 +94,7 @@ class PeDma:
         self._node = node
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
+        self.kernel_commands = 0
         self.tcm = PeTcm(context.sip, context.memory_ports, node)
 
     def check(self, address: int) -> None:

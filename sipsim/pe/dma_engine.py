@@ -34,6 +34,7 @@ class ReadEngine(CommandEngine):
     def take(self, command: DmaRead | DmaReadBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
+        self._pe.dma.kernel_commands += 1
         self._enter(completion, self._read)
         return completion
 
@@ -47,6 +48,7 @@ class ReadEngine(CommandEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
         name = result.name
         del result
+        self._pe.dma.kernel_commands -= 1
         self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), name)
 
 
@@ -60,6 +62,7 @@ class WriteEngine(CommandEngine):
     def take(self, command: DmaWrite | DmaWriteBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
+        self._pe.dma.kernel_commands += 1
         self._claim(completion, command.operand)
         self._enter(completion, self._start)
         return completion
@@ -76,6 +79,7 @@ class WriteEngine(CommandEngine):
         address, operand = completion.command
         fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
         del operand
+        self._pe.dma.kernel_commands -= 1
         self._end(completion, WRITE, *fields)
 
     def tell(self, feed: Feed, command: Any) -> None:
@@ -96,6 +100,7 @@ class BlockReadEngine(ReadEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
         name = result.name
         del result
+        self._pe.dma.kernel_commands -= 1
         self._end(completion, READ_BLOCK, *_place(block), dtype.name, as_text(dims), name)
 
 
@@ -112,6 +117,7 @@ class BlockWriteEngine(WriteEngine):
         block, operand = _block(completion.command), completion.command.operand
         fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
         del operand
+        self._pe.dma.kernel_commands -= 1
         self._end(completion, WRITE_BLOCK, *fields)
 
     def tell(self, feed: Feed, command: Any) -> None:

@@ -34,7 +34,7 @@ from sipsim.pe.room import Holding
 from sipsim.record.code_place import CodeLine, user_line
 from sipsim.record.oplog import as_text, record_kind
 from sipsim.record.replay.feed import Feed
-from sipsim.units import BYTES_PER_KIB, ns_to_ps
+from sipsim.units import BYTES_PER_KIB, drain_ps, gbytes_per_s_to_bps, ns_to_ps
 
 Ps = int
 GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shape", "dtype", "out_dtype", "epilogue")
@@ -53,6 +53,7 @@ class GemmTimes:
         self.array = SystolicArray(cost.rows, cost.columns, cost.dataflow)
         self.cycle_ps = ns_to_ps(1 / cost.clock_GHz)
         self.move_ps = ns_to_ps(components.pe_fetch_store.overhead_ns)
+        self._dma_bps = gbytes_per_s_to_bps(components.pe_dma.bandwidth_GBps)
         self._cost = cost
         self._math = PeMath(components.pe_math)
 
@@ -67,6 +68,13 @@ class GemmTimes:
     def peak_ps(self, product: Product) -> Ps:
         """The time of a product if every cell worked in every cycle."""
         return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
+
+    def shared_bytes(self, product: Product, cut: Tiling) -> int:
+        """What of a command's loads may be on its way beside those of the kernel, see :class:`Stages`: without limit
+        where they take less than half of the array's time, since the kernel's have time later then."""
+        if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
+            return cut.operand_bytes
+        return self._cost.shared_KiB * BYTES_PER_KIB
 
     def epilogue_ps(self, steps: tuple[Step, ...], dtype: DType, out: DType, cells: int) -> Ps:
         """Of an output of so many cells, whose accumulator is of ``dtype``: each step goes over them, and the cast."""
@@ -96,6 +104,10 @@ class _Moves:
 
         self._dma.read_block(block, keep)
 
+    @property
+    def has_others(self) -> bool:
+        return self._dma.kernel_commands > 0
+
     def write(self, block: int, written: Callable[[], None]) -> None:
         place, command = self._cut.blocks[block], self._command
         dtype, right = command.dtype.accumulator, place.left + place.columns
@@ -117,6 +129,8 @@ class _Moves:
 
 class _Nothing:
     """The data of a product of handles: they are in the TCM, and the result stays there."""
+
+    has_others = False
 
     def load(self, number: int, arrived: Callable[[], None]) -> None:
         raise NotImplementedError
@@ -165,7 +179,10 @@ class GemmEngine(CommandEngine):
         room = self._room(cut.room_bytes + row_bytes, line)
         accumulator, out = command.dtype.accumulator, command.out
         epilogue_ps = partial(self._times.epilogue_ps, command.epilogue, accumulator, out)
-        stages = self._stages(epilogue_ps, 0, out, self._cost.outstanding_loads, len(rows))
+        times = self._times
+        stages = self._stages(
+            epilogue_ps, 0, out, self._cost.outstanding_loads, times.shared_bytes(command.product, cut), len(rows)
+        )
         moves = _Moves(command, cut, self._pe, room)
         self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
 
@@ -178,12 +195,14 @@ class GemmEngine(CommandEngine):
         # Operands and result have their rooms already.
         limits = self._times.limits(dtype, out)._replace(room_bytes=2**62)
         cut = _TILINGS.get(self._times.array, command.product, limits)
-        stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0)
+        stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0, 0)
         self._run(
             completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
         )
 
-    def _stages(self, epilogue_ps: Callable[[int], Ps], sum_bytes: int, out: DType, loads: int, rows: int) -> Stages:
+    def _stages(
+        self, epilogue_ps: Callable[[int], Ps], sum_bytes: int, out: DType, loads: int, shared_bytes: int, rows: int
+    ) -> Stages:
         times = self._times
         return Stages(
             self._engine,
@@ -195,6 +214,7 @@ class GemmEngine(CommandEngine):
             sum_bytes,
             out.itemsize,
             loads,
+            shared_bytes,
             rows,
             self._cost.accumulators,
         )

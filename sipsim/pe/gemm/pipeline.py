@@ -1,6 +1,8 @@
 """The stages that tokens of a product pass: DMA in, fetch, GEMM, epilogue, store, DMA out (ADR-0014).
 
 * Pieces of operands are loaded in the order of their first tokens, a few at a time, as far ahead as there is room.
+  While PE_DMA has loads or stores of the kernel, a command that needs it all the time has fewer bytes on their way, so
+  that these take turns. One that needs it at its beginning most has time for them later.
 * PE_FETCH_STORE fetches a token's operands through the TCM's read port into one of two buffers of the array. So it
   works one token ahead, and begins when the token before the last is through.
 * PE_GEMM passes tokens in order. Sums of a finished output wait beside it; while there are ``waiting_tiles`` of them,
@@ -31,6 +33,10 @@ class Transfers(Protocol):
     def load(self, number: int, arrived: Callable[[], None]) -> None:
         """Load a piece of an operand; ``arrived()`` when it is in the TCM."""
 
+    @property
+    def has_others(self) -> bool:
+        """Whether PE_DMA has loads or stores of the kernel."""
+
     def load_row(self, number: int, arrived: Callable[[], None]) -> None:
         """Load a row that the epilogue needs."""
 
@@ -43,7 +49,8 @@ class Stages(NamedTuple):
 
     ``cycle_ps``: of the array. ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
     ``sum_bytes``: which the first token of an output fetches for each cell; 0 where sums start at zero.
-    ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM.
+    ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM. Beside
+    loads and stores of the kernel, none is added to ``shared_bytes`` or more behind the first of them.
     ``rows``: which the epilogue needs.
     """
 
@@ -56,6 +63,7 @@ class Stages(NamedTuple):
     sum_bytes: int
     stored_bytes: int
     loads: int
+    shared_bytes: int
     rows: int
     waiting_tiles: int
 
@@ -85,7 +93,8 @@ class Pipeline:
         has_loads = bool(stages.loads)
         self._there = bytearray(len(tiling.loads)) if has_loads else bytearray(b"\1") * len(tiling.loads)
         self._next_load = 0 if has_loads else len(tiling.loads)
-        self._loading = self._held_bytes = 0
+        self._coming: dict[int, int] = {}
+        self._held_bytes = 0
         self._next_fetch = self._passed = 0
         self._is_fetching = self._is_storing = False
         self._fetched: deque[tuple[int, Stage]] = deque()
@@ -106,22 +115,26 @@ class Pipeline:
 
     def _load(self, before: Stage) -> None:
         """Load ahead, as far as there is room."""
-        tiling, transfers = self._tiling, self._transfers
+        tiling, transfers, coming = self._tiling, self._transfers, self._coming
         assert transfers is not None
-        while self._next_load < len(tiling.loads) and self._loading < self._stages.loads:
+        while self._next_load < len(tiling.loads) and len(coming) < self._stages.loads:
             number = self._next_load
             nbytes = tiling.loads[number].nbytes
             if self._held_bytes + nbytes > tiling.operand_bytes:
                 return
+            if coming and transfers.has_others:
+                behind_bytes = sum(coming.values()) - next(iter(coming.values()))
+                if behind_bytes >= self._stages.shared_bytes:
+                    return
             self._held_bytes += nbytes
-            self._loading += 1
+            coming[number] = nbytes
             self._next_load += 1
             transfers.load(number, partial(self._loaded, number, before, self._engine.now_ps))
 
     def _loaded(self, number: int, before: Stage, begun_ps: Ps) -> None:
         stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
         self._there[number] = 1
-        self._loading -= 1
+        del self._coming[number]
         self._load(stage)
         self._fetch(stage)
 
