@@ -53,15 +53,13 @@ def both(a: int, b: int, c: int, x: int, shape: tuple[int, int, int], blocks: in
 def worker(rank: int, world_size: int, torch: Any) -> None:
     """The table, on rank 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--blocks", type=int, nargs="+", default=[16, 64], help="that are loaded and added; a row each")
+    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCKS, help="that are loaded and added; a row each")
     counts = parser.parse_args().blocks
     if rank:
         return
     place = DPPolicy(num_cubes=1)
     bps = gbytes_per_s_to_bps(torch._sip.plan.resolved.components.pe_dma.bandwidth_GBps)
-    print(
-        "    M     K     N  blocks  product us  stream us   both us  least us  hidden of the shorter, of allowed"
-    )
+    print("    M     K     N  blocks  product us  stream us   both us  least us  hidden of the shorter, of allowed")
     for m, k, n in (*WITH_SLACK, *WITHOUT_SLACK):
         a, b = torch.ones((m, k), dp=place), torch.ones((k, n), dp=place)
         c, x = torch.zeros((m, n), dp=place), torch.ones((64 * ROWS, ROWS), dp=place)

@@ -190,10 +190,10 @@ class Witness:
                 self.work[UNIT_OF[part]].append((start_ps, end_ps))
             return stage(self_, part, start_ps, end_ps, before)
 
-        def noted_array(self_: Division, start_ps: int, *rest: Any) -> int:
-            end_ps = array(self_, start_ps, *rest)
-            self.work[GEMM].append((start_ps, end_ps))
-            return end_ps
+        def noted_array(self_: Division, start_ps: int, *rest: Any) -> Any:
+            done = array(self_, start_ps, *rest)
+            self.work[GEMM].append((start_ps, done.end_ps))
+            return done
 
         monkeypatch.setattr(Division, "stage", noted)
         monkeypatch.setattr(Division, "array", noted_array)
