@@ -2,11 +2,12 @@
 
     ahbm-launch --sips 1 scripts/benches/gemm.py --m 32768 --k 2048 --n 256 --dtype bf16
 
-M rows in all, which all PEs share equally. It prints the time from the first kernel's start to the last one's end, what
-part of the arrays' peak that is, and what it could be: the least of the array's stall-free cycles (as SCALE-Sim counts
-them) and of the time in which PE_DMA moves each element of A, B and C once. Where the time of the commands went is told
-by the run, below its table: what is neither cycles nor fill and drain is what the array waited for. Elements are small
-integers, so that sums are exact.
+M rows in all, which all PEs share equally. It prints the time from the first kernel's start to the last one's end,
+what part of the arrays' peak that is, and what it could be: the longest of the array's stall-free cycles (as SCALE-Sim
+counts them), of the time in which PE_DMA moves each element of A, B and C once, and of that in which the TCM's read
+port gives the tokens their operands. Where more than A and B is loaded, since they do not stay in the room, it says
+how much. Where the time of the commands went is told by the run, below its table: what is neither cycles nor fill and
+drain is what the array waited for. Elements are small integers, so that sums are exact.
 """
 
 import argparse
@@ -17,10 +18,13 @@ import numpy as np
 from sipsim.arithmetic.operations import cast
 from sipsim.dtypes import DTYPES
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.pe.gemm.array import Product, SystolicArray
-from sipsim.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.pe.gemm.array import Product
+from sipsim.pe.gemm.composite import GemmTimes
+from sipsim.pe.gemm.tiling import tiling
+from sipsim.units import drain_ps, gbytes_per_s_to_bps
 
 LARGEST = 2
+MOST_LOADED = 1.1
 
 
 class Sizes(NamedTuple):
@@ -64,33 +68,42 @@ def sizes() -> Sizes:
 
 
 class Bound(NamedTuple):
-    """Least times of a PE's part of the product, in ps: at the peak, of the array, of PE_DMA."""
+    """Least times of a PE's part of the product, in ps: at the peak, of the array, of PE_DMA, of the TCM's read port.
+
+    ``loaded``: bytes that are loaded, against those of A and B.
+    """
 
     peak_ps: int
     array_ps: int
     memory_ps: int
+    port_ps: int
+    loaded: float
 
     @property
     def least_ps(self) -> int:
         """What bounds it."""
-        return max(self.array_ps, self.memory_ps)
+        return max(self.array_ps, self.memory_ps, self.port_ps)
 
     @property
     def what(self) -> str:
         """Its name."""
-        return "the array" if self.array_ps >= self.memory_ps else "memory"
+        times = {"the array": self.array_ps, "memory": self.memory_ps, "TCM port": self.port_ps}
+        return max(times, key=times.__getitem__)
 
 
 def bound(components: Any, product: Product, dtype: str, out: str) -> Bound:
     """The bound of a product on one PE; ``components`` as in ``components.yaml``."""
-    cost, size, out_size = components.pe_gemm, DTYPES[dtype].itemsize, DTYPES[out].itemsize
-    array = SystolicArray(cost.rows, cost.columns, cost.dataflow)
-    cycle_ps = ns_to_ps(1 / cost.clock_GHz)
+    size, out_size = DTYPES[dtype].itemsize, DTYPES[out].itemsize
+    times = GemmTimes(components)
+    cut = tiling(times.array, product, times.limits(DTYPES[dtype], DTYPES[out]))
+    port_GBps = components.tcm.params.get("bandwidth_GBps")
+    fetched = sum(token.fetch_bytes for token in cut.tokens)
+    port_ps = drain_ps(fetched, gbytes_per_s_to_bps(port_GBps)) if port_GBps else 0
     m, k, n = product
     nbytes = (m * k + k * n) * size + m * n * out_size
     bps = gbytes_per_s_to_bps(min(components.pe_dma.bandwidth_GBps, components.hbm.bandwidth_GBps))
-    peak_ps = product.macs * cycle_ps // (array.rows * array.columns)
-    return Bound(peak_ps, array.cycles(product) * cycle_ps, drain_ps(nbytes, bps))
+    array_ps, loaded = times.array.cycles(product) * times.cycle_ps, cut.load_bytes / ((m * k + k * n) * size)
+    return Bound(times.peak_ps(product), array_ps, drain_ps(nbytes, bps), port_ps, loaded)
 
 
 def product_kernel(a: int, b: int, c: int, part: Product, pes: int, tl: Any) -> None:
@@ -131,3 +144,5 @@ def report(size: Sizes, least: Bound, ps: int, wrong: int) -> None:
     print(f"{what}: {ps / 1e6:.3f} us, {tflops:.3f} TFLOP/s")
     print(f"  {least.peak_ps / ps:.1%} of the peak; bound by {least.what}: {least.peak_ps / least.least_ps:.1%}")
     print(f"  {least.least_ps / ps:.1%} of the bound; wrong: {wrong}")
+    if least.loaded > MOST_LOADED:
+        print(f"  {least.loaded:.2f} times the bytes of A and B are loaded: not all of them stay in pe_gemm.buffer_KiB")

@@ -4,7 +4,9 @@ An access of ``n`` bytes has its port for ``n / bandwidth_GBps``, in the order o
 latency besides: a read's first byte leaves the latency after the port is its own, a write ends the latency after its
 last byte is taken in. Loads and stores of the PE, copies, and messages that arrive in its rings use the same ports.
 
-Limits: no banks within a port; what PE_MATH reads and writes is not counted (PE_FETCH_STORE moves PE_GEMM's).
+What PE_GEMM fetches and stores passes them, too (:mod:`sipsim.pe.gemm.pipeline`).
+
+Limits: no banks within a port; what PE_MATH reads and writes is not counted.
 """
 
 from typing import Literal

@@ -6,7 +6,7 @@ which the array is not full: operands come in, and results leave, skewed by a cy
 in ``ws`` and ``is`` is moved in first, a row a cycle. Folds follow one after the other.
 
 Source: the stall-free cycles of SCALE-Sim 3.0 (Samajdar et al., ISPASS 2020), which tells the index of the last cycle.
-**Limits**: no fold begins while the one before it drains.
+**Limits**: no fold begins while the one before it drains; all types have one rate.
 """
 
 from typing import NamedTuple
@@ -43,6 +43,20 @@ class SystolicArray(NamedTuple):
         """How many folds a product has."""
         down, across, _ = self.spread(product)
         return -(-down // self.rows) * -(-across // self.columns)
+
+    def turns(self, product: Product, most: int, wide: int) -> tuple[int, int]:
+        """Folds that take turns, down and across the product, ``most`` of them; with ``os`` in rows of ``wide``
+        elements or more.
+
+        With ``os`` a block of them: as many as there are, then that of the fewest rows and columns, since it needs
+        the fewest operands in a cycle. With the others one behind the other.
+        """
+        if self.dataflow != "os":
+            return 1, most
+        most_down, most_across = -(-product.m // self.rows), -(-product.n // self.columns)
+        least = min(-(-wide // self.columns), most_across, most)
+        blocks = [(down, min(most // down, most_across)) for down in range(1, min(most // least, most_down) + 1)]
+        return min(blocks, key=lambda each: (-each[0] * each[1], each[0] * self.rows + each[1] * self.columns))
 
     @property
     def fill_cycles(self) -> int:

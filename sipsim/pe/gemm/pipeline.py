@@ -3,8 +3,8 @@
 * Pieces of operands are loaded in the order of their first tokens, a few at a time, as far ahead as there is room.
   While PE_DMA has loads or stores of the kernel, a command that needs it all the time has fewer bytes on their way, so
   that these take turns. One that needs it at its beginning most has time for them later.
-* PE_FETCH_STORE fetches a token's operands through the TCM's read port into one of two buffers of the array. So it
-  works one token ahead, and begins when the token before the last is through.
+* PE_FETCH_STORE fetches a token's operands through the TCM's read port into buffers of the array, of which there are
+  two for each: those of folds that take turns together are fetched while the array works on those before.
 * PE_GEMM passes tokens in order. Sums of a finished output wait beside it; while there are ``waiting_tiles`` of them,
   no other is finished.
 * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when there is room, and
@@ -141,9 +141,11 @@ class Pipeline:
     def _fetch(self, before: Stage) -> None:
         """Fetch the operands of the next token, if they are there and a buffer is free."""
         at = self._next_fetch
-        if self._is_fetching or at == len(self._tiling.tokens) or self._passed < at - 1:
+        if self._is_fetching or at == len(self._tiling.tokens):
             return
         token = self._tiling.tokens[at]
+        if self._passed < at - token.ahead:
+            return
         if self._there[token.a] and self._there[token.b]:
             self._is_fetching = True
             self._when_free(self._begin_fetch, before)

@@ -2,8 +2,9 @@
 
 A *token* is a part of a fold (:mod:`sipsim.pe.gemm.array`): some steps of its stream. Those of one fold follow each
 other without a gap, so that all tokens together take the cycles of the whole product, however long their streams are.
-Folds side by side take turns (``accumulators`` of them): with ``os`` after each token, so that one load of B serves
-them all, with the others after each fold.
+Folds take turns (``accumulators`` of them): with ``os`` a block of them after each token, so that a load of A serves a
+row of it and one of B all; with the others those side by side after each fold. With ``os`` the operands of a token are
+fetched once for all turns. **Limit**: the buffers of the array that they stay in take no room.
 
 An operand is loaded in *pieces*, blocks of a regular grid whose rows are of at least ``row_bytes`` where the matrix has
 them. A piece is loaded before its first token and dropped after its last; one that has to go before that is loaded
@@ -11,7 +12,8 @@ again. Which one goes is the choice with the fewest loads (Belady, 1966): the on
 part of the room is left for loads ahead.
 
 With ``os`` the order of the folds is by panels: as many rows of folds as stay in the room, or columns, whichever loads
-less. With ``ws`` and ``is`` partial sums of a whole stream lie beside the array. **Limit**: they take no room.
+less. With ``ws`` and ``is`` partial sums of a whole stream lie beside the array. **Limit**: they take no room
+and no bandwidth.
 
 All here is data of shapes alone: the same product on another PE has the same tokens.
 """
@@ -19,6 +21,7 @@ All here is data of shapes alone: the same product on another PE has the same to
 from collections import defaultdict
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from itertools import product as pairs
 from typing import NamedTuple
 
 from sipsim.pe.gemm.array import Product, SystolicArray
@@ -60,8 +63,8 @@ class Token(NamedTuple):
     """``steps`` of the stream of a fold; ``fill_cycles`` more if it is the fold's last one.
 
     It multiplies rows ``m`` and columns ``n`` of the product, over ``k``: (first, count) each. ``a`` and ``b``: the
-    numbers of the loads it needs. ``fetch_bytes``: what it reads of them. ``tile``: the output that is complete then,
-    -1 for none.
+    numbers of the loads it needs. ``fetch_bytes``: what it reads of them, while it is at most ``ahead`` tokens before
+    the one that the array works on. ``tile``: the output that is complete then, -1 for none.
     """
 
     m: tuple[int, int]
@@ -72,6 +75,7 @@ class Token(NamedTuple):
     a: int
     b: int
     fetch_bytes: int
+    ahead: int
     tile: int
 
 
@@ -124,7 +128,8 @@ class Limits(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Rows and columns of a piece of A and of B, and of an output; ``folds`` that take turns, ``steps`` of a token."""
+    """Rows and columns of a piece of A and of B, and of an output; ``folds`` across the columns of the product that
+    take turns, with ``os`` in ``down`` rows of folds; ``steps`` of a token."""
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -132,6 +137,7 @@ class _Cut(NamedTuple):
     folds: int
     steps: int
     output_blocks: int
+    down: int = 1
 
     def piece_bytes(self, itemsize: int) -> int:
         """Of a piece of A and one of B."""
@@ -154,6 +160,7 @@ class _Part(NamedTuple):
     b: tuple[int, int]
     fetched: int
     block: tuple[int, int] | None
+    ahead: int = 1
 
 
 def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
@@ -182,7 +189,7 @@ def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
             block = blocks.setdefault(part.block, len(blocks))
             tiles.append(Tile(Rectangle(part.m[0], part.n[0], part.m[1], part.n[1]), block))
         fetch_bytes = part.fetched * limits.itemsize
-        tokens.append(Token(part.m, part.k, part.n, part.steps, fill, *of_part[at], fetch_bytes, tile))
+        tokens.append(Token(part.m, part.k, part.n, part.steps, fill, *of_part[at], fetch_bytes, part.ahead, tile))
     counts = [0] * len(blocks)
     for each in tiles:
         counts[each.block] += 1
@@ -200,7 +207,8 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
     # With `ws` a wide piece of A comes back for its next fold after the whole stream, which must fit.
     is_wide = array.dataflow != "ws" or 2 * product.m * max(limits.row_bytes, array.rows) <= limits.room_bytes
     while True:
-        cut = _clipped(_pieces(array, folds, steps, output_blocks, is_wide), product)
+        block = array.turns(product, folds, -(-limits.row_bytes // limits.itemsize))
+        cut = _clipped(_pieces(array, block, steps, output_blocks, is_wide), product)
         pieces, output = cut.piece_bytes(limits.itemsize), cut.output_bytes(limits.output_itemsize)
         if 2 * pieces + output_blocks * output <= limits.room_bytes:
             return cut
@@ -216,12 +224,14 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
             raise BufferTooSmall(f"{limits.room_bytes} bytes hold no two tokens; {2 * pieces + output} do")
 
 
-def _pieces(array: SystolicArray, folds: int, steps: int, output_blocks: int, is_wide: bool) -> _Cut:
-    """``is_wide``: a piece of A serves several folds down the array, with ``ws`` and ``is``."""
+def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blocks: int, is_wide: bool) -> _Cut:
+    """``turns``: folds down and across. ``is_wide``: a piece of A serves several folds down the array, with ``ws`` and
+    ``is``."""
     rows, columns, dataflow = array
+    down, folds = turns
     wide = -(-steps // rows) * rows if is_wide else rows
     if dataflow == "os":
-        return _Cut((rows, steps), (steps, folds * columns), (rows, folds * columns), folds, steps, output_blocks)
+        return _Cut((rows, steps), (steps, folds * columns), (rows, folds * columns), folds, steps, output_blocks, down)
     if dataflow == "ws":
         return _Cut((steps, wide), (rows, folds * columns), (steps, columns), folds, steps, output_blocks)
     return _Cut((folds * columns, wide), (rows, steps), (columns, steps), folds, steps, output_blocks)
@@ -239,17 +249,22 @@ def _clipped(cut: _Cut, product: Product) -> _Cut:
 
 def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) -> Iterator[_Part]:
     rows, columns, _ = array
-    wide = cut.folds * columns
-    for i, j in _panels(-(-product.m // rows), -(-product.n // wide), product.k * rows, product.k * wide, kept):
-        m = _span(i * rows, rows, product.m)
-        turns = [_span(left, columns, product.n) for left in range(j * wide, min((j + 1) * wide, product.n), columns)]
+    wide, high, before = cut.folds * columns, cut.down * rows, 1
+    for i, j in _panels(-(-product.m // high), -(-product.n // wide), product.k * high, product.k * wide, kept):
+        down = [_span(top, rows, product.m) for top in range(i * high, min((i + 1) * high, product.m), rows)]
+        across = [_span(left, columns, product.n) for left in range(j * wide, min((j + 1) * wide, product.n), columns)]
         for t, first in enumerate(range(0, product.k, cut.steps)):
             k = _span(first, cut.steps, product.k)
             is_last = first + cut.steps >= product.k
-            for turn, n in enumerate(turns):
-                # The rows of A stay in the array's buffers while the folds take turns.
-                fetched = k[1] * (n[1] + (0 if turn else m[1]))
-                yield _Part(m, k, n, k[1], is_last, (i, t), (t, j), fetched, (i, j) if is_last else None)
+            # Rows of A and columns of B stay in the array's buffers while the folds take turns. There are two of each,
+            # so that those of the next turns come meanwhile.
+            turns = len(down) * len(across)
+            ahead, before = min(turns, before), turns
+            # At last by rows, so that a block of outputs is whole before the next begins.
+            for m, n in pairs(down, across) if is_last else [(m, n) for n in across for m in down]:
+                fetched = k[1] * ((m[1] if n is across[0] else 0) + (n[1] if m is down[0] else 0))
+                row = m[0] // rows
+                yield _Part(m, k, n, k[1], is_last, (row, t), (t, j), fetched, (row, j) if is_last else None, ahead)
 
 
 def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple[int, int]]:

@@ -228,7 +228,7 @@ def test_units_do_one_thing_at_a_time_whoever_asks(monkeypatch):
     assert max(first.start_ps, second.start_ps) < min(first.end_ps, second.end_ps)
     for parts, record in zip(found, (first, second), strict=True):
         assert sum(parts) == record.end_ps - record.start_ps
-    assert sum(parts[OTHERS] for parts in found) > 1000 * NS
+    assert sum(parts[OTHERS] for parts in found) > 100 * NS
 
 
 def test_operations_of_a_kernel_count_as_busy_with_and_without_a_queue():

@@ -32,7 +32,7 @@ CASES = [
     (Case(128, 1024, 128, "i8", "i32"), {}, (), DMA, ARRAY),
     (Case(64, 64, 256, "f16", "f32"), {}, (), DMA, ARRAY),
     (Case(128, 512, 128), {"hbm.read_latency_ns": 800}, (), DMA, ARRAY),
-    (Case(128, 512, 128), {"tcm.bandwidth_GBps": 48}, (), PORTS, PORTS),
+    (Case(128, 512, 128), {"tcm.bandwidth_GBps": 24}, (), PORTS, PORTS),
     (Case(128, 512, 128), {"pe_gemm.accumulators": 1}, (), PORTS, PORTS),
     (Case(128, 32, 128), {}, ("gelu",), MATH, MATH),
     (Case(256, 64, 64), {}, ("gelu", "gelu"), MATH, MATH),

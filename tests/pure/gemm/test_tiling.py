@@ -112,6 +112,36 @@ def test_rows_of_pieces_are_wide():
         assert {load.place.columns * 2 for load in cut.loads} == {256}
 
 
+TURNS = [
+    ((256, 2048, 256), 2, (2, 4)),
+    ((64, 2048, 64), 2, (2, 2)),
+    ((96, 2048, 64), 2, (3, 2)),
+    ((512, 2048, 64), 2, (4, 2)),
+    ((512, 2048, 32), 2, (8, 1)),
+    ((32, 2048, 256), 2, (1, 8)),
+    ((256, 2048, 256), 1, (1, 8)),
+]
+
+
+@pytest.mark.parametrize(("shape", "itemsize", "turns"), TURNS)
+def test_turns_are_of_a_block_and_fetch_each_operand_once(shape, itemsize, turns):
+    """Down and across, with eight accumulators; rows of B have 256 bytes, or those of the matrix."""
+    array, product = SystolicArray(32, 32, "os"), Product(*shape)
+    assert array.turns(product, 8, 256 // itemsize) == turns
+    cut = tiling(array, product, Limits(itemsize, itemsize, 8, 256, 4, 2**22))
+    rounds = Counter((token.k, token.m[0] // (32 * turns[0]), token.n[0] // (32 * turns[1])) for token in cut.tokens)
+    fetched = Counter[object]()
+    for token in cut.tokens:
+        at = token.k, token.m[0] // (32 * turns[0]), token.n[0] // (32 * turns[1])
+        fetched[at] += token.fetch_bytes
+        assert token.ahead <= rounds[at]
+    for (k, down, across), nbytes in fetched.items():
+        high = min(32 * turns[0], product.m - 32 * turns[0] * down)
+        wide = min(32 * turns[1], product.n - 32 * turns[1] * across)
+        assert nbytes == (high + wide) * k[1] * itemsize
+    assert cut.tokens[-1].ahead == min(rounds.values())
+
+
 def test_too_little_room_is_told():
     with pytest.raises(BufferTooSmall, match=r"2000 bytes hold no two tokens; \d+ do"):
         tiling(SystolicArray(32, 32, "ws"), Product(64, 64, 64), Limits(4, 4, 4, 256, 4, 2000))
