@@ -41,7 +41,13 @@ FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=
 SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"], "engine": "inproc"}
 JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", list: "array", dict: "object"}
 
+PRODUCT = """
+square = lambda t, tl: tl.store(t, tl.dot(tl.load(t, (4, 8)), tl.load(t, (8, 4))).to("f16"))
+done = torch.launch(square, torch.ones(4, 8, dp=DPPolicy(num_cubes=1)), cubes=0, pes=1, async_op=True)
+"""
 SCRIPTS = {
+    "products": f"{PRODUCT}done.wait()",
+    "products beside a collective": f"{PRODUCT}{ALL_REDUCE}",
     "script": ALL_REDUCE,
     "exception": "raise ValueError('no')",
     "wrong direction": "torch.launch(lambda tl: tl.send('nowhere', tl.load(0, 1, 'f16')))",

@@ -19,6 +19,7 @@ NOT_COUNTED: UsageRow = {
     "links": None,
     "kernel_time": None,
     "tlbs": [],
+    "engines": None,
 }
 
 
@@ -33,7 +34,8 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
     kernels = sum(each.kernels for each in of_ranks)
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
     tlbs = [_tlb(rank, tlb, iterations) for rank, each in enumerate(of_ranks) for tlb in each.tlbs]
-    row: UsageRow = {
+    used_engines = [each.engines for each in of_ranks if each.engines is not None]
+    return {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
         "busiest_link": used["name"] if used else None,
@@ -46,11 +48,8 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "links": links,
         "kernel_time": _kernel_time(of_ranks, kernels_ps),
         "tlbs": tlbs,
+        "engines": _engines(used_engines) if used_engines else None,
     }
-    used_engines = [each.engines for each in of_ranks if each.engines is not None]
-    if used_engines:
-        row["engines"] = _engines(used_engines)
-    return row
 
 
 def _engines(some: Sequence[EngineUse]) -> EngineRow:

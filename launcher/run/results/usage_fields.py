@@ -1,6 +1,6 @@
 """How much of the machine a row used, as it stands in result files: every key with its meaning."""
 
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, TypedDict
 
 from sipsim.record.fields import no_time, simulated_time
 
@@ -65,4 +65,4 @@ class UsageRow(UsageColumns):
         no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
     ]
     tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")]
-    engines: NotRequired[Annotated[EngineRow, no_time("Engines of the PEs that multiplied; missing where none did.")]]
+    engines: Annotated[EngineRow | None, no_time("Engines of the PEs that multiplied; null where none did.")]

@@ -57,7 +57,7 @@ def _usage_lines(row: Document) -> Iterator[str]:
         shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
         kernels = "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
         yield f"time of {kernels}: {', '.join(shares)}"
-    if "engines" in row:
+    if row["engines"] is not None:
         yield _engines(row["engines"])
 
 
