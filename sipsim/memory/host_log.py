@@ -1,15 +1,12 @@
 """What the host writes to memories, as lines of the op log's file: it is no operation, and not in the log itself."""
 
 from collections.abc import Callable
-from hashlib import sha256
 
-from sipsim.record.oplog import OpLog, record_kind
+from sipsim.record.oplog import OpLog, record_kind, values_as_text
 from sipsim.topology.address import PhysAddr
 
 HOST_WRITE = record_kind("host.write", "addr", "nbytes", "values")
 HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
-MOST_BYTES = 32
-"""Of values that are written as hexadecimal digits; of more, the SHA-256 is."""
 
 
 class HostLog:
@@ -21,8 +18,7 @@ class HostLog:
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
         """As :class:`sipsim.memory.store.HostWrites`."""
-        text = f"0x{bytes(data).hex()}" if len(data) <= MOST_BYTES else f"sha256:{sha256(data).hexdigest()}"
-        self._note(HOST_WRITE, address, len(data), text)
+        self._note(HOST_WRITE, address, len(data), values_as_text(data))
 
     def host_cleared(self, address: int, nbytes: int) -> None:
         """The same."""

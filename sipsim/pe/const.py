@@ -1,20 +1,15 @@
 """Values that a kernel makes itself: they take no time, and are recorded so that a replay has them."""
 
-from hashlib import sha256
-
 import numpy as np
 
 from sipsim.dtypes import DTYPES
 from sipsim.pe.commands import Completion, Const
 from sipsim.pe.engines import CommandEngine, engine_for
 from sipsim.pe.handles import Array
-from sipsim.record.oplog import as_text, record_kind, shape_of
+from sipsim.record.oplog import DIGITS, as_text, record_kind, shape_of, values_as_text
 from sipsim.record.replay.rules import ReplayPe, WrongRecord, replays
 
 CONST = record_kind("const", "dtype", "shape", "values", "result")
-MOST_BYTES = 32
-"""Of values that are recorded themselves, as hexadecimal digits; of more, the SHA-256 is."""
-DIGITS, SHA256 = "0x", "sha256:"
 
 
 @engine_for(Const)
@@ -26,8 +21,7 @@ class ConstEngine(CommandEngine):
         result = command.result
         result.array = np.array(command.values)
         result.array.flags.writeable = False
-        data = result.array.tobytes()
-        text = f"{DIGITS}{data.hex()}" if len(data) <= MOST_BYTES else f"{SHA256}{sha256(data).hexdigest()}"
+        text = values_as_text(result.array.tobytes())
         self._end(completion, CONST, result.dtype.name, as_text(result.shape), text, result.name)
         return completion
 
@@ -40,7 +34,7 @@ def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str
     else:
         told = pe.told
         data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
-        found = f"{SHA256}{sha256(data).hexdigest()}"
+        found = values_as_text(data)
         if found != values:
             raise WrongRecord(f"expected values with {values}, got some with {found}")
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))

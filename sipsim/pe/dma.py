@@ -7,6 +7,7 @@ passes PE_DMA alone. Loads and stores of kernels use ``vc_compute``, transfers o
 neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -25,6 +26,12 @@ from sipsim.topology.address import PhysAddr
 Ps = int
 Land = Callable[[bytes, Callable[[bytes], None], Ps, Ps], None]
 """What takes data at the PE, told the times of their head and tail there, and calls with them when all are there."""
+
+
+class Command(Protocol):
+    """A command under way, until it has ``ended``, with an error or without."""
+
+    ended: bool
 
 
 class DmaContext(Protocol):
@@ -85,8 +92,7 @@ class PeTcm:
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
-    ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``kernel_commands``: loads and stores
-    that the kernel has given and that have not ended.
+    ``tcm``: the ports of its TCM, which other engines of the PE use, too.
     """
 
     def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
@@ -94,8 +100,23 @@ class PeDma:
         self._node = node
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
-        self.kernel_commands = 0
+        self._of_kernel: deque[Command] = deque()
         self.tcm = PeTcm(context.sip, context.memory_ports, node)
+
+    def given(self, command: Command) -> None:
+        """The kernel has given a load or a store."""
+        self._forget_ended()
+        self._of_kernel.append(command)
+
+    @property
+    def has_kernel_commands(self) -> bool:
+        """Whether loads or stores of the kernel have not ended."""
+        self._forget_ended()
+        return bool(self._of_kernel)
+
+    def _forget_ended(self) -> None:
+        while self._of_kernel and self._of_kernel[0].ended:
+            self._of_kernel.popleft()
 
     def check(self, address: int) -> None:
         """Check that a command of a kernel can start: a refused one takes no place in a queue, and claims no slot.

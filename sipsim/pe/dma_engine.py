@@ -13,7 +13,7 @@ from sipsim.pe.handles import Array
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.feed import Feed
 from sipsim.record.replay.rules import READ as AS_READ
-from sipsim.record.replay.rules import WRITTEN, ReplayPe, replays
+from sipsim.record.replay.rules import WRITTEN, ReplayPe, read_rows, replays, write_rows
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
@@ -34,7 +34,7 @@ class ReadEngine(CommandEngine):
     def take(self, command: DmaRead | DmaReadBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
-        self._pe.dma.kernel_commands += 1
+        self._pe.dma.given(completion)
         self._enter(completion, self._read)
         return completion
 
@@ -48,7 +48,6 @@ class ReadEngine(CommandEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
         name = result.name
         del result
-        self._pe.dma.kernel_commands -= 1
         self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), name)
 
 
@@ -62,7 +61,7 @@ class WriteEngine(CommandEngine):
     def take(self, command: DmaWrite | DmaWriteBlock) -> Completion:
         self._pe.dma.check(command.address)
         completion = self._begin(command)
-        self._pe.dma.kernel_commands += 1
+        self._pe.dma.given(completion)
         self._claim(completion, command.operand)
         self._enter(completion, self._start)
         return completion
@@ -79,7 +78,6 @@ class WriteEngine(CommandEngine):
         address, operand = completion.command
         fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
         del operand
-        self._pe.dma.kernel_commands -= 1
         self._end(completion, WRITE, *fields)
 
     def tell(self, feed: Feed, command: Any) -> None:
@@ -100,7 +98,6 @@ class BlockReadEngine(ReadEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
         name = result.name
         del result
-        self._pe.dma.kernel_commands -= 1
         self._end(completion, READ_BLOCK, *_place(block), dtype.name, as_text(dims), name)
 
 
@@ -117,7 +114,6 @@ class BlockWriteEngine(WriteEngine):
         block, operand = _block(completion.command), completion.command.operand
         fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
         del operand
-        self._pe.dma.kernel_commands -= 1
         self._end(completion, WRITE_BLOCK, *fields)
 
     def tell(self, feed: Feed, command: Any) -> None:
@@ -151,8 +147,7 @@ def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: 
 def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
     """What is in the rows of the block."""
     address, nbytes, rows, pitch, dtype, shape, _result = fields
-    row_bytes = nbytes // rows
-    data = b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
+    data = read_rows(pe, address, rows, nbytes // rows, pitch)
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
@@ -160,8 +155,6 @@ def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
 def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
     """The values of the operand, which are in the rows then."""
     address, nbytes, rows, pitch, _dtype, _shape, operand = fields
-    values, row_bytes = pe.value(operand), nbytes // rows
-    data = values.tobytes()
-    for row in range(rows):
-        pe.write(address + row * pitch, data[row * row_bytes : (row + 1) * row_bytes])
+    values = pe.value(operand)
+    write_rows(pe, address, values.tobytes(), nbytes // rows, pitch)
     return values

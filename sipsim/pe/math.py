@@ -95,12 +95,12 @@ def work_of_record(kind: str, fields: Sequence[Any]) -> tuple[int, bool]:
     """What ``work`` of its command was, by a record of PE_MATH."""
     named = dict(zip(FIELDS[kind], fields, strict=True))
     dtype, to = named["dtype"], named.get("result_dtype", named["dtype"])
-    elements = math.prod(map(int, named["shape"].split("x")))
+    elements = math.prod(shape_of(named["shape"]))
     if kind == MATH:
         operation = OPERATIONS[named["op"]]
         return elements * DTYPES[dtype].itemsize * operation.passes, operation.is_special
     if kind == REARRANGE:
-        elements = math.prod(map(int, named["result_shape"].split("x")))
+        elements = math.prod(shape_of(named["result_shape"]))
     width = DTYPES[dtype].itemsize
     return elements * (max(width, DTYPES[to].itemsize) if kind == CAST else width), False
 

@@ -18,6 +18,9 @@ from sipsim.record.line_file import LineFile
 from sipsim.registry import note_definer, on_forget
 
 FLUSH_EVERY = 512
+MOST_DIGITS = 32
+"""Bytes of values that are written themselves, as hexadecimal digits."""
+DIGITS, SHA256 = "0x", "sha256:"
 OPLOG_FILE = "oplog.txt"
 """The name of a rank's op log in its artifact folder."""
 
@@ -114,6 +117,13 @@ def _forget() -> None:
 def line(record: tuple[Any, ...]) -> str:
     """The canonical text of one record."""
     return _TEMPLATES[record[0]] % record + "\n"
+
+
+def values_as_text(data: bytes | memoryview) -> str:
+    """Values as the op log writes them: digits, or the SHA-256 of more than ``MOST_DIGITS`` bytes."""
+    if len(data) <= MOST_DIGITS:
+        return f"{DIGITS}{bytes(data).hex()}"
+    return f"{SHA256}{hashlib.sha256(data).hexdigest()}"
 
 
 @lru_cache(maxsize=1024)

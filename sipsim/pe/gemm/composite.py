@@ -106,7 +106,7 @@ class _Moves:
 
     @property
     def has_others(self) -> bool:
-        return self._dma.kernel_commands > 0
+        return self._dma.has_kernel_commands
 
     def write(self, block: int, written: Callable[[], None]) -> None:
         place, command = self._cut.blocks[block], self._command

@@ -10,7 +10,7 @@ from sipsim.pe.gemm import epilogue
 from sipsim.pe.gemm.composite import DOT, GEMM, NO_HANDLE
 from sipsim.pe.handles import Array
 from sipsim.record.oplog import shape_of
-from sipsim.record.replay.rules import WRITTEN, ReplayPe, replays
+from sipsim.record.replay.rules import WRITTEN, ReplayPe, read_rows, replays, write_rows
 
 
 @replays(GEMM, values=WRITTEN)
@@ -22,8 +22,7 @@ def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
     bias = {i: _row(pe, step.address, n, step.dtype) for i, step in enumerate(steps) if step.dtype is not None}
     sums = matmul(_matrix(pe, a, a_pitch, m, k, kind), _matrix(pe, b, b_pitch, k, n, kind), kind)
     rows = epilogue.perform(steps, sums, kind.accumulator, out, bias)
-    for index, row in enumerate(rows):
-        pe.write(c + index * c_pitch, row.tobytes())
+    write_rows(pe, c, rows.tobytes(), n * out.itemsize, c_pitch)
     return rows
 
 
@@ -34,8 +33,7 @@ def replay_dot(pe: ReplayPe, a: str, b: str, acc: str, _shape: str, dtype: str, 
 
 
 def _matrix(pe: ReplayPe, address: int, pitch: int, rows: int, columns: int, dtype: DType) -> Array:
-    nbytes = columns * dtype.itemsize
-    data = b"".join([pe.read(address + row * pitch, nbytes) for row in range(rows)])
+    data = read_rows(pe, address, rows, columns * dtype.itemsize, pitch)
     return np.frombuffer(data, dtype.numpy).reshape(rows, columns)
 
 

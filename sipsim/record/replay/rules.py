@@ -61,6 +61,17 @@ class ReplayPe(Protocol):
         """
 
 
+def read_rows(pe: ReplayPe, address: int, rows: int, row_bytes: int, pitch: int) -> bytes:
+    """The bytes of rows that begin ``pitch`` bytes apart, one after the other."""
+    return b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
+
+
+def write_rows(pe: ReplayPe, address: int, data: bytes, row_bytes: int, pitch: int) -> None:
+    """Write ``data`` to such rows."""
+    for row, at in enumerate(range(0, len(data), row_bytes)):
+        pe.write(address + row * pitch, data[at : at + row_bytes])
+
+
 Rule = Callable[..., Values | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 COMPUTED, READ, WRITTEN = "computed", "read", "written"

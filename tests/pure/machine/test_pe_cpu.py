@@ -231,6 +231,19 @@ def test_loads_and_stores_share_a_queue() -> None:
     assert [each.end_ps for each in bench.records("dma_read")] == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
 
 
+def test_loads_and_stores_of_a_kernel_are_under_way_until_they_end() -> None:
+    """In any order, and also with an error: a product would share PE_DMA with one that is gone for ever."""
+    dma = bench_with(0).sip.pe(0, 0).dma
+    assert not dma.has_kernel_commands
+    first, second = Completion(None, 0), Completion(None, 0)
+    dma.given(first)
+    dma.given(second)
+    second.end()
+    assert dma.has_kernel_commands
+    first.fail(MemoryAccessError("there is none"))
+    assert not dma.has_kernel_commands
+
+
 ABROAD = hbm(0, 0, sip=1)
 REFUSED = {
     "load": lambda tl, _values: tl.load(ABROAD, 16, "f32"),
