@@ -1,52 +1,39 @@
-"""All-reduce: every row, one a cube, of every rank becomes the sum of all rows of all ranks (ADR-0032)."""
+"""All-reduce over the ranks of a group: each element becomes its combination over all ranks."""
 
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Group, collective
-from sipsim.ccl.seeded import PIECE, Seeded, seeded_values
-from sipsim.dtypes import DType
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.schedule.blocks import VECTOR
 
 
-def all_reduce(dist: Group, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Any:
-    """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032).
+def all_reduce(dist: Group, tensor: DeviceTensor, op: str = "sum", group: Any = None, async_op: bool = False) -> Any:
+    """Each element becomes its combination over the ranks; a row a cube: the sum of all rows, too (ADR-0032).
 
     Raises:
         RuntimeError: before ``init_process_group``.
-        ValueError: another ``op``, or a tensor that does not lie on every cube.
+        ValueError: tensors that do not fit, or another ``op``.
     """
-    return dist.run_collective(AllReduce.name, Call(tensor, tensor, op), async_op)
+    return dist.run_collective(AllReduce.name, Call(tensor, tensor, op), async_op, group)
 
 
 @collective
-class AllReduce(Collective):
-    """The sum over cubes and SIPs, in place."""
+class AllReduce(GroupCollective):
+    """Elementwise, in place."""
 
     name = "all_reduce"
-    about = "every rank ends with the sum of all ranks' rows"
-    ops = ("sum",)
+    about = "each element ends as its combination over all ranks"
     in_place = True
-    is_default = True
+    cut = VECTOR
+    ops = REDUCTIONS
     method = staticmethod(all_reduce)
 
     def busbw_factor(self, size: int) -> Fraction:
         return Fraction(2 * (size - 1), size)
 
-    def contributions(self, size: int, n_cubes: int) -> int:
-        return size * n_cubes
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True
 
-    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array:
-        return expected_row(data.ranks, data.shape, data.dtype, data.seed)
-
-
-def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """Each row after an all-reduce of seeded data, exactly, in ``dtype``; shape (elements,)."""
-    cubes, n_elem = shape
-    total = np.zeros(n_elem, dtype=np.int64)
-    for start in range(0, n_elem, PIECE):
-        piece = total[start : start + PIECE]
-        for row in range(ranks * cubes):
-            piece += seeded_values(row * n_elem + start, len(piece), dtype, seed, ranks * cubes)
-    return total.astype(dtype.numpy)
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True

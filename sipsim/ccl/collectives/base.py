@@ -77,8 +77,8 @@ class Call(NamedTuple):
 class Group(Protocol):
     """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
 
-    def run_collective(self, name: str, call: Call, async_op: bool) -> Any:
-        """Run it; the ``Work`` with ``async_op``, else None."""
+    def run_collective(self, name: str, call: Call, async_op: bool, group: Any = None) -> Any:
+        """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None."""
 
 
 class Collective(ABC):

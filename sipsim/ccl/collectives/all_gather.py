@@ -1,0 +1,40 @@
+"""All-gather over the ranks of a group: each rank ends with all ranks' tensors."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import RANKS
+
+
+def all_gather(
+    dist: Group, result: DeviceTensor, tensor: DeviceTensor, group: Any = None, async_op: bool = False
+) -> Any:
+    """``result`` becomes the tensors of all ranks, one after the other (``all_gather_into_tensor``).
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit.
+    """
+    return dist.run_collective(AllGather.name, Call(tensor, result), async_op, group)
+
+
+@collective
+class AllGather(GroupCollective):
+    """The tensors of all ranks, in order of ranks."""
+
+    name = "all_gather"
+    about = "each rank ends with the tensors of all ranks"
+    gathers = True
+    cut = RANKS
+    method = staticmethod(all_gather)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(size - 1, size)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit == rank
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True

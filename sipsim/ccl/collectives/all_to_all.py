@@ -1,0 +1,39 @@
+"""All-to-all over the ranks of a group: rank ``j`` ends with part ``j`` of every rank's tensor."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import PAIRS
+
+
+def all_to_all(
+    dist: Group, result: DeviceTensor, tensor: DeviceTensor, group: Any = None, async_op: bool = False
+) -> Any:
+    """Part ``i`` of ``result`` becomes this rank's part of the tensor of rank ``i`` (``all_to_all_single``).
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit.
+    """
+    return dist.run_collective(AllToAll.name, Call(tensor, result), async_op, group)
+
+
+@collective
+class AllToAll(GroupCollective):
+    """Part ``j`` of each rank's tensor, on rank ``j``, in order of ranks."""
+
+    name = "all_to_all"
+    about = "each rank ends with its part of every rank's tensor"
+    cut = PAIRS
+    method = staticmethod(all_to_all)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(size - 1, size)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit // size == rank
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit % size == rank

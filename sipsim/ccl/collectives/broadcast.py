@@ -1,0 +1,39 @@
+"""Broadcast over the ranks of a group: each rank ends with the root's tensor."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import VECTOR
+
+
+def broadcast(dist: Group, tensor: DeviceTensor, src: int = 0, group: Any = None, async_op: bool = False) -> Any:
+    """Each rank's tensor becomes that of rank ``src``.
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit.
+    """
+    return dist.run_collective(Broadcast.name, Call(tensor, tensor, values=(src,)), async_op, group)
+
+
+@collective
+class Broadcast(GroupCollective):
+    """The root's tensor, everywhere."""
+
+    name = "broadcast"
+    about = "each rank ends with the root's tensor"
+    in_place = True
+    has_root = True
+    cut = VECTOR
+    method = staticmethod(broadcast)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(1)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return rank == root
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True

@@ -1,0 +1,46 @@
+"""Gather over the ranks of a group: the root ends with all ranks' tensors."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import RANKS
+
+
+def gather(
+    dist: Group,
+    tensor: DeviceTensor,
+    result: DeviceTensor | None = None,
+    dst: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    """``result`` of rank ``dst`` becomes the tensors of all ranks, one after the other; others give none.
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit.
+    """
+    return dist.run_collective(Gather.name, Call(tensor, result, values=(dst,)), async_op, group)
+
+
+@collective
+class Gather(GroupCollective):
+    """The tensors of all ranks, in order, on the root."""
+
+    name = "gather"
+    about = "the root ends with the tensors of all ranks"
+    gathers = True
+    has_root = True
+    cut = RANKS
+    method = staticmethod(gather)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(size - 1, size)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit == rank
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return rank == root

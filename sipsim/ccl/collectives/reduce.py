@@ -1,0 +1,42 @@
+"""Reduce over the ranks of a group: the root ends with the combination of all tensors."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.schedule.blocks import VECTOR
+
+
+def reduce(
+    dist: Group, tensor: DeviceTensor, dst: int = 0, op: str = "sum", group: Any = None, async_op: bool = False
+) -> Any:
+    """The tensor of rank ``dst`` becomes the combination of all; those of others stay as they are.
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit, or another ``op``.
+    """
+    return dist.run_collective(Reduce.name, Call(tensor, tensor, op, values=(dst,)), async_op, group)
+
+
+@collective
+class Reduce(GroupCollective):
+    """The combination over all ranks, on the root."""
+
+    name = "reduce"
+    about = "the root ends with the combination over all ranks"
+    in_place = True
+    has_root = True
+    cut = VECTOR
+    ops = REDUCTIONS
+    method = staticmethod(reduce)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(1)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return rank == root

@@ -1,0 +1,41 @@
+"""Reduce-scatter over the ranks of a group: each rank ends with its part of the combination of all tensors."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.schedule.blocks import RANKS
+
+
+def reduce_scatter(
+    dist: Group, result: DeviceTensor, tensor: DeviceTensor, op: str = "sum", group: Any = None, async_op: bool = False
+) -> Any:
+    """``result`` becomes this rank's part of the ranks' tensors combined (``reduce_scatter_tensor``).
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit, or another ``op``.
+    """
+    return dist.run_collective(ReduceScatter.name, Call(tensor, result, op), async_op, group)
+
+
+@collective
+class ReduceScatter(GroupCollective):
+    """Part ``r`` of the combined tensors, on rank ``r``."""
+
+    name = "reduce_scatter"
+    about = "each rank ends with its part of the combination over all ranks"
+    gathers = False
+    cut = RANKS
+    ops = REDUCTIONS
+    method = staticmethod(reduce_scatter)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(size - 1, size)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return True
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit == rank

@@ -1,0 +1,46 @@
+"""Scatter over the ranks of a group: each rank ends with its part of the root's tensor."""
+
+from fractions import Fraction
+from typing import Any
+
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import RANKS
+
+
+def scatter(
+    dist: Group,
+    result: DeviceTensor,
+    tensor: DeviceTensor | None = None,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    """``result`` becomes this rank's part of the tensor of rank ``src``; others give none.
+
+    Raises:
+        RuntimeError: before ``init_process_group``.
+        ValueError: tensors that do not fit.
+    """
+    return dist.run_collective(Scatter.name, Call(tensor, result, values=(src,)), async_op, group)
+
+
+@collective
+class Scatter(GroupCollective):
+    """Part ``r`` of the root's tensor, on rank ``r``."""
+
+    name = "scatter"
+    about = "each rank ends with its part of the root's tensor"
+    gathers = False
+    has_root = True
+    cut = RANKS
+    method = staticmethod(scatter)
+
+    def busbw_factor(self, size: int) -> Fraction:
+        return Fraction(size - 1, size)
+
+    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return rank == root
+
+    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
+        return unit == rank

@@ -1,0 +1,68 @@
+"""The kernel of every algorithm that is a schedule: it carries out the instructions of its worker.
+
+Loads are issued some instructions ahead. A value that is sent on stays in the TCM; it is stored when it is final, and
+no send waits for a store.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sipsim.ccl.schedule.evaluate import Message
+from sipsim.ccl.schedule.program import NOWHERE, Instruction
+from sipsim.tl.futures import LoadFuture
+from sipsim.tl.values import Pointer, TensorHandle
+
+if TYPE_CHECKING:
+    from sipsim.tl.language import TL
+
+LOADS_AHEAD = 4
+Place = tuple[int, int]
+
+
+def kernel_args(world_size: int, n_elem: int) -> tuple[()]:
+    """None of its own (ADR-0032 D7): the kernel gets its instructions from the communicator."""
+    return ()
+
+
+def kernel(
+    source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, list[Instruction]], tl: "TL"
+) -> None:
+    """Carry out the program of this PE, by (cube, PE), if it has one.
+
+    ``op`` combines values; ``avg`` adds them and divides what is final by ``ranks``.
+    """
+    program = programs.get((tl.program_id(1), tl.program_id(0)), [])
+    loads = deque(instruction for instruction in program if instruction.load_at != NOWHERE)
+    coming: deque[LoadFuture] = deque()
+    values: dict[Message, TensorHandle] = {}
+    for instruction in program:
+        key, length, load_at, recv, combines, send, store_at, keeps = instruction
+        while loads and len(coming) < LOADS_AHEAD:
+            ahead = loads.popleft()
+            coming.append(tl.load_async(_at(source, ahead.load_at), ahead.length))
+        if load_at != NOWHERE:
+            value = tl.wait(coming.popleft())
+        elif key in values:
+            value = values.pop(key)
+        if recv:
+            arrived = tl.recv(recv, length, source.dtype)
+            value = combined(op, value, arrived, tl) if combines else arrived
+        if send:
+            tl.send(send, value)
+        if store_at != NOWHERE:
+            tl.store_async(_at(result, store_at), value / ranks if op == "avg" else value)
+        if keeps:
+            values[key] = value
+
+
+def combined(op: str, own: TensorHandle, arrived: TensorHandle, tl: "TL") -> TensorHandle:
+    """Two values by an operator."""
+    if op in ("sum", "avg"):
+        return own + arrived
+    if op == "prod":
+        return own * arrived
+    return tl.maximum(own, arrived) if op == "max" else tl.minimum(own, arrived)
+
+
+def _at(pointer: Pointer, elements: int) -> Pointer:
+    return pointer + elements * pointer.dtype.itemsize
