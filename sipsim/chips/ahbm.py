@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
+from sipsim.ccl.collectives.base import COLLECTIVES, default_collective
+from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.hangs.diagnostics import dump
 from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.document import Problem
@@ -16,6 +18,7 @@ from sipsim.forecast.counted import Uncountable
 from sipsim.forecast.job import forecast
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
+from sipsim.host.group_job import GroupJob
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
 from sipsim.memory.host_log import HostLog
@@ -72,7 +75,11 @@ class AhbmChip(Chip):
         return self.sip.oplog.total
 
     def run_job(self, job: Job) -> None:
-        CollectiveJob(job, self.torch, self.sip.plan, self.sip.sip).run()
+        collective, plan, rank = COLLECTIVES.get(job.collective or default_collective()), self.sip.plan, self.sip.sip
+        if isinstance(collective, GroupCollective):
+            GroupJob(job, collective, self.torch, plan, rank).run()
+        else:
+            CollectiveJob(job, self.torch, plan, rank).run()
 
     def calls(self) -> Sequence[str]:
         return self.torch.distributed.calls

@@ -147,6 +147,9 @@ class CclDefaults(IpcqKnobs, frozen=True):
     """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
 
     algorithm: str
+    workers: Annotated[int, Meta(ge=1, le=4096)]
+    worker_bytes: Annotated[int, Meta(ge=1, le=2**40)]
+    group_KiB: Annotated[int, Meta(ge=1, le=2**20)]
     world_size: Ranks | None = None
 
 

@@ -25,7 +25,8 @@ class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
     ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
-    collective. ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
+    collective; ``call``: what it is, to compare between ranks. ``generation``: of the queue pairs that its kernels use.
+    ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts.
     """
@@ -47,6 +48,9 @@ class Work:
         self.start_ps: Ps = 0
         self.end_ps: Ps | None = None
         self.has_own_row = self.is_of_row = False
+        self.algorithm = ""
+        self.generation = 0
+        self.call = ""
         self.run: int | None = None
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -172,6 +176,7 @@ class KernelQueue:
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
+        pe.ipcq.use(work.generation, work.call)
         tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
         assert kernel is not None
 

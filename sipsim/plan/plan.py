@@ -8,6 +8,7 @@ from typing import Any
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.communicator import Communicator
+from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.install import (
     InstallPlan,
     check_endpoints,
@@ -92,6 +93,19 @@ class Plan(RunPlan):
         common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
         weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
         return Arbitration(knobs.vc_chunk_size, weights)
+
+    @cached_property
+    def tcm_ring_bytes(self) -> int:
+        """Bytes at the bottom of the TCM's IPCQ region that rings of the plan take on some PE."""
+        if self.ipcq.buffer_kind != "tcm":
+            return 0
+        most = max((len(entries) for entries in self.entries.values()), default=0)
+        return most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The algorithms of the config."""
+        return Catalog(self.resolved)
 
     @cached_property
     def hbm_room_bytes(self) -> int:
