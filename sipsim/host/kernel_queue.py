@@ -27,7 +27,8 @@ class Work:
     ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
     collective. ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
-    ``before_start_ps``: of all its kernels, from the launch to their starts.
+    ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
+    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -38,6 +39,8 @@ class Work:
         self.kernel: Callable[..., None] | None = None
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
+        self.generation = 0
+        self.call = ""
         self.ahead = 0
         self.kernels_ps: tuple[Ps, Ps] | None = None
         self.kernel_ps: Ps = 0
@@ -172,6 +175,7 @@ class KernelQueue:
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
+        pe.ipcq.use(work.generation, work.call)
         tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
         assert kernel is not None
 
