@@ -28,7 +28,8 @@ class Work:
     collective; ``call``: what it is, to compare between ranks. ``generation``: of the queue pairs that its kernels use.
     ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
-    ``before_start_ps``: of all its kernels, from the launch to their starts.
+    ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
+    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -39,6 +40,8 @@ class Work:
         self.kernel: Callable[..., None] | None = None
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
+        self.generation = 0
+        self.call = ""
         self.ahead = 0
         self.kernels_ps: tuple[Ps, Ps] | None = None
         self.kernel_ps: Ps = 0

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from sipsim.engine import Engine
-from sipsim.io.delivery import BadPacket
 from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.router import Router
 from sipsim.ipcq.messages import IpcqCreditMetadata
@@ -73,17 +72,14 @@ class CreditSender:
         Raises:
             BadPacket: when there is no such PE.
         """
-        ipcq = self._ipcqs.get((packet.cube, packet.pe))
-        if ipcq is None:
-            raise BadPacket(f"is for cube {packet.cube} PE {packet.pe}, which has no queues")
-        ipcq.credit(packet.credit)
+        self._ipcqs.of_packet(packet.cube, packet.pe).credit(packet.credit)
 
     def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
         """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = PeCredit(peer.cube, peer.pe, credit)
-        way = self._router.way(src, peer.sip, message, queue.direction)
+        way = self._router.way(src, peer.sip, message, queue.short_name)
         number = way.announce(nbytes, delay_ps)
         if injected is None:
             way.depart(message, nbytes, number, delay_ps)
