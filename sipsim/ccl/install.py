@@ -158,6 +158,8 @@ def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
 
 
 class EntryBuilder:
+    """Makes the entries of a wiring whose rings have their addresses: ``bases`` physical, ``vas`` virtual ones."""
+
     def __init__(
         self,
         system: System,

@@ -64,7 +64,7 @@ class GroupRuns:
         wired = self._wired(ready)
         programs = self._programs_of(ready, wired)
         places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
-        work.generation, work.call = wired.generation, ready.text
+        work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
         tensors = call.tensors()
         args = (tensors[0], tensors[-1], call.op, ready.group.group.size, programs)
         self._of_generation.setdefault(wired.generation, []).append(work)
@@ -78,7 +78,7 @@ class GroupRuns:
     def _close(self, wired: Wired) -> None:
         for work in self._of_generation.pop(wired.generation, []):
             work.wait()
-        if wired.places:
+        if wired.places and wired.wiring:
             self._sip.close(wired.generation)
 
     def _wired(self, ready: Ready) -> Wired:
@@ -95,7 +95,8 @@ class GroupRuns:
             )
             offsets = {sip: start + wired.offset for sip, start in ready.group.window.items()}
             entries = group_entries(self._plan.system, knobs, ready.group.group, wired.wiring, new, offsets)
-            self._sip.install(wired.generation, entries)
+            members = [PePlace(sip, *place) for sip in ready.group.group.sips for place in new]
+            self._sip.install(wired.generation, entries, members)
         wired.places.update(dict.fromkeys(new))
         return wired
 
