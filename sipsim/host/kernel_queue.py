@@ -25,7 +25,8 @@ class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
     ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
-    collective, ``algorithm``: that of it, if it has its own. ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended.
+    collective, ``algorithm``: that of it, if it has its own. ``span``: that which released its end. ``ahead``: on how
+    many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
     that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them.
