@@ -6,6 +6,7 @@ that meet are exact to a chunk, so that is what the checks allow.
 
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from sipsim.errors import InvariantViolation
@@ -27,6 +28,9 @@ class Passage(NamedTuple):
     drain_ps: Ps
     way: int
     has_span: bool
+
+
+_START = attrgetter("start_ps")
 
 
 class FabricWitness:
@@ -72,11 +76,15 @@ class FabricWitness:
     def _check_bandwidth(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
         """Whatever interval one looks at, transfers that are within it need no more than its length."""
         allowed_ps = lane.edge.drain_ps(self._chunk_bytes)
-        for start in {each.start_ps for each in kept if each.start_ps <= made.start_ps}:
-            for stop in {each.tail_ps for each in kept if each.tail_ps >= made.tail_ps}:
-                inside = sum(each.drain_ps for each in kept if start <= each.start_ps and each.tail_ps <= stop)
-                if inside > stop - start + allowed_ps:
-                    raise _violation(lane, f"from {start} to {stop} ps it carries what needs {inside} ps")
+        by_start = sorted(kept, key=_START, reverse=True)
+        for stop in {each.tail_ps for each in kept if each.tail_ps >= made.tail_ps}:
+            inside = 0
+            for each in by_start:
+                start = each.start_ps
+                if each.tail_ps <= stop:
+                    inside += each.drain_ps
+                    if start <= made.start_ps and inside > stop - start + allowed_ps:
+                        raise _violation(lane, f"from {start} to {stop} ps it carries what needs {inside} ps")
 
     def _check_order(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
         """Transfers of one channel that have come the same way leave in the order in which they came.
