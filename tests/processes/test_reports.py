@@ -11,7 +11,7 @@ from launch import Done, launched, launching
 
 pytestmark = pytest.mark.processes
 
-FOUR = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K")
+FOUR = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 DEADLINES = ("--progress-timeout", "1")
 END = """
     dist.all_reduce(tensor, op="sum")
