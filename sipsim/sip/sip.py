@@ -137,7 +137,8 @@ class Sip:
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
-        self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
+        reactions_ps = plan.reactions_ps
+        self.session = Session(sip, self.engine, plan.channels, send, reactions_ps[sip], reactions_ps)
         self.session.model = self
         buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
