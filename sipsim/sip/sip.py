@@ -152,7 +152,7 @@ class Sip:
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
         self.ipcqs = Ipcqs(self._ipcq_of)
-        self.generations = SipGenerations(self)
+        self.generations = SipGenerations(self, keep_spans)
         self.network = NetworkInterface(
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
