@@ -24,12 +24,14 @@ BEFORE_START = "launch"
 class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
-    collective, ``algorithm``: that of it, if it has its own. ``span``: that which released its end. ``ahead``: on how
-    many of its PEs an earlier one has not ended.
+    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its
+    collective on this SIP, ``algorithm``: that of it; ``workers``: the PEs that a schedule was made for; ``count``: the
+    elements of the larger tensor, also where this rank has none. ``span``: that which released its end. ``ahead``: on
+    how many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
-    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them.
+    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
+    of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -52,6 +54,9 @@ class Work:
         self.algorithm = ""
         self.generation = 0
         self.call = ""
+        self.group = self.number = 0
+        self.sips: tuple[int, ...] = ()
+        self.workers = self.count = 0
         self.run: int | None = None
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
