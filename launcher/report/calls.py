@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.record.calls import GROUPS, WORLD, GroupCall, differing, group_name
+from sipsim.record.calls import GROUPS, GroupCall, differing, group_name
 
 
 class CallMismatch(NamedTuple):
@@ -50,4 +50,4 @@ def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[st
 def _where(index: int, group: int, sips: tuple[int, ...]) -> str:
     if group == GROUPS:
         return "their groups"
-    return f"collective {index}" if group == WORLD else f"collective {index} of {group_name(group, sips)}"
+    return f"call {index + 1} of {group_name(group, sips)}"

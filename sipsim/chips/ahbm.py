@@ -28,7 +28,7 @@ from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
-from sipsim.record.calls import GroupCall
+from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.explanation import Explanation
 from sipsim.record.line_file import LineFile
 from sipsim.record.oplog import OPLOG_FILE
@@ -84,6 +84,9 @@ class AhbmChip(Chip):
 
     def calls(self) -> Sequence[GroupCall]:
         return self.torch.distributed.calls
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        return (work.open_call() for work in self.torch.kernels.unfinished() if work.number)
 
     def dump(self) -> bytes:
         return dump(self.tasks_dump(), self.sip)

@@ -6,6 +6,7 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -24,7 +25,7 @@ from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
-from sipsim.record.calls import GroupCall
+from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
@@ -125,6 +126,10 @@ class Chip(ABC):
         """The collectives and groups that the host script has called."""
         return ()
 
+    def open_calls(self) -> Iterable[OpenCall]:
+        """Of these collectives those that have not ended."""
+        return ()
+
     def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
         """The tasks that have not ended, and where their code is. ``frame``: the innermost one of what runs now."""
         rank, states = self.session.rank, []
@@ -134,7 +139,8 @@ class Chip(ABC):
             if task is self.host_task:
                 own = self.bridge.host_frame(own)
             states.append(task_state(rank, task, own, chip_file))
-        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), len(self.calls()))
+        made = dict(Counter(call.group for call in self.calls()))
+        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
 
     def dump(self) -> bytes:
         """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks."""

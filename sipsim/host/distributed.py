@@ -220,7 +220,7 @@ class Distributed:
         self._queue.launch(work, wired.algorithm.kernel, args, self._places)
 
     def _note_call(self, work: Work, group: ProcessGroup, text: str, algorithm: str) -> None:
-        work.algorithm = algorithm
+        work.algorithm, work.text = algorithm, text
         work.group, work.sips, work.number = group.number, group.group.sips, group.calls
         self.calls.append(GroupCall(text, group.number, () if group.number == WORLD else group.group.sips))
 

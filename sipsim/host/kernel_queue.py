@@ -9,6 +9,7 @@ from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.host.translation import translation_on
+from sipsim.record.calls import OpenCall
 from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
@@ -31,7 +32,7 @@ class Work:
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
     that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
-    of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1.
+    of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1; ``text``: of it.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -53,7 +54,7 @@ class Work:
         self.has_own_row = self.is_of_row = False
         self.algorithm = ""
         self.generation = 0
-        self.call = ""
+        self.call = self.text = ""
         self.group = self.number = 0
         self.sips: tuple[int, ...] = ()
         self.workers = self.count = 0
@@ -61,6 +62,10 @@ class Work:
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
+
+    def open_call(self) -> OpenCall:
+        """It as a collective of its group."""
+        return OpenCall(self.group, self.sips, self.number, self.text)
 
     def is_completed(self) -> bool:
         """Whether all its kernels have ended."""

@@ -52,3 +52,17 @@ def group_name(number: int, sips: tuple[int, ...]) -> str:
     if len(sips) > 2 and sips == tuple(range(sips[0], sips[0] + len(sips))):
         return f"group {number} of ranks {sips[0]} to {sips[-1]}"
     return f"group {number} of rank{'s' if len(sips) > 1 else ''} {', '.join(map(str, sips))}"
+
+
+class OpenCall(msgspec.Struct, frozen=True):
+    """A collective that has not ended on a rank: call ``number``, from 1, of group ``group`` of the ranks ``sips``."""
+
+    group: int
+    sips: tuple[int, ...]
+    number: int
+    text: str
+
+
+def open_call_text(call: OpenCall) -> str:
+    """Such a call in messages."""
+    return f"{what_of(call.text)}, call {call.number} of {group_name(call.group, call.sips)}"
