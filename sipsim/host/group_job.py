@@ -133,7 +133,7 @@ class GroupJob:
             if expected is not None:
                 more = compare(result.numpy().reshape(1, -1), expected)
                 wrong = Mismatch(wrong.elements + more.elements, wrong.first or more.first)
-        dist.record(collective, call, works, wrong if job.verify else None, algorithm=work.algorithm)
+        dist.record(collective, call, works, wrong if job.verify else None)
 
     def _zeros(self, n_elem: int, layout: DPPolicy) -> Tensor:
         return self._torch.zeros((n_elem,), dtype=self._dtype, dp=layout)

@@ -1,6 +1,6 @@
 """The process groups of one rank: made and destroyed by all ranks in one order, each with a window for its rings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 
 from sipsim.ccl.group import Group
@@ -26,10 +26,11 @@ GroupHandle = ProcessGroup | NonMember
 
 
 class ProcessGroups:
-    """Those of SIP ``sip``. ``world``: the group of all SIPs, once it is made."""
+    """Those of SIP ``sip``. ``note``: is told of each that is made or destroyed, as text."""
 
-    def __init__(self, plan: Plan, sip: int) -> None:
+    def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
         self._plan = plan
+        self._note = note
         self._sip = sip
         nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
         region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
@@ -37,7 +38,6 @@ class ProcessGroups:
         self._window_bytes = nbytes
         self._made = 0
         self._live: dict[int, GroupHandle] = {}
-        self.history: list[str] = []
 
     def make(self, ranks: Sequence[int] | None) -> GroupHandle:
         """A group of these SIPs, in the order given; None: of all.
@@ -49,7 +49,7 @@ class ProcessGroups:
         sips = _checked(ranks, self._plan.system.n_sips)
         window, number = self._windows.take(sips), self._made
         self._made += 1
-        self.history.append(f"new_group({list(sips)})")
+        self._note(f"new_group({list(sips)})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
             handle = ProcessGroup(number, Group(sips, self._plan.system), window, self._window_bytes)
@@ -64,7 +64,7 @@ class ProcessGroups:
         """
         if self._live.pop(handle.number, None) is None:
             raise ValueError(f"group {handle.number} was destroyed before")
-        self.history.append(f"destroy_process_group(group {handle.number})")
+        self._note(f"destroy_process_group(group {handle.number})")
         self._windows.give(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:

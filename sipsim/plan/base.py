@@ -7,16 +7,19 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.dtypes import DType
 from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.plan.job import RunRecord
 from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
 
 Ps = int
+Array = np.ndarray[Any, Any]
 
 
 class RunPlan(ABC):
@@ -125,6 +128,12 @@ class RunPlan(ABC):
     def reference(self) -> Callable[..., Any] | None:
         """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
         return None
+
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """What a collective that ran in a group (``workers`` of its record) leaves on each of its ranks, from these
+        ranks' sources, flat arrays; None where nothing is needed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no groups")
 
     def rows_differ(self, dtype: DType, n_elem: int) -> bool:
         """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.

@@ -1,14 +1,18 @@
 """The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import gcd
 from typing import Any
 
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.base import COLLECTIVES, Array
+from sipsim.ccl.collectives.group import GroupCollective, Task
 from sipsim.ccl.communicator import Communicator
+from sipsim.ccl.group import Group
 from sipsim.ccl.groups.catalog import Catalog
+from sipsim.ccl.groups.reference import group_results
 from sipsim.ccl.install import (
     InstallPlan,
     check_endpoints,
@@ -27,7 +31,7 @@ from sipsim.ccl.settings import (
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.dtypes import DType
+from sipsim.dtypes import DTYPES, DType
 from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
@@ -35,6 +39,7 @@ from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.parts.base import part_kinds
 from sipsim.plan.base import RunPlan, reactions_ps
 from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
+from sipsim.plan.job import RunRecord
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
@@ -178,6 +183,15 @@ class Plan(RunPlan):
     def reference(self) -> Callable[..., Any] | None:
         """The algorithm's."""
         return self.algorithm.reference
+
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """By the algorithm's schedule."""
+        collective = COLLECTIVES.get(run.collective)
+        assert isinstance(collective, GroupCollective)
+        group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
+        n_elem = run.count // max(collective.elements(1, group.size))
+        task = Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
+        return group_results(self.catalog.get(run.algorithm), task, run.workers, run.op, sources)
 
     def rows_differ(self, dtype: DType, n_elem: int) -> bool:
         """By the algorithm's reference."""
