@@ -15,6 +15,7 @@ from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import full_name
 from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
 from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
 from sipsim.topology.address import RING_VA_BASE, PePlace
 
 LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
@@ -34,6 +35,7 @@ class SipView(Protocol):
     sip: int
     plan: Plan
     page_table: PageTable | None
+    recorder: Recorder
 
     def pe(self, cube: int, pe: int) -> PeView:
         """A PE, made at its first use."""
@@ -91,6 +93,8 @@ class SipGenerations:
                 table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
         if self.live.pop(generation, None) is not None:
             self.closed.add(generation)
+            if sip.recorder.feed is not None:
+                sip.recorder.feed.closed(generation)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
         """Give the peers' rings virtual addresses, if the MMU translates those of rings."""
