@@ -3,29 +3,20 @@
 Programs of all workers of all ranks are carried out, tile by tile, with rings of few slots.
 """
 
-import importlib
-import pkgutil
 from collections import Counter
-from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
+from schedules import MODULES, Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
 
-import sipsim.ccl.algorithms
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.patterns.trees import complementary, in_order
 from sipsim.ccl.schedule.program import Shards
 from sipsim.ccl.schedule.traffic import link_elements
 
-MODULES: dict[str, ModuleType] = {
-    found.name: module
-    for found in pkgutil.iter_modules(sipsim.ccl.algorithms.__path__)
-    if hasattr(module := importlib.import_module(f"sipsim.ccl.algorithms.{found.name}"), "schedule")
-}
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
 STAR = ((0, "E", 1, "N"), (1, "E", 2, "W"), (1, "S", 3, "W"))
 GROUPS = {
