@@ -21,7 +21,7 @@ def schedule(task: Task) -> Schedule:
     """All-reduce in two rounds: each rank combines its piece, and then has it sent to all."""
     size, of = task.size, task.collective
     if of.combines and of.cut == VECTOR and not of.has_root:
-        return [Flow(1, size, lambda rank: [*_round(rank, size, _own, True, 0), *_round(rank, size, _from_own, False, size)])]
+        return [Flow(1, size, _both(size))]
 
     def moved(a: int, b: int) -> tuple[int, ...]:
         """The units that rank ``a`` sends to ``b``."""
@@ -40,6 +40,10 @@ def _own(a, b):
 
 def _from_own(a, b):
     return (a,)
+
+
+def _both(size):
+    return lambda rank: [*_round(rank, size, _own, True, 0), *_round(rank, size, _from_own, False, size)]
 
 
 def _round(rank, size, moved, combine, first) -> list[Step]:
