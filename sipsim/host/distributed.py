@@ -16,7 +16,6 @@ from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
-from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import host_call
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
@@ -54,7 +53,6 @@ class Distributed:
         self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
         self._runs_of_groups = GroupRuns(sip, queue)
         self._world_group: GroupHandle | None = None
-        self._no_world = ConfigError("there is no group of all ranks")
         self.records = RunRecords(sip, recorded_io_dir)
         self.calls: list[GroupCall] = []
         for name in COLLECTIVES.names():
@@ -71,11 +69,7 @@ class Distributed:
         if self._initialized:
             raise ValueError("init_process_group was called twice")
         self._initialized = True
-        try:
-            self._world_group = self._groups.make(None)
-        except ConfigError as error:
-            # Collectives that are wired before the run need no rings of a group.
-            self._no_world = error
+        self._world_group = self._groups.make(None)
 
     @host_call
     def new_group(self, ranks: Sequence[int] | None = None, **_pytorch_arguments: object) -> GroupHandle:
@@ -202,8 +196,6 @@ class Distributed:
         self, work: Work, collective: GroupCollective, call: Call, group: GroupHandle | None, algorithm: str
     ) -> None:
         chosen = self._world_group if group is None else group
-        if chosen is None:
-            raise self._no_world
         if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
             raise ValueError(f"{collective.name}: {chosen!r} is no group that this rank is in")
         ready = self._runs_of_groups.ready(collective, call, chosen, algorithm)
