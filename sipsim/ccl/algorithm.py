@@ -242,6 +242,8 @@ def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int
     """The problem with one item of a neighbour map; empty when there is none."""
     if not isinstance(direction, str):
         return "is no name; directions are text"
+    if "#" in direction:
+        return "has a #, which is for the names of queue pairs that are made while time runs"
     if not isinstance(peer, int) or isinstance(peer, bool):
         return f"leads to {peer!r}, which is no rank; ranks are 0 to {world_size - 1}"
     if not 0 <= peer < world_size:
