@@ -67,6 +67,12 @@ class IpcqUnreadMessages(SimulationError):
     kind = "IpcqUnreadMessages"
 
 
+class IpcqInUse(SimulationError):
+    """Queue pairs are to be closed whose rings hold unread messages, or on which a send or a receive waits."""
+
+    kind = "IpcqInUse"
+
+
 class InvariantViolation(SimulationError):
     """An invariant of ADR-0023 D14 or of the fabric is violated: a bug in the simulator, not in the program."""
 
@@ -131,6 +137,7 @@ ERROR_KINDS: dict[str, int] = {
             IpcqTypeMismatch,
             IpcqDeadlock,
             IpcqUnreadMessages,
+            IpcqInUse,
             InvariantViolation,
             KernelError,
             MemoryAccessError,

@@ -2,6 +2,8 @@
 
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
 optionally, ``neighbors``, ``reference``, ``root_cube`` and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments.
+One with ``schedule`` exports ``wiring`` and ``COLLECTIVES``, too, and runs these in any group
+(:mod:`sipsim.ccl.schedule`).
 """
 
 import copy
@@ -55,12 +57,32 @@ class Algorithm:
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
-        self._root_cube: Callable[[System], int] | None = self._hook("root_cube", callable, "a function", needed=False)
+        self._root_cube: Callable[[System], int | None] | None = self._hook(
+            "root_cube", callable, "a function", needed=False
+        )
+        self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
+        needs_wiring = self.schedule is not None
+        self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=needs_wiring)
+        self._suits: Callable[..., str] | None = self._hook("suits", callable, "a function", needed=False)
+        self.collectives: tuple[str, ...] = self._hook("COLLECTIVES", _is_names, "a tuple of names", needs_wiring) or ()
+        self.rank_identical: bool | None = self._hook("RANK_IDENTICAL", _is_flag, "True or False", needed=False)
 
     @property
     def is_users(self) -> bool:
         """Whether its module is a user's, and not of this package."""
         return not self._module.__name__.startswith(OWN_PACKAGE)
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether it is a schedule of steps for any group (:mod:`sipsim.ccl.schedule`), wired when it is used."""
+        return self.schedule is not None
+
+    def why_not(self, task: Any) -> str:
+        """Why a schedule cannot run a task, in a few words; empty when it can."""
+        if task.collective.name not in self.collectives:
+            return f"it runs {', '.join(self.collectives)}"
+        suits = self._suits
+        return "" if suits is None else str(self._call("suits", lambda: suits(task)))
 
     def topology_kind(self, topology: str) -> int | None:
         """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
@@ -78,7 +100,7 @@ class Algorithm:
         return self._topologies[topology]
 
     def check_root_cube(self, system: System) -> None:
-        """Compare a configured ``root_cube`` with the only one that the module allows, its ``root_cube(system)``.
+        """Check a configured ``root_cube`` by the module's ``root_cube(system)``: the only one, or None for any.
 
         Raises:
             ConfigError: for another cube, or when the module has no such hook.
@@ -89,7 +111,10 @@ class Algorithm:
         if hook is None:
             raise ConfigError(f"{key}: the algorithm has no root cube; leave it null")
         root = self._call("root_cube", lambda: hook(system))
-        if self.entry.root_cube != root:
+        if root is None:
+            if self.entry.root_cube != "auto" and self.entry.root_cube >= system.n_cubes:
+                raise ConfigError(f"{key}: must be null, auto or a cube of the mesh, 0 to {system.n_cubes - 1}")
+        elif self.entry.root_cube != root:
             raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
 
     def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
@@ -136,6 +161,8 @@ class Algorithm:
             ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or returns an impossible neighbour.
         """
         table = TABLES.get(self.entry.topology)
+        if self.is_schedule:
+            return {}
         if table.self_wired and self._neighbors is None:
             built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
             raise ConfigError(
@@ -226,6 +253,14 @@ def _on_path(file: str) -> Path:
     """A ``.py`` file, looked up in the working directory and then in the folders of ``sys.path``."""
     candidates = [Path(folder, file) for folder in ("", *sys.path)]
     return next((path for path in candidates if path.is_file()), Path(file))
+
+
+def _is_names(thing: Any) -> bool:
+    return isinstance(thing, tuple) and all(isinstance(each, str) for each in thing)
+
+
+def _is_flag(thing: Any) -> bool:
+    return isinstance(thing, bool)
 
 
 def _is_mapping(thing: Any) -> bool:

@@ -111,7 +111,7 @@ def install(
     }
     mmu = system.resolved.components.pe_mmu
     vas = _ring_vas(knobs, bases) if mmu is not None and mmu.virtual_rings else {}
-    builder = _EntryBuilder(system, knobs, rank_to_pe, pairs, writer, bases, vas)
+    builder = EntryBuilder(system, knobs, rank_to_pe, pairs, writer, bases, vas)
     return {
         rank_to_pe[rank]: [builder.entry(Ring(rank, direction)) for direction in directions[rank]]
         for rank in directions
@@ -157,7 +157,9 @@ def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
     return {ring: RING_VA_BASE + index * stride for index, ring in enumerate(bases)}
 
 
-class _EntryBuilder:
+class EntryBuilder:
+    """Makes the entries of a wiring whose rings have their addresses: ``bases`` physical, ``vas`` virtual ones."""
+
     def __init__(
         self,
         system: System,

@@ -147,6 +147,9 @@ class CclDefaults(IpcqKnobs, frozen=True):
     """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
 
     algorithm: str
+    workers: Annotated[int, Meta(ge=1, le=4096)]
+    worker_bytes: Annotated[int, Meta(ge=1, le=2**40)]
+    group_KiB: Annotated[int, Meta(ge=1, le=2**20)]
     world_size: Ranks | None = None
 
 
@@ -160,7 +163,7 @@ class AlgorithmOwn(Section, frozen=True):
     module: str
     topology: str
     n_elem: PositiveInt | None = None
-    root_cube: Index | None = None
+    root_cube: Index | Literal["auto"] | None = None
     rank_per: RankPer | None = None
     world_size: Ranks | None = None
     opposites: dict[str, str] = {}

@@ -46,7 +46,7 @@ def _size(n_elem: int, job: Job, plan: Plan, times: CommandTimes) -> SizeForecas
         space = AddressSpace(MemoryStore(sip, system.capacities, system.spaces_of_cubes), sip, plan.hbm_room_bytes)
         call = _call(n_elem, job, plan, space)
         tensors = call.tensors()
-        nbytes, elements = sum(tensor.nbytes for tensor in tensors), call.source.numel()
+        nbytes, elements = sum(tensor.nbytes for tensor in tensors), tensors[0].numel()
         kernels.append(world.algorithm.kernel)
         pointers = [pointer_to(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
         args.append((*pointers, *call.values, *world.kernel_args(system, sip, call.n_elem())))

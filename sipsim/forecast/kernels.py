@@ -67,6 +67,7 @@ class CountingPe:
         self.place = place.sip, place.cube, place.pe
         self.cube, self.pe, self.rank = place.cube, place.pe, rank
         self.ipcq = self
+        self.world_size = run.plan.world_size
         self.phase = ""
         self.mmu = None
         self.now_ps: Ps = 0

@@ -1,6 +1,7 @@
 """From a request to the built-in job: a collective that can run on the system, with sizes that fit."""
 
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Collective, default_collective
+from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.seeded import check_contributions
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
@@ -17,7 +18,9 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     Raises:
         ConfigError: for a collective, operator, type or size that cannot run on this system.
     """
-    collective, system = _collective(request), plan.system
+    collective, system = _collective(request, plan), plan.system
+    if isinstance(collective, GroupCollective):
+        return _group_job(request, collective, plan)
     if request.verify:
         check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, system.n_cubes))
     sizes = collective.elements(1, system.n_sips)
@@ -26,6 +29,10 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     for n_elem in n_elems:
         args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, collective.kernel_takes)
+    return _job(request, collective, n_elems)
+
+
+def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) -> Job:
     return Job(
         collective=collective.name,
         n_elems=n_elems,
@@ -42,9 +49,24 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     )
 
 
-def _collective(request: JobRequest) -> Collective:
+def _group_job(request: JobRequest, collective: GroupCollective, plan: Plan) -> Job:
+    """``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a rank."""
+    size, itemsize = plan.system.n_sips, DTYPES[request.dtype].itemsize
+    if request.verify and collective.ops and request.op in ("sum", "avg"):
+        check_contributions(DTYPES[request.dtype], size)
+    larger = max(collective.elements(1, size)) * itemsize
+    n_elems = request.n_elems or tuple(nbytes // larger for nbytes in request.sizes)
+    if 0 in n_elems:
+        raise ConfigError(
+            f"{request.size_source}: {collective.name} on {size} ranks takes at least {larger} bytes in {request.dtype}"
+        )
+    return _job(request, collective, n_elems)
+
+
+def _collective(request: JobRequest, plan: Plan) -> Collective:
+    named = request.collective or next(iter(plan.algorithm.collectives), default_collective())
     try:
-        collective = COLLECTIVES.get(request.collective or default_collective())
+        collective = COLLECTIVES.get(named)
     except UnknownName as error:
         raise ConfigError(f"--collective: {error}") from None
     if collective.ops and request.op not in collective.ops:

@@ -8,19 +8,21 @@ script waits, in simulated time, until all of them have ended.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import MethodType
 
-import numpy as np
-
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.groups.process_group import ProcessGroup
+from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
-from sipsim.errors import OutputError
+from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import host_call
+from sipsim.host.group_runs import GroupRuns
+from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
 from sipsim.host.kernel_queue import KernelQueue, Work
-from sipsim.plan.job import RunRecord
-from sipsim.record.resources import PeakMemory
+from sipsim.host.run_records import RunRecords
+from sipsim.record.calls import GROUPS, WORLD, GroupCall
 from sipsim.sip.sip import Sip
 
 BACKEND = "ahbm"
@@ -30,6 +32,10 @@ class ReduceOp:
     """The reductions, by their PyTorch names."""
 
     SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    PRODUCT = "prod"
+    AVG = "avg"
 
 
 class Distributed:
@@ -42,14 +48,15 @@ class Distributed:
         self._plan = sip.plan
         self._queue = queue
         self.bridge = queue.bridge
-        self._recorded_io_dir = recorded_io_dir
         self._world = sip.plan.world.on_sip(sip.sip)
         self._places = self._world.places_on(sip.sip)
         self._initialized = False
-        self.runs: list[RunRecord] = []
-        self.calls: list[str] = []
-        self.on_record: Callable[[RunRecord], None] = lambda _record: None
-        self.memory = PeakMemory()
+        self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
+        self._runs_of_groups = GroupRuns(sip, queue)
+        self._world_group: GroupHandle | None = None
+        self._no_world = ConfigError("there is no group of all ranks")
+        self.records = RunRecords(sip, recorded_io_dir)
+        self.calls: list[GroupCall] = []
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
 
@@ -64,18 +71,52 @@ class Distributed:
         if self._initialized:
             raise ValueError("init_process_group was called twice")
         self._initialized = True
+        try:
+            self._world_group = self._groups.make(None)
+        except ConfigError as error:
+            # Collectives that are wired before the run need no rings of a group.
+            self._no_world = error
 
-    def destroy_process_group(self) -> None:
-        """Leave the process group."""
-        self._initialized = False
+    @host_call
+    def new_group(self, ranks: Sequence[int] | None = None, **_pytorch_arguments: object) -> GroupHandle:
+        """A group of these ranks, in this order; None: of all. Every rank of the run calls it, in one order.
+
+        On a rank that is not in it, the result is only good for ``destroy_process_group``.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: for ranks that do not exist or are named twice.
+            ConfigError: when a SIP has no room for another group's rings.
+        """
+        self._check_initialized()
+        return self._groups.make(ranks)
+
+    @host_call
+    def destroy_process_group(self, group: GroupHandle | None = None) -> None:
+        """Give back a group's rings, once its collectives have ended; every rank of the run calls it, in one order.
+
+        Without a group: leave all of them.
+
+        Raises:
+            ValueError: for a group that was destroyed before.
+        """
+        if not self._initialized:
+            return
+        for each in self._groups.live() if group is None else [group]:
+            if isinstance(each, ProcessGroup) and self._groups.is_live(each):
+                self._runs_of_groups.close(each)
+            self._groups.destroy(each)
+        self._initialized = group is not None
 
     def is_initialized(self) -> bool:
         """Whether this rank is in the process group."""
         return self._initialized
 
-    def get_rank(self) -> int:
-        """This SIP's number."""
-        return self._sip.sip
+    def get_rank(self, group: GroupHandle | None = None) -> int:
+        """This SIP's number, or its rank in a group; -1 outside of it."""
+        if group is None:
+            return self._sip.sip
+        return -1 if isinstance(group, NonMember) else group.group.sips.index(self._sip.sip)
 
     @host_call
     def pointer_dump(self) -> str:
@@ -86,9 +127,26 @@ class Distributed:
         """The algorithm that ``ccl.yaml`` chooses."""
         return self._world.algorithm.name
 
-    def get_world_size(self) -> int:
-        """The number of SIPs."""
-        return self._plan.system.n_sips
+    def get_world_size(self, group: GroupHandle | None = None) -> int:
+        """The number of SIPs, or of ranks of a group; -1 outside of it."""
+        if group is None:
+            return self._plan.system.n_sips
+        return -1 if isinstance(group, NonMember) else group.group.size
+
+    def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
+        """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
+
+        So has every tensor for an algorithm of the user's that is wired before the run: it knows its layouts itself.
+        """
+        cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
+        if wired.is_users and not wired.is_schedule:
+            return True
+        return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
+
+    def runs_all_reduce(self, algorithm: str) -> bool:
+        """Whether the algorithm that a call names, or else the config, is one of ``all_reduce`` over SIPs."""
+        named = self._plan.catalog.get(algorithm) if algorithm not in ("", AUTO) else self._plan.algorithm
+        return "all_reduce" in named.collectives
 
     def collective(self, name: str) -> Callable[..., Work | None]:
         """The method of a collective; a dotted name is a module that registers a collective under that name.
@@ -99,45 +157,94 @@ class Distributed:
         return MethodType(COLLECTIVES.get(name).method, self)
 
     @host_call
-    def run_collective(self, name: str, call: Call, async_op: bool) -> Work | None:
-        """Launch the configured algorithm's kernel, and record the run; blocks unless ``async_op``.
+    def run_collective(
+        self, name: str, call: Call, async_op: bool, group: GroupHandle | None = None, algorithm: str = ""
+    ) -> Work | None:
+        """Launch an algorithm's kernel, and record the run; blocks unless ``async_op``. None outside of the group.
 
         Raises:
             RuntimeError: before ``init_process_group``.
             ValueError: a call that the collective refuses.
         """
+        if isinstance(group, NonMember):
+            return None
         collective = COLLECTIVES.get(name)
         work = Work(self._queue, name)
         work.has_own_row = True
-        work.on_end = lambda: self._note_run(work, collective, call)
-        self._launch(work, collective, call)
+        self._launch(work, collective, call, group, algorithm)
         if async_op:
             return work
         work.wait()
         return None
 
     @host_call
-    def start_collective(self, collective: Collective, call: Call) -> Work:
-        """Launch the configured algorithm's kernel; nothing is recorded."""
+    def start_collective(
+        self, collective: Collective, call: Call, group: GroupHandle | None = None, algorithm: str = ""
+    ) -> Work:
+        """Launch an algorithm's kernel; nothing is recorded."""
         work = Work(self._queue, collective.name)
-        self._launch(work, collective, call)
+        self._launch(work, collective, call, group, algorithm)
         return work
 
-    def _launch(self, work: Work, collective: Collective, call: Call) -> None:
-        if not self._initialized:
-            raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
-        system, group = self._plan.system, self._world
-        collective.check(call, system.n_sips, system.n_cubes)
-        group.check_holders(call, self._sip.sip)
-        more = group.kernel_args(system, self._sip.sip, call.n_elem())
-        group.algorithm.check_takes(more, collective.kernel_takes)
-        args = (*call.tensors(), *call.values, *more)
+    def _launch(
+        self, work: Work, collective: Collective, call: Call, group: GroupHandle | None, algorithm: str
+    ) -> None:
+        self._check_initialized()
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
         work.is_of_row = True
-        work.on_start = lambda: self._start_run(work, call)
-        self._queue.launch(work, group.algorithm.kernel, args, self._places)
+        work.on_start = lambda: self.records.note_start(work, call)
+        if isinstance(collective, GroupCollective):
+            self._launch_in_group(work, collective, call, group, algorithm)
+        else:
+            self._launch_wired(work, collective, call, group)
+
+    def _launch_in_group(
+        self, work: Work, collective: GroupCollective, call: Call, group: GroupHandle | None, algorithm: str
+    ) -> None:
+        chosen = self._world_group if group is None else group
+        if chosen is None:
+            raise self._no_world
+        if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
+            raise ValueError(f"{collective.name}: {chosen!r} is no group that this rank is in")
+        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm)
+        self._note_call(work, chosen, ready.text, ready.algorithm.name)
+        self._on_end(work, collective, ready.call)
+        self._runs_of_groups.launch(work, ready)
+
+    def _launch_wired(self, work: Work, collective: Collective, call: Call, group: GroupHandle | None) -> None:
+        """Run the algorithm that was wired before the run, on the ranks of its wiring."""
+        if group is not None and group is not self._world_group:
+            raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
+        system, wired = self._plan.system, self._world
+        collective.check(call, system.n_sips, system.n_cubes)
+        wired.check_holders(call, self._sip.sip)
+        more = wired.kernel_args(system, self._sip.sip, call.n_elem())
+        wired.algorithm.check_takes(more, collective.kernel_takes)
+        args = (*call.tensors(), *call.values, *more)
+        self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
-        self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
+        world = self._world_group
+        assert isinstance(world, ProcessGroup)
+        world.calls += 1
+        text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
+        self._note_call(work, world, text, wired.algorithm.name)
+        self._queue.launch(work, wired.algorithm.kernel, args, self._places)
+
+    def _note_call(self, work: Work, group: ProcessGroup, text: str, algorithm: str) -> None:
+        work.algorithm, work.text = algorithm, text
+        work.group, work.sips, work.number = group.number, group.group.sips, group.calls
+        self.calls.append(GroupCall(text, group.number, () if group.number == WORLD else group.group.sips))
+
+    def _on_end(self, work: Work, collective: Collective, call: Call) -> None:
+        if work.has_own_row:
+            work.on_end = lambda: self.records.note_end(work, collective, call)
+
+    def _note_group(self, what: str) -> None:
+        self.calls.append(GroupCall(what, GROUPS))
+
+    def _check_initialized(self) -> None:
+        if not self._initialized:
+            raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
 
     @host_call
     def start_together(self) -> None:
@@ -162,45 +269,5 @@ class Distributed:
         works: Sequence[Work],
         wrong: Mismatch | None = None,
     ) -> None:
-        """Add a completed collective to ``runs``, by its timed iterations; sample memory, which is at its peak now."""
-        self.memory.sample()
-        sized, busbw = call.sized(), collective.busbw_factor(self._plan.system.n_sips)
-        self.runs.append(
-            RunRecord(
-                collective=collective.name,
-                algorithm=self._world.algorithm.name,
-                dtype=sized.dtype.name,
-                op=call.op,
-                count=sized.numel(),
-                nbytes=sized.nbytes,
-                busbw=(busbw.numerator, busbw.denominator),
-                spans_ps=tuple((work.start_ps, work.end_ps or 0) for work in works),
-                kernels_ps=tuple(work.kernels_ps for work in works),
-                wrong=wrong.elements if wrong is not None else None,
-                first_wrong=wrong.first if wrong is not None else "",
-                values=call.values,
-                usage=self._sip.usage.so_far(),
-            )
-        )
-        self.on_record(self.runs[-1])
-
-    def _start_run(self, work: Work, call: Call) -> None:
-        work.run = len(self.runs)
-        if work.has_own_row and self._recorded_io_dir:
-            self._record_io("in", call.source)
-
-    def _note_run(self, work: Work, collective: Collective, call: Call) -> None:
-        if self._recorded_io_dir:
-            self._record_io("out", call.result)
-        self.record(collective, call, [work])
-
-    def _record_io(self, when: str, tensor: DeviceTensor) -> None:
-        path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
-        rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1).view(tensor.dtype.stored)
-        try:
-            np.save(path, rows)
-        except OSError as error:
-            what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
-            raise OutputError(
-                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
-            ) from None
+        """Add a completed collective to the records, by its timed iterations."""
+        self.records.add(collective, call, works, wrong)

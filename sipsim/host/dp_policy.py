@@ -76,6 +76,10 @@ class DPPolicy:
         (cube, cubes), (pe, pes) = self.splits()
         return cube == pe == COPIES and (cubes, pes) == (other.num_cubes, other.num_pes)
 
+    def blocks(self) -> int:
+        """How many blocks make the tensor, copies not counted."""
+        return len(self.holders())
+
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a PE's block of a tensor.
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from sipsim.engine import Engine
-from sipsim.io.delivery import BadPacket
 from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.router import Router
 from sipsim.ipcq.messages import IpcqCreditMetadata
@@ -15,10 +14,12 @@ from sipsim.noc.transport import Transport
 
 Ps = int
 Emit = Callable[[int, Ps, bytes], None]
+"""``Session.emit`` takes a channel, ``Session.emit_far`` a SIP; then the arrival and the body."""
 
 
 class CreditSender:
-    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire.
+    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire; to
+    other SIPs they are far packets.
 
     ``nbytes``: a credit as a message; ``vc``: its virtual channel; ``overhead_ps``: PE_IPCQ's.
     """
@@ -31,6 +32,7 @@ class CreditSender:
         router: Router,
         ipcqs: Ipcqs,
         emit: Emit,
+        emit_far: Emit,
         channels: Mapping[int, int],
         nbytes: int,
         chunk_bytes: int,
@@ -43,6 +45,7 @@ class CreditSender:
         self._router = router
         self._ipcqs = ipcqs
         self._emit = emit
+        self._emit_far = emit_far
         self._channels = channels
         self._nbytes = nbytes
         self._chunk_bytes = chunk_bytes
@@ -64,7 +67,11 @@ class CreditSender:
 
             self._engine.at(arrival_ps, arrive)
             return
-        self._emit(self._channels[peer.sip], arrival_ps, encode(CreditPacket(peer.cube, peer.pe, credit)))
+        body, channel = encode(CreditPacket(peer.cube, peer.pe, credit)), self._channels.get(peer.sip)
+        if channel is None:
+            self._emit_far(peer.sip, arrival_ps, body)
+        else:
+            self._emit(channel, arrival_ps, body)
         self._engine.at(arrival_ps, emitted)
 
     def receive(self, _channel: int, packet: CreditPacket) -> None:
@@ -73,17 +80,14 @@ class CreditSender:
         Raises:
             BadPacket: when there is no such PE.
         """
-        ipcq = self._ipcqs.get((packet.cube, packet.pe))
-        if ipcq is None:
-            raise BadPacket(f"is for cube {packet.cube} PE {packet.pe}, which has no queues")
-        ipcq.credit(packet.credit)
+        self._ipcqs.of_packet(packet.cube, packet.pe).credit(packet.credit)
 
     def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
         """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = PeCredit(peer.cube, peer.pe, credit)
-        way = self._router.way(src, peer.sip, message, queue.direction)
+        way = self._router.way(src, peer.sip, message, queue.short_name)
         number = way.announce(nbytes, delay_ps)
         if injected is None:
             way.depart(message, nbytes, number, delay_ps)

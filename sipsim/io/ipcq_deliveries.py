@@ -13,14 +13,40 @@ from sipsim.noc.arbitration import COMM
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, Route
 from sipsim.noc.transport import Transport
+from sipsim.topology.address import space_of
 
 Ps = int
-Ipcqs = dict[tuple[int, int], PeIpcq]
-"""PE_IPCQ of each PE in use, by cube and PE."""
+RING_SPACES = ("tcm", "hbm", "sram")
+
+
+class Ipcqs(dict[tuple[int, int], PeIpcq]):
+    """PE_IPCQ of each PE in use, by cube and PE. ``make``: makes that of another PE, None where there is no such PE."""
+
+    def __init__(self, make: Callable[[int, int], PeIpcq | None]) -> None:
+        super().__init__()
+        self._make = make
+
+    def of_packet(self, cube: int, pe: int, generation: int = 0) -> PeIpcq:
+        """That of the PE that a packet is for.
+
+        A message of a generation that is installed later may come before its PE is made, and makes it.
+
+        Raises:
+            BadPacket: where there is none.
+        """
+        found = self.get((cube, pe))
+        if found is None and generation:
+            found = self._make(cube, pe)
+        if found is None:
+            raise BadPacket(f"is for cube {cube} PE {pe}, which has no queues")
+        return found
 
 
 class MessageDelivery(Delivery):
-    """A message ends in the memory that the rings are in. Its slot's write is timed there, then PE_IPCQ takes it."""
+    """A message ends in the memory that its slot is in. The slot's write is timed there, then PE_IPCQ takes it.
+
+    ``ring_kind``: where an address leads that can be no ring's, until PE_IPCQ refuses it.
+    """
 
     vc = COMM
 
@@ -39,32 +65,37 @@ class MessageDelivery(Delivery):
         self._message_bytes = wire_format.message_bytes
         self._ring_kind = ring_kind
         self._memory_ports = memory_ports
-        self._writes: dict[tuple[int, int], Callable[[IpcqDmaToken, Ps, Ps], None]] = {}
+        self._writes: dict[tuple[int, int, str], Callable[[IpcqDmaToken, Ps, Ps], None]] = {}
 
     def wire_bytes(self, payload: PeMessage) -> int:
         return self._message_bytes(len(payload.token.data))
 
     def landing(self, payload: PeMessage) -> Node:
-        return self._graph.memory_node(payload.cube, payload.pe, self._ring_kind)
+        return self._graph.memory_node(payload.cube, payload.pe, self._space(payload.token))
 
     def check(self, payload: PeMessage) -> None:
-        _check_pe(self._ipcqs, payload.cube, payload.pe)
+        self._ipcqs.of_packet(payload.cube, payload.pe, payload.token.generation)
 
     def start(self, route: Route, payload: PeMessage, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
         cube, pe, token = payload
-        write = self._writes.get((cube, pe)) or self._write_at(cube, pe)
+        space = self._space(token)
+        write = self._writes.get((cube, pe, space)) or self._write_at(cube, pe, space)
         self._fabric.start(route, nbytes, partial(write, token), COMM, 0, delay_ps, span_ps)
 
-    def _write_at(self, cube: int, pe: int) -> Callable[[IpcqDmaToken, Ps, Ps], None]:
+    def _space(self, token: IpcqDmaToken) -> str:
+        space = space_of(token.dst_addr)
+        return space if space in RING_SPACES else self._ring_kind
+
+    def _write_at(self, cube: int, pe: int, space: str) -> Callable[[IpcqDmaToken, Ps, Ps], None]:
         """What times the write of a message at its memory, and then hands it to PE_IPCQ."""
-        arrive = self._ipcqs[cube, pe].arrive
-        node = self._graph.memory_node(cube, pe, self._ring_kind)
-        stream_write = self._memory_ports.at(self._ring_kind, node).stream_write
+        arrive = self._ipcqs.of_packet(cube, pe, 1).arrive
+        node = self._graph.memory_node(cube, pe, space)
+        stream_write = self._memory_ports.at(space, node).stream_write
 
         def write(token: IpcqDmaToken, head_ps: Ps, tail_ps: Ps) -> None:
             stream_write(token.dst_addr, len(token.data), tail_ps - head_ps, partial(arrive, token))
 
-        self._writes[cube, pe] = write
+        self._writes[cube, pe, space] = write
         return write
 
 
@@ -85,14 +116,9 @@ class CreditDelivery(Delivery):
         return self._graph.memory_node(payload.cube, payload.pe, "tcm")
 
     def check(self, payload: PeCredit) -> None:
-        _check_pe(self._ipcqs, payload.cube, payload.pe)
+        self._ipcqs.of_packet(payload.cube, payload.pe)
 
     def start(self, route: Route, payload: PeCredit, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
         cube, pe, credit = payload
         take = self._ipcqs[cube, pe].credit
         self._fabric.start(route, nbytes, lambda _head, _tail: take(credit), self.vc, 0, delay_ps, span_ps)
-
-
-def _check_pe(ipcqs: Ipcqs, cube: int, pe: int) -> None:
-    if (cube, pe) not in ipcqs:
-        raise BadPacket(f"is for cube {cube} PE {pe}, which has no queues")

@@ -97,10 +97,14 @@ class MessageSender:
         here_ps = self._engine.now_ps + overhead_ps + tcm_ps + way.route.start_ps
         departures.here(departure, here_ps - span_ps, here_ps)
 
+    def forget(self, queue: QueuePair) -> None:
+        """Drop the path of a queue pair, which sends no more."""
+        self._paths.pop(queue, None)
+
     def _path_of(self, queue: QueuePair, message: PeMessage) -> _Path:
         """How the messages of a queue pair leave."""
         src = Node("pe", message.token.src_cube, message.token.src_pe)
-        way = self._router.way(src, queue.peer.sip, message, queue.direction)
+        way = self._router.way(src, queue.peer.sip, message, queue.short_name)
         behind_pe = way._replace(route=way.route._replace(start_ps=0))
         departures = self._departures.setdefault(src, Departures(self._engine))
         tcm = PeTcm(message.token.src_sip, self._memory_ports, src)

@@ -74,7 +74,7 @@ class Piggyback(CreditReturn):
 
     def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
         super().__init__(engine, carrier, overhead_ps, wait_ps)
-        self._waiting: dict[Place, dict[int, tuple[QueuePair, IpcqCreditMetadata]]] = {}
+        self._waiting: dict[Place, dict[QueuePair, IpcqCreditMetadata]] = {}
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         peer = queue.peer.place
@@ -82,7 +82,7 @@ class Piggyback(CreditReturn):
         if waiting is None:
             waiting = self._waiting[peer] = {}
             self._engine.at(credit.sent_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
-        waiting[credit.dst_rx_base_pa] = (queue, credit)
+        waiting[queue] = credit
         if credit.sent_ps > self._engine.now_ps:
             self._engine.at(credit.sent_ps, emitted)
         else:
@@ -90,12 +90,12 @@ class Piggyback(CreditReturn):
 
     def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
         waiting = self._waiting.pop(peer, None)
-        return () if waiting is None else tuple(credit for _, credit in waiting.values())
+        return () if waiting is None else tuple(waiting.values())
 
-    def _send_alone(self, peer: Place, waiting: dict[int, tuple[QueuePair, IpcqCreditMetadata]]) -> None:
+    def _send_alone(self, peer: Place, waiting: dict[QueuePair, IpcqCreditMetadata]) -> None:
         if self._waiting.get(peer) is waiting:
             del self._waiting[peer]
-            for queue, credit in waiting.values():
+            for queue, credit in waiting.items():
                 self._carrier.inject_credit(queue, credit, None)
 
 

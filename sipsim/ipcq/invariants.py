@@ -122,6 +122,10 @@ class InvariantChecker:
         )
         counts.credited = tail
 
+    def forget(self, place: Place, queue: QueuePair) -> None:
+        """A queue pair is no more."""
+        self._counts.pop((place, queue.direction), None)
+
     def _of(self, place: Place, queue: QueuePair) -> _Counts:
         key = (place, queue.direction)
         if key not in self._counts:

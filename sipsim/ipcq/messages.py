@@ -44,10 +44,19 @@ class IpcqInitEntry(NamedTuple):
     credit_mode: str = "fast_path"
 
 
+class Installed(NamedTuple):
+    """A queue pair of a PE that was made while time ran."""
+
+    generation: int
+    place: Place
+    entry: IpcqInitEntry
+
+
 class IpcqCreditMetadata(NamedTuple):
     """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3).
 
-    It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP.
+    It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP. ``src_direction`` is a full
+    name (:mod:`sipsim.ipcq.generation`), ``generation`` its queue pair's.
     """
 
     consumer_seq: int
@@ -58,13 +67,15 @@ class IpcqCreditMetadata(NamedTuple):
     src_direction: str
     sent_ps: int = 0
     span: int = 0
+    generation: int = 0
 
 
 class IpcqDmaToken(NamedTuple):
     """A message: the write order for the data plane, and the head pointer with it (ADR-0023 D9, D12).
 
     ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
-    ``span``: the send's number on its SIP.
+    ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
+    collective that its kernel belongs to, as text; empty for none.
     """
 
     dst_addr: int
@@ -79,10 +90,15 @@ class IpcqDmaToken(NamedTuple):
     sent_ps: int = 0
     credits: tuple[IpcqCreditMetadata, ...] = ()
     span: int = 0
+    generation: int = 0
+    call: str = ""
 
 
 class Received(NamedTuple):
-    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left."""
+    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left.
+
+    ``src_sip`` sent it in collective ``call``, empty for none.
+    """
 
     direction: str
     slot_pa: int
@@ -90,3 +106,5 @@ class Received(NamedTuple):
     data: bytes
     dtype: str
     shape: tuple[int, ...]
+    src_sip: int = 0
+    call: str = ""

@@ -7,8 +7,11 @@ from msgspec import Meta
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.links.frames import Address, Body, Data, FrameBody, Name, Number, Small, codec
 
+MOST_CALL_CHARS = 256
+"""Of the text of a call (:meth:`sipsim.ipcq.pe_ipcq.PeIpcq.use`)."""
+_Call = Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
 _Shape = Annotated[tuple[Number, ...], Meta(max_length=64)]
-_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number]
+_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number, Small]
 _Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
 
 
@@ -62,6 +65,8 @@ class _MessageBody(FrameBody, tag=0):
     sent_ps: Number
     credits: _Credits
     span: Number
+    generation: Small
+    call: _Call
 
     def payload(self) -> PeMessage:
         carried = tuple([IpcqCreditMetadata(*fields) for fields in self.credits]) if self.credits else ()
@@ -78,6 +83,8 @@ class _MessageBody(FrameBody, tag=0):
             self.sent_ps,
             carried,
             self.span,
+            self.generation,
+            self.call,
         )
         return PeMessage(self.cube, self.pe, token)
 

@@ -5,77 +5,44 @@ direction by the address that it is written to, never by its sender (ADR-0025 D2
 write and the update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
 """
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, Protocol
 
-from sipsim.engine import Engine
-from sipsim.errors import AhbmError, InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge
-from sipsim.ipcq.backpressure import Backpressure
-from sipsim.ipcq.credit_return import CreditReturn
-from sipsim.ipcq.invariants import InvariantChecker
-from sipsim.ipcq.messages import (
-    IpcqCreditMetadata,
-    IpcqDmaToken,
-    IpcqInitEntry,
-)
+from sipsim.errors import AhbmError, IpcqInvalidDirection, IpcqMessageTooLarge
+from sipsim.ipcq.context import IpcqContext
+from sipsim.ipcq.generation import Generation, Generations, told_of, violation
+from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
-from sipsim.ipcq.slots import Copier, Slots
-from sipsim.memory.store import MemoryStore
+from sipsim.ipcq.slots import Slots
 from sipsim.record.dump import Place, Unread, Waiting
-from sipsim.record.recorder import Recorder
 
 POLL, WAKEUP = "poll", "wakeup"
 """The spans of a wait for the look, or of the wake-up, that sees an event."""
 
 
-class DataPlane(Protocol):
-    """Moves the bytes of messages for PE_IPCQ."""
-
-    def carry_token(
-        self,
-        queue: QueuePair,
-        token: IpcqDmaToken,
-        read_pa: int | None,
-        passed: Callable[[IpcqDmaToken, int], None] | None,
-    ) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there.
-
-        ``passed`` is told when its last byte passes PE_DMA.
-        """
-
-
-class IpcqContext(NamedTuple):
-    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to. ``latch``: of the
-    config. ``look_up``: the physical address of a slot by its virtual one, where the PE has an MMU.
-    """
-
-    engine: Engine
-    memory: MemoryStore
-    data_plane: DataPlane
-    copier: Copier
-    backpressure: Backpressure
-    credit_return: CreditReturn
-    recorder: Recorder
-    checker: InvariantChecker | None = None
-    latch: str | None = None
-    look_up: Callable[[int, int], int] | None = None
-
-
 class PeIpcq:
-    """All queue pairs of one PE.
+    """All queue pairs of one PE. ``entries``, ``rank``, ``world_size``: those that the plan makes, generation 0.
 
-    ``last_polled_dir`` is the direction that served the last receive without a direction.
+    A kernel sees those of the generation in use (:meth:`use`): ``queues`` by short name, its ``rank`` and
+    ``world_size``. ``call``: the collective that the kernel belongs to, as text.
     """
 
-    def __init__(self, place: Place, entries: list[IpcqInitEntry], context: IpcqContext) -> None:
+    def __init__(
+        self,
+        place: Place,
+        entries: list[IpcqInitEntry],
+        context: IpcqContext,
+        rank: int | None = None,
+        world_size: int = 0,
+    ) -> None:
         self.place = place
-        self.queues = {entry.direction: QueuePair(entry) for entry in entries}
-        self.last_polled_dir: str | None = None
+        self.generations = Generations(place, Generation(0, entries, rank, world_size), context.closed)
+        self._in_use = self.generations.live[0]
+        self.queues = self._in_use.queues
+        self.call = ""
         (
             self._engine,
             self._memory,
@@ -87,20 +54,80 @@ class PeIpcq:
             self._checker,
             self._latch,
             self._look_up,
+            _,
         ) = context
         self._span = recorder.span
         self._feed = recorder.feed
         self._delays = context.backpressure.delays
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
-        by_base = sorted((queue.my_rx_base_pa, queue.direction) for queue in self.queues.values())
-        self._rx_bases = [base for base, _ in by_base]
-        self._rx_queues = [self.queues[direction] for _, direction in by_base]
-        self._by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
-        self._receive_ways = tuple(name for name, queue in self.queues.items() if queue.can_receive)
         self._any_receivers: deque[ReceiveRequest] = deque()
         self._any_since_ps = 0
         self._any_wakes = False
-        self.slots = Slots(place, self.name, self.queues, context, self._deliver)
+        self.slots = Slots(place, self.name, self.every, context, self._deliver)
+
+    @property
+    def every(self) -> dict[str, QueuePair]:
+        """The queue pairs of all generations, by full name."""
+        return self.generations.queues
+
+    @property
+    def rank(self) -> int | None:
+        """The PE's rank among those of the generation in use; None where it has none."""
+        return self._in_use.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the generation in use."""
+        return self._in_use.world_size
+
+    @property
+    def last_polled_dir(self) -> str | None:
+        """The direction, by its short name, that served the last receive without a direction."""
+        return self._in_use.last_polled_dir
+
+    def use(self, generation: int = 0, call: str = "") -> None:
+        """A kernel begins that runs with a generation, in collective ``call`` as text, empty for none.
+
+        Raises:
+            InvariantViolation: when the generation is not installed here.
+        """
+        self.call = call
+        if generation != self._in_use.number:
+            self._in_use = self.generations.get(generation, "a kernel is to run with")
+            self.queues = self._in_use.queues
+
+    def install(self, generation: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int) -> None:
+        """Make the queue pairs of a generation, 1 or more; messages that have come for it are delivered in this step.
+
+        Raises:
+            InvariantViolation: for a number that is or was in use.
+        """
+        for token in self.generations.install(Generation(generation, entries, rank, world_size)):
+            self.arrive(token)
+
+    def check_idle(self, generation: int) -> None:
+        """Check that a generation may be closed.
+
+        Raises:
+            IpcqInUse: while a ring holds a message that no receive has taken and released, or a send or receive waits.
+            InvariantViolation: when it is not installed here, or is generation 0.
+        """
+        found = self.generations.get(generation, "to be closed:")
+        found.check_idle(self.place, waits=found is self._in_use and bool(self._any_receivers))
+
+    def close(self, generation: int) -> None:
+        """End the queue pairs of a generation; they are known until all credits for what they sent have come.
+
+        Raises:
+            InvariantViolation: see :meth:`check_idle`.
+        """
+        self.check_idle(generation)
+        if generation == self._in_use.number:
+            self.use(0)
+        closed = self.generations.live[generation]
+        closed.is_closed = True
+        if not closed.awaits_credits():
+            self._forget(closed)
 
     def send(self, direction: str, send: SendRequest) -> None:
         """Send a message into the peer's next slot: now, or when a credit frees one. Sends are served in order.
@@ -148,9 +175,9 @@ class PeIpcq:
         Raises:
             IpcqInvalidDirection: when this PE has no queue pairs.
         """
-        if not self._receive_ways:
+        if not self._in_use.receive_ways:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
-        receive.reason = Waiting("recv", self._receive_ways)
+        receive.reason = Waiting("recv", tuple([self.queues[way].direction for way in self._in_use.receive_ways]))
         self._any_receivers.append(receive)
         if len(self._any_receivers) > 1:
             return
@@ -162,9 +189,16 @@ class PeIpcq:
 
     def arrive(self, token: IpcqDmaToken) -> None:
         """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
-        queue = self._queue_at(token.dst_addr, len(token.data))
+        generation = self.generations.live.get(token.generation)
+        if generation is None or generation.is_closed:
+            self.generations.hold(token)
+            for credit in token.credits:
+                self.credit(credit)
+            return
+        queue = generation.queue_of(self.place, token.dst_addr, len(token.data))
         if token.sender_seq != queue.peer_head_cache:
-            raise self._violation(
+            raise violation(
+                self.place,
                 f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
                 f"when {queue.peer_head_cache} was next",
                 queue.direction,
@@ -185,10 +219,14 @@ class PeIpcq:
 
     def credit(self, credit: IpcqCreditMetadata) -> None:
         """A credit arrives: the peer freed slots, and a send that waits is served."""
-        queue = self._by_peer_rx.get(credit.dst_rx_base_pa)
-        if queue is None:
-            raise self._violation(
-                f"a credit for ring {credit.dst_rx_base_pa:#x} arrived at {self.place}, which sends to no such ring", ""
+        generation = self.generations.live.get(credit.generation)
+        queue = None if generation is None else generation.by_peer_rx.get(credit.dst_rx_base_pa)
+        if queue is None or generation is None:
+            raise violation(
+                self.place,
+                f"a credit for ring {credit.dst_rx_base_pa:#x}{told_of(credit)} arrived at {self.place}, "
+                f"which sends to no such ring",
+                credit.src_direction if credit.generation else "",
             )
         queue.peer_tail_cache = max(queue.peer_tail_cache, credit.consumer_seq)
         if self._checker is not None:
@@ -202,26 +240,28 @@ class PeIpcq:
                 self._wake(partial(self._serve_sends, queue), begin, cause)
             else:
                 self._serve_sends(queue, cause)
+        if generation.is_closed and not generation.awaits_credits():
+            self._forget(generation)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
-        queue = self.queues.get(direction) if isinstance(direction, str) else None
-        if queue is None or not (queue.can_send if sending else queue.can_receive):
-            able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
-            installed = ", ".join(sorted(able))
-            what = "" if queue is None else " for sending" if sending else " for receiving"
-            raise IpcqInvalidDirection(
-                f"direction {direction!r} is not installed{what}; installed: {installed or 'none'}",
-                direction=str(direction),
-            )
-        return queue
+        return self._in_use.queue(direction, sending)
 
     def unread(self) -> Iterator[Unread]:
-        """The messages that have arrived and were not received, by ring."""
-        for queue in self.queues.values():
+        """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
+        for queue in self.every.values():
             for token in islice(queue.messages.values(), 1):
                 sender = token.src_sip, token.src_cube, token.src_pe
                 yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
+        yield from self.generations.unread()
+
+    def _forget(self, generation: Generation) -> None:
+        """The last credit of a closed generation has come."""
+        self.generations.forget(generation)
+        for queue in generation.queues.values():
+            self._data_plane.forget(queue)
+            if self._checker is not None:
+                self._checker.forget(self.place, queue)
 
     def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
         (snapshot, read_pa, nbytes, dtype, shape), seq = send.source, queue.my_head
@@ -235,7 +275,18 @@ class PeIpcq:
             sent_ps = now_ps
         span = self._span(self.name, "send", sent_ps, sent_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
         token = IpcqDmaToken(
-            slot_pa, seq, *self.place, queue.direction, snapshot(), dtype, shape, sent_ps, piggybacked, span
+            slot_pa,
+            seq,
+            *self.place,
+            queue.direction,
+            snapshot(),
+            dtype,
+            shape,
+            sent_ps,
+            piggybacked,
+            span,
+            queue.generation,
+            self.call,
         )
         queue.my_head += 1
         if self._checker is not None:
@@ -261,7 +312,7 @@ class PeIpcq:
             direction = self._next_direction()
             if direction is None:
                 break
-            self.last_polled_dir = direction
+            self._in_use.last_polled_dir = direction
             receive = self._any_receivers.popleft()
             receive.cause = cause
             receive.waits(self.queues[direction].recv_wait)
@@ -270,9 +321,9 @@ class PeIpcq:
 
     def _next_direction(self) -> str | None:
         """The direction with a message that nothing else waits for, searched from ``last_polled_dir`` on."""
-        directions = self._receive_ways
-        if self.last_polled_dir is not None:
-            first = directions.index(self.last_polled_dir) + 1
+        directions, last = self._in_use.receive_ways, self._in_use.last_polled_dir
+        if last is not None:
+            first = directions.index(last) + 1
             directions = directions[first:] + directions[:first]
         for direction in directions:
             queue = self.queues[direction]
@@ -289,10 +340,13 @@ class PeIpcq:
             if self._blocks_until_seen(queue, cause):
                 return
             self.slots.take(queue, queue.posted.popleft(), cause)
-        if self._any_receivers and not self._any_wakes and not queue.is_empty and not queue.blocked:
+        if self._any_receivers and not self._any_wakes and self._may_serve_any(queue):
             self._any_wakes = True
             begin = self._any_since_ps, self._any_receivers[0].cause
             self._wake(self._serve_any, begin, cause)
+
+    def _may_serve_any(self, queue: QueuePair) -> bool:
+        return queue.generation == self._in_use.number and not (queue.is_empty or queue.blocked)
 
     def _blocks_until_seen(self, queue: QueuePair, cause: int) -> bool:
         """Whether the first posted receive sees its message only later; the queue is blocked until then."""
@@ -337,18 +391,3 @@ class PeIpcq:
         polls = self._backpressure.polls
         name, facts = (POLL, begin) if polls else (WAKEUP, ())
         serve(self._span(self.name, name, event_ps, self._engine.now_ps, cause, *facts))
-
-    def _queue_at(self, address: int, nbytes: int) -> QueuePair:
-        index = bisect_right(self._rx_bases, address) - 1
-        if index >= 0 and address < (stop_pa := self._rx_queues[index].rx_stop_pa):
-            queue = self._rx_queues[index]
-            if address + nbytes > stop_pa:
-                what = f"a message of {nbytes} bytes at {address:#x} does not end within its ring in {self.place}"
-                raise self._violation(what, queue.direction)
-            return queue
-        raise self._violation(
-            f"a message for address {address:#x} arrived at {self.place}, which has no ring there", ""
-        )
-
-    def _violation(self, what: str, direction: str) -> InvariantViolation:
-        return InvariantViolation(what, cube=self.place[1], pe=self.place[2], direction=direction)

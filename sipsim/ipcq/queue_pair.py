@@ -6,6 +6,12 @@ from sipsim.ipcq.latch import TakenSlot
 from sipsim.ipcq.messages import IpcqDmaToken, IpcqInitEntry
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.record.dump import Waiting
+from sipsim.topology.address import space_of
+
+
+def full_name(short_name: str, generation: int) -> str:
+    """The name of a queue pair in logs, reports and messages."""
+    return f"{short_name}#{generation}" if generation else short_name
 
 
 class QueuePair:
@@ -17,6 +23,9 @@ class QueuePair:
     and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
     while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``taken`` to
     ``peer_head_cache``, by sequence number.
+
+    ``direction``: its full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: as kernels name it.
+    ``has_far_ring``: its ring lies outside the PE's TCM.
     """
 
     __slots__ = (
@@ -28,6 +37,8 @@ class QueuePair:
         "direction",
         "freed_by",
         "freed_ps",
+        "generation",
+        "has_far_ring",
         "in_use",
         "messages",
         "my_head",
@@ -44,18 +55,22 @@ class QueuePair:
         "sender_since_ps",
         "sender_wakes",
         "sends",
+        "short_name",
         "slot_size",
         "taken",
     )
 
-    def __init__(self, entry: IpcqInitEntry) -> None:
-        self.direction = entry.direction
+    def __init__(self, entry: IpcqInitEntry, generation: int = 0) -> None:
+        self.generation = generation
+        self.short_name = entry.direction
+        self.direction = full_name(entry.direction, generation)
         self.peer = entry.peer
         self.my_rx_base_pa = entry.my_rx_base_pa
         self.n_slots = entry.n_slots
         self.slot_size = entry.slot_size
         self.can_send = entry.can_send
         self.can_receive = entry.can_receive
+        self.has_far_ring = space_of(entry.my_rx_base_pa) != "tcm"
         self.credit_ps = entry.credit_ps
         self.credit_mode = entry.credit_mode
         self.taken = self.freed_ps = self.freed_by = 0

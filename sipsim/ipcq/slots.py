@@ -57,7 +57,9 @@ Ps = int
 
 
 class Slots:
-    """The slots of one PE. ``deliver(queue, cause)``: serve the receives that a copy has held up."""
+    """The slots of one PE. ``queues``: by full name. ``deliver(queue, cause)``: serve the receives that a copy has held
+    up.
+    """
 
     def __init__(
         self,
@@ -90,7 +92,9 @@ class Slots:
         taken = TakenSlot(queue.direction, queue.taken, slot_pa, nbytes)
         queue.taken += 1
         queue.in_use.append(taken)
-        receive.take(Received(queue.direction, slot_pa, queue.taken, data, token.dtype, token.shape))
+        receive.take(
+            Received(queue.direction, slot_pa, queue.taken, data, token.dtype, token.shape, token.src_sip, token.call)
+        )
         if receive.copy_to is not None and receive.copy_to.nbytes == nbytes:
             self._copy(taken, receive, cause)
         elif self._latch == IN_PLACE:
@@ -177,6 +181,6 @@ class Slots:
             return
         queue.freed_ps, queue.freed_by = freed_ps, freed_by
         credit = IpcqCreditMetadata(
-            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by
+            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by, queue.generation
         )
         self._credit_return.return_credit(queue, credit, emitted)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from sipsim.dtypes import DTYPES
-from sipsim.errors import IpcqTypeMismatch
+from sipsim.errors import CollectiveMismatch, IpcqTypeMismatch
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.latch import COPY, PASS, TakenSlot
 from sipsim.ipcq.messages import IpcqDmaToken, Received
@@ -22,6 +22,7 @@ from sipsim.pe.cpu import ROOM
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array
 from sipsim.pe.queues import SendPlaces
+from sipsim.record.calls import differing
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.rules import READ, ReplayPe, replays
 from sipsim.record.trace import TraceLine
@@ -45,9 +46,10 @@ class IpcqEngine(CommandEngine):
         super().__init__(sip, pe)
         self._ipcq = pe.ipcq
         self._place = sip.sip, pe.cube, pe.pe
+        self.rank = sip.sip
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self.is_strict = sip.plan.ipcq.strict_validation
-        self._rings_are_far = sip.plan.ipcq.buffer_kind != "tcm" and sip.plan.ipcq.latch != COPY
+        self._stays_in_slot = sip.plan.ipcq.latch != COPY
 
 
 class Sending(Completion, kw_only=True):
@@ -120,8 +122,9 @@ class SendEngine(IpcqEngine):
 
     def end(self, sending: Sending, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves by ``span``."""
-        direction, source, nbytes, dims, dtype = sending.command
-        queue, now_ps = self._ipcq.queues[direction], sent_ps
+        short_name, source, nbytes, dims, dtype = sending.command
+        queue, now_ps = self._ipcq.queues[short_name], sent_ps
+        direction = queue.direction
         if self._places is not None:
             self._places.add()
         if self._recorder.tracer is not None:
@@ -157,6 +160,7 @@ class Receiving(Completion, kw_only=True):
     engine: "ReceiveEngine"
     copy_to: CopyTo | None
     phase: str
+    call: str
     waits_since_ps: int | None = None
     slot: TakenSlot | None = None
     freed_ps: int = 0
@@ -172,6 +176,9 @@ class Receiving(Completion, kw_only=True):
         """Its message was taken from the slot; it may be of another size or type."""
         self.value = received
         kind, dims = self.command.dtype, self.command.dims
+        if received.call != self.call and received.call and self.call:
+            self.error = _other_call(self.engine.rank, self.call, received)
+            return
         fits = len(received.data) == math.prod(dims) * kind.itemsize
         if not fits or (self.engine.is_strict and (received.dtype, received.shape) != (kind.name, dims)):
             self.error = _mismatch(self.command, received)
@@ -194,7 +201,9 @@ class ReceiveEngine(IpcqEngine):
 
     def take(self, command: IpcqRecv) -> Completion:
         start_ps, copy_to, phase = self.now_on_cpu_ps(), command.copy_to, self._pe.phase
-        receiving = Receiving(command, start_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase)
+        receiving = Receiving(
+            command, start_ps, self._cause(), engine=self, copy_to=copy_to, phase=phase, call=self._ipcq.call
+        )
         direction = command.direction
         if direction is Direction.ANY:
             self._ipcq.post_any(receiving)
@@ -206,7 +215,7 @@ class ReceiveEngine(IpcqEngine):
         """The slot was freed by the cause, and its credit has been emitted since."""
         received, (_, dims, dtype, copy_to, result) = receiving.value, receiving.command
         direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
-        queue = self._ipcq.queues[direction]
+        queue = self._ipcq.every[direction]
         if self._recorder.tracer is not None:
             done = *self._place, now_ps, "recv", direction, nbytes
             run, peer = self._pe.run, queue.peer_name
@@ -214,7 +223,7 @@ class ReceiveEngine(IpcqEngine):
         if receiving.error is None:
             result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
             result.in_slot = receiving.slot
-            if copy_to is None and self._rings_are_far:
+            if copy_to is None and queue.has_far_ring and self._stays_in_slot:
                 result.slot_pa = received.slot_pa
             if self._feed is not None:
                 self._feed.result(result)
@@ -268,6 +277,16 @@ class ReleaseEngine(IpcqEngine):
 
     def _emitted(self, completion: Completion, slot: TakenSlot, name: str) -> None:
         self._end(completion, RELEASE, slot.direction, slot.seq + 1, name)
+
+
+def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
+    """The error of a message that a rank has sent in another call than the one that its receive belongs to."""
+    theirs, own = differing(received.call, call)
+    return CollectiveMismatch(
+        f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
+        f"every rank must make the same calls in the same order",
+        direction=received.direction,
+    )
 
 
 def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:

@@ -2,21 +2,24 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.dtypes import DType
 from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.plan.job import RunRecord
 from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
 
 Ps = int
+Array = np.ndarray[Any, Any]
 
 
 class RunPlan(ABC):
@@ -28,7 +31,11 @@ class RunPlan(ABC):
     @cached_property
     def channels(self) -> list[Channel]:
         """The data channels, one a link, then the chip's own."""
-        return [*self.system.data_channels(), *self.own_channels()]
+        return [*self.data_channels(), *self.own_channels()]
+
+    def data_channels(self) -> list[Channel]:
+        """One a link."""
+        return self.system.data_channels()
 
     def own_channels(self) -> list[Channel]:
         """Channels besides those of the links, each with its lookahead."""
@@ -46,6 +53,11 @@ class RunPlan(ABC):
 
         A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay.
         """
+
+    @property
+    def control_ps(self) -> list[Ps]:
+        """By SIP: what a control packet takes until it is on its way, the egress or more."""
+        return self.egress_ps
 
     @property
     def n_rows(self) -> int:
@@ -68,16 +80,17 @@ class RunPlan(ABC):
         A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk. A port
         may answer what arrives there.
         """
-        bounds = [[egress_ps, *self.system.answers_ps(sip)] for sip, egress_ps in enumerate(self.egress_ps)]
-        if self.has_transit():
-            for sip, of_sip in enumerate(bounds):
-                of_sip.append(self.system.transit_reaction_ps(sip))
-        return [min(of_sip) for of_sip in bounds]
+        least_ps = reactions_ps(self.system, self.egress_ps, self.has_transit())
+        return [min([least_ps[sip], *self.more_reactions_ps(sip)]) for sip in range(self.system.n_sips)]
+
+    def more_reactions_ps(self, sip: int) -> list[Ps]:
+        """Least times from an arrival to a packet that it causes, by what the chip adds."""
+        return []
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:
         """The links along which all SIPs agree on a common start."""
-        return BarrierTree(self.system, self.channels, self.egress_ps)
+        return BarrierTree(self.system, self.channels, self.control_ps)
 
     def canonical_view(self) -> dict[str, Any]:
         """The system, and what runs on it, for digests."""
@@ -116,6 +129,12 @@ class RunPlan(ABC):
         """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
         return None
 
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """What a collective that ran in a group (``workers`` of its record) leaves on each of its ranks, from these
+        ranks' sources, flat arrays; None where nothing is needed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no groups")
+
     def rows_differ(self, dtype: DType, n_elem: int) -> bool:
         """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.
 
@@ -123,6 +142,19 @@ class RunPlan(ABC):
         """
         return False
 
+    def sync_notes(self) -> list[str]:
+        """Lines about what bounds the windows of SIPs, for ``--explain-sync``."""
+        return []
+
     def notes(self) -> list[str]:
         """Lines about the plan for the user."""
         return []
+
+
+def reactions_ps(system: JoinedSips, egress_ps: Sequence[Ps], has_transit: bool) -> list[Ps]:
+    """By SIP: the least time from an arrival over a link to a packet of a part, of a port, or in transit."""
+    bounds = [[egress, *system.answers_ps(sip)] for sip, egress in enumerate(egress_ps)]
+    if has_transit:
+        for sip, of_sip in enumerate(bounds):
+            of_sip.append(system.transit_reaction_ps(sip))
+    return [min(of_sip) for of_sip in bounds]

@@ -9,6 +9,7 @@ import msgspec
 
 from broker.ids import MAX_FRAME_BYTES
 from broker.wire import BadFrame, checked
+from sipsim.record.calls import OpenCall
 from sipsim.record.code_place import code_place
 from sipsim.record.fields import no_time
 from sipsim.task import Task
@@ -31,7 +32,8 @@ class QueueState(msgspec.Struct, frozen=True):
     """One queue pair: its place, direction, peer, the four pointers and the address range it receives in.
 
     ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: a handle for each slot of this PE's ring whose
-    message was taken; empty for one that is being read.
+    message was taken; empty for one that is being read. ``generation``: two of these may have rings at one address, of
+    which the earlier one is closed and waits for credits.
     """
 
     place: Place
@@ -46,6 +48,7 @@ class QueueState(msgspec.Struct, frozen=True):
     tx_base_pa: int
     n_slots: int
     in_use: tuple[str, ...] = ()
+    generation: int = 0
 
     @property
     def unread(self) -> int:
@@ -81,13 +84,16 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called."""
+    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called, by group;
+    ``open_calls``: those that have not ended.
+    """
 
     rank: int
     now_ps: int
     queues: tuple[QueueState, ...]
     tasks: tuple[TaskState, ...]
-    calls: int = 0
+    calls: dict[int, int] = {}
+    open_calls: tuple[OpenCall, ...] = ()
 
 
 NOT_STARTED = "its start"

@@ -8,17 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 import greenlet
 
 from broker.wire import PacketBatch
+from sipsim.ccl.install import InstallPlan
 from sipsim.control.checks import FanOutChecker
 from sipsim.control.fan_out import ControlPath
 from sipsim.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
 from sipsim.engine import Engine
+from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.network_interface import NetworkInterface
+from sipsim.ipcq.context import IpcqContext
 from sipsim.ipcq.credit_return import CREDIT_RETURNS
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
-from sipsim.ipcq.messages import IpcqInitEntry
-from sipsim.ipcq.pe_ipcq import IpcqContext, PeIpcq
-from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, PageTable
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.memory.mmu.page_table import PageTable
 from sipsim.memory.mmu.pe_mmu import PeMmu
 from sipsim.memory.port import MemoryPorts
 from sipsim.memory.store import MemoryStore
@@ -35,6 +37,7 @@ from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
 from sipsim.record.replay.second_pass import SecondPass
 from sipsim.record.replay.verdict import Verdict
+from sipsim.sip.generations import SipGenerations, map_rings
 from sipsim.sip.usage_meter import EngineCounters, PeCounters, UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
@@ -43,7 +46,7 @@ from sipsim.units import BYTES_PER_KIB
 
 
 class Pe:
-    """A PE in use: its parts, its rank in the wiring if it takes part; the task, phase and collective of its kernel.
+    """A PE in use: its parts; the task, phase and collective of its kernel, and its rank in the wiring that this sees.
 
     ``kernel_ps``: how long kernels ran on it that have ended.
     """
@@ -52,7 +55,6 @@ class Pe:
         self.cube = cube
         self.pe = pe
         self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
-        self.rank = sip.plan.rank_of.get(PePlace(sip.sip, cube, pe))
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
@@ -67,6 +69,11 @@ class Pe:
         self.run: int | None = None
         self.kernel_ps = 0
         self._recorder = sip.recorder
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in the wiring; None where it takes no part."""
+        return self.ipcq.rank
 
     def settle(self) -> None:
         """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
@@ -103,8 +110,10 @@ class Pe:
             sip.checker,
             plan.ipcq.latch,
             None if self.mmu is None else self.mmu.look_up,
+            sip.generations.closed,
         )
-        return PeIpcq((sip.sip, self.cube, self.pe), plan.entries_of(PePlace(sip.sip, self.cube, self.pe)), context)
+        place = PePlace(sip.sip, self.cube, self.pe)
+        return PeIpcq(place[:3], plan.entries_of(place), context, plan.rank_of.get(place), plan.world_size)
 
 
 class Sip:
@@ -128,7 +137,8 @@ class Sip:
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
-        self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
+        reactions_ps = plan.reactions_ps
+        self.session = Session(sip, self.engine, plan.channels, send, reactions_ps[sip], reactions_ps)
         self.session.model = self
         buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
@@ -141,7 +151,8 @@ class Sip:
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
-        self.ipcqs: dict[tuple[int, int], PeIpcq] = {}
+        self.ipcqs = Ipcqs(self._ipcq_of)
+        self.generations = SipGenerations(self, keep_spans)
         self.network = NetworkInterface(
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )
@@ -175,6 +186,18 @@ class Sip:
             self._pes[key] = Pe(self, cube, pe)
             self.ipcqs[key] = self._pes[key].ipcq
         return self._pes[key]
+
+    def _ipcq_of(self, cube: int, pe: int) -> PeIpcq | None:
+        system = self.plan.system
+        return self.pe(cube, pe).ipcq if cube < system.n_cubes and pe < system.n_pes else None
+
+    def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
+        """Make this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.install`."""
+        self.generations.install(generation, plan, pe_of_rank)
+
+    def close(self, generation: int) -> None:
+        """End this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.close`."""
+        self.generations.close(generation)
 
     def pes_in_use(self) -> list[Pe]:
         """Every PE in use, in order of cube and PE."""
@@ -240,12 +263,4 @@ class Sip:
             if place.sip == self.sip and entries:
                 self.pe(place.cube, place.pe)
                 if self.page_table is not None:
-                    _map_rings(self.page_table, place, entries)
-
-
-def _map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry]) -> None:
-    """Map the rings that a PE sends to by a virtual address, for this PE."""
-    for direction, peer in ((entry.direction, entry.peer) for entry in entries if entry.peer.rx_base_va):
-        entry = MmuMapEntry(peer.rx_base_va, peer.rx_base_pa, peer.n_slots * peer.slot_size)
-        name = f"the ring that {direction} of {'.'.join(map(str, place))} sends to"
-        table.map(MmuMapMsg(place.cube, place.pe, (entry,), name))
+                    map_rings(self.page_table, place, entries, 0)

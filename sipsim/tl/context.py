@@ -33,10 +33,16 @@ class KernelQueue(Protocol):
 
 
 class KernelQueues(Protocol):
-    """The queue pairs of a PE, by direction; ``place`` is (SIP, cube, PE)."""
+    """The queue pairs of a PE that its kernel sees, by direction; ``place`` is (SIP, cube, PE)."""
 
     place: tuple[int, int, int]
-    last_polled_dir: str | None
+
+    @property
+    def last_polled_dir(self) -> str | None: ...
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks in the wiring."""
 
     @property
     def queues(self) -> Mapping[str, KernelQueue]: ...
@@ -60,10 +66,11 @@ class KernelPe(Protocol):
 
     cube: int
     pe: int
-    rank: int | None
     task: Task | None
     phase: str
 
+    @property
+    def rank(self) -> int | None: ...
     @property
     def ipcq(self) -> KernelQueues: ...
     @property
@@ -103,9 +110,7 @@ class KernelSystem(Protocol):
 
 
 class KernelPlan(Protocol):
-    """The number of ranks in the wiring, and the system."""
-
-    world_size: int
+    """The system."""
 
     @property
     def system(self) -> KernelSystem: ...

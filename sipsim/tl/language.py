@@ -63,7 +63,7 @@ class TL(GemmOps, MathOps):
             KernelError: on a PE that takes no part.
         """
         self.rank()
-        return self._sip.plan.world_size
+        return self._pe.ipcq.world_size
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
         """(n_slots, slot_size in bytes) of the peer's ring in a direction."""

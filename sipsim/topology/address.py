@@ -114,6 +114,12 @@ class PhysAddr(NamedTuple):
         return f"sip{self.sip}.cube{self.cube}.pe{self.pe}.{self.space}+{self.offset:#x}"
 
 
+def space_of(address: int) -> str:
+    """The memory space of a 64-bit address, ``tcm`` for what is none: quicker than to decode all of it."""
+    code = address >> OFFSET_BITS & (1 << SPACE_BITS) - 1
+    return SPACES[code] if address < VIRTUAL_BIT and code < len(SPACES) else SPACES[0]
+
+
 class Region(NamedTuple):
     """A part of a memory, in bytes from its start."""
 

@@ -16,7 +16,7 @@ from launcher.api import run
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 200))]
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 200))]
 SMALL = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 MODES = list(product(("tcm", "hbm", "sram"), ("sleep", "poll"), ("fast_path", "fabric", "piggyback")))
 
@@ -43,7 +43,7 @@ def test_data_are_the_same_and_the_path_adds_up(seed: int) -> None:
 def test_times_do_not_depend_on_the_mail(depths: tuple[int, Any], mode: str) -> None:
     settings = f"router.buffer_packets={depths[0]}", f"io_port.buffer_packets={depths[1]}"
     flags = [*SMALL, *_set(*settings, f"defaults.credit_return_mode={mode}")]
-    made = [run_once(*flags, office=None if seed < 0 else ShuffledInprocMail(seed)) for seed in range(-1, 4)]
+    made = [run_once(*flags, office=None if seed < 0 else ShuffledInprocMail(seed)) for seed in range(-1, 2)]
     assert all(each.results() == made[0].results() for each in made)
 
 

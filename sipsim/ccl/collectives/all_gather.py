@@ -9,7 +9,12 @@ from sipsim.ccl.schedule.blocks import RANKS
 
 
 def all_gather(
-    dist: Group, result: DeviceTensor, tensor: DeviceTensor, group: Any = None, async_op: bool = False
+    dist: Group,
+    result: DeviceTensor,
+    tensor: DeviceTensor,
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """``result`` becomes the tensors of all ranks, one after the other (``all_gather_into_tensor``).
 
@@ -17,7 +22,7 @@ def all_gather(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(AllGather.name, Call(tensor, result), async_op, group)
+    return dist.run_collective(AllGather.name, Call(tensor, result), async_op, group, algorithm)
 
 
 @collective

@@ -8,14 +8,26 @@ from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
-def all_reduce(dist: Group, tensor: DeviceTensor, op: str = "sum", group: Any = None, async_op: bool = False) -> Any:
-    """Each element becomes its combination over the ranks; a row a cube: the sum of all rows, too (ADR-0032).
+def all_reduce(
+    dist: Group,
+    tensor: DeviceTensor,
+    op: str = "sum",
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
+) -> Any:
+    """Each element becomes its combination over the ranks of a group.
+
+    A tensor with a row on each cube is that of ADR-0032, and runs ``intercube`` in the group of all ranks: unless the
+    call, or the config, names an algorithm of this collective.
 
     Raises:
         RuntimeError: before ``init_process_group``.
-        ValueError: tensors that do not fit, or another ``op``.
+        ValueError: another ``op``, a layout with copies, or an algorithm that cannot run this.
     """
-    return dist.run_collective(AllReduce.name, Call(tensor, tensor, op), async_op, group)
+    is_intercube = group is None and dist.is_row_a_cube(tensor) and not dist.runs_all_reduce(algorithm)
+    name = "intercube" if is_intercube else AllReduce.name
+    return dist.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm)
 
 
 @collective

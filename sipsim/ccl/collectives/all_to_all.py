@@ -9,7 +9,12 @@ from sipsim.ccl.schedule.blocks import PAIRS
 
 
 def all_to_all(
-    dist: Group, result: DeviceTensor, tensor: DeviceTensor, group: Any = None, async_op: bool = False
+    dist: Group,
+    result: DeviceTensor,
+    tensor: DeviceTensor,
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """Part ``i`` of ``result`` becomes this rank's part of the tensor of rank ``i`` (``all_to_all_single``).
 
@@ -17,7 +22,7 @@ def all_to_all(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(AllToAll.name, Call(tensor, result), async_op, group)
+    return dist.run_collective(AllToAll.name, Call(tensor, result), async_op, group, algorithm)
 
 
 @collective

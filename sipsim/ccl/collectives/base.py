@@ -33,11 +33,15 @@ class Layout(Protocol):
     def cube(self) -> str: ...
     @property
     def pe(self) -> str: ...
+    def places(self) -> list[tuple[int, int]]: ...
+    def blocks(self) -> int: ...
 
 
 class DeviceTensor(Protocol):
     """What a collective asks of a tensor on the device."""
 
+    @property
+    def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> DType: ...
     @property
@@ -50,20 +54,22 @@ class DeviceTensor(Protocol):
 
 
 class Call(NamedTuple):
-    """One rank's call. ``source`` is read, ``result`` is written, and they may be one tensor.
+    """One rank's call. ``source`` is read, ``result`` is written, and they may be one tensor. None: it has none,
+    such as the result of a gather on other ranks than the root.
 
     A kernel gets the address of the source, that of the result if it is another tensor, then ``values`` (such as the
     rank of a root), then what the algorithm's ``kernel_args`` returns.
     """
 
-    source: DeviceTensor
-    result: DeviceTensor
+    source: DeviceTensor | None
+    result: DeviceTensor | None
     op: str = NO_OP
     values: tuple[int, ...] = ()
 
     def tensors(self) -> tuple[DeviceTensor, ...]:
-        """The source, and the result if it is another tensor."""
-        return (self.source,) if self.result is self.source else (self.source, self.result)
+        """The source, and the result if it is another tensor; without those that this rank does not have."""
+        every = (self.source,) if self.result is self.source else (self.source, self.result)
+        return tuple(tensor for tensor in every if tensor is not None)
 
     def n_elem(self) -> int:
         """Elements a cube of the smaller tensor: what ``kernel_args`` is told."""
@@ -77,8 +83,17 @@ class Call(NamedTuple):
 class Group(Protocol):
     """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
 
-    def run_collective(self, name: str, call: Call, async_op: bool, group: Any = None) -> Any:
-        """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None."""
+    def run_collective(self, name: str, call: Call, async_op: bool, group: Any = None, algorithm: str = "") -> Any:
+        """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None.
+
+        ``algorithm``: the one to use; empty: as the config says.
+        """
+
+    def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
+        """Whether a tensor is laid out as that of ADR-0032."""
+
+    def runs_all_reduce(self, algorithm: str) -> bool:
+        """Whether the named algorithm, or else that of the config, is one of ``all_reduce``."""
 
 
 class Collective(ABC):
@@ -130,6 +145,8 @@ class Collective(ABC):
             if tensor.dp.cube != "row_wise":
                 raise ValueError(f"{self.name} needs a row a cube: the tensor's cubes have copies of all rows")
         source, result = call.source, call.result
+        if source is None or result is None:
+            raise ValueError(f"{self.name} needs a source and a result")
         if source.dtype != result.dtype:
             raise ValueError(f"{self.name} converts no types: source {source.dtype}, result {result.dtype}")
         have, wanted = (source.elements_per_cube(), result.elements_per_cube()), self.elements(call.n_elem(), size)

@@ -8,14 +8,16 @@ from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
-def broadcast(dist: Group, tensor: DeviceTensor, src: int = 0, group: Any = None, async_op: bool = False) -> Any:
+def broadcast(
+    dist: Group, tensor: DeviceTensor, src: int = 0, group: Any = None, async_op: bool = False, algorithm: str = ""
+) -> Any:
     """Each rank's tensor becomes that of rank ``src``.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Broadcast.name, Call(tensor, tensor, values=(src,)), async_op, group)
+    return dist.run_collective(Broadcast.name, Call(tensor, tensor, values=(src,)), async_op, group, algorithm)
 
 
 @collective

@@ -15,6 +15,7 @@ def gather(
     dst: int = 0,
     group: Any = None,
     async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """``result`` of rank ``dst`` becomes the tensors of all ranks, one after the other; others give none.
 
@@ -22,7 +23,7 @@ def gather(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Gather.name, Call(tensor, result, values=(dst,)), async_op, group)
+    return dist.run_collective(Gather.name, Call(tensor, result, values=(dst,)), async_op, group, algorithm)
 
 
 @collective

@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sipsim.ccl.collectives.base import NO_OP, Array, Collective
+from sipsim.arithmetic.operations import elementwise
+from sipsim.ccl.collectives.base import NO_OP, Array, Call, Collective, DeviceTensor
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
+from sipsim.dtypes import dtype_of
 
+_MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The operation of PE_MATH that combines two values by an operator."""
 REDUCTIONS = ("sum", "max", "min", "prod", "avg")
 
 
@@ -47,6 +51,49 @@ class GroupCollective(Collective):
         if self.cut == PAIRS:
             return n_elem * size, n_elem * size
         return (n_elem, n_elem * size) if self.gathers else (n_elem * size, n_elem)
+
+    def check_call(self, call: Call, size: int) -> None:
+        """Check a rank's call in a group of ``size``.
+
+        Raises:
+            ValueError: an operator or a root that it does not take, or tensors that do not fit.
+        """
+        if call.op not in (self.ops or (NO_OP,)):
+            raise ValueError(
+                f"op {call.op!r} is not available; {self.name} takes {', '.join(map(repr, self.ops or (NO_OP,)))}"
+            )
+        if self.has_root and not 0 <= call.values[0] < size:
+            raise ValueError(f"{self.name}: rank {call.values[0]} is not in the group, whose ranks are 0 to {size - 1}")
+        tensors = call.tensors()
+        if not tensors:
+            raise ValueError(f"{self.name} needs a tensor")
+        if call.op == "avg" and not tensors[0].dtype.is_float:
+            raise ValueError(f"{self.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
+        for tensor in tensors:
+            self._check_layout(tensor)
+        if call.source is not None and call.result is not None:
+            self._check_pair(call.source, call.result, size)
+
+    def _check_layout(self, tensor: DeviceTensor) -> None:
+        levels = ((tensor.dp.cube, tensor.dp.num_cubes, "cubes"), (tensor.dp.pe, tensor.dp.num_pes, "PEs"))
+        for layout, count, who in levels:
+            if count > 1 and layout == "replicate":
+                raise ValueError(f"{self.name}: {count} {who} have copies of the tensor; it takes row_wise ones")
+            if count > 1 and layout == "column_wise" and self.cut != VECTOR:
+                raise ValueError(f"{self.name}: {count} {who} share the tensor's columns; it takes row_wise ones")
+
+    def _check_pair(self, source: DeviceTensor, result: DeviceTensor, size: int) -> None:
+        if source.dtype != result.dtype:
+            raise ValueError(f"{self.name} converts no types: source {source.dtype}, result {result.dtype}")
+        if source.dp.places() != result.dp.places():
+            raise ValueError(f"{self.name}: source and result lie on other PEs than each other")
+        of_source, of_result = self.elements(1, size)
+        if source.numel() * of_result != result.numel() * of_source:
+            what = f"{source.numel()} and {result.numel()} elements"
+            wanted = f"{of_result // of_source} times" if of_result >= of_source else f"1/{of_source} of"
+            raise ValueError(
+                f"{self.name}: source and result have {what}; with {size} ranks the result has {wanted} the source's"
+            )
 
     def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> Sequence[Array | None]:
         root, size = (values or (0,))[0], len(inputs)
@@ -83,16 +130,14 @@ class GroupCollective(Collective):
 def combine_all(op: str, terms: list[Array]) -> Array:
     """All terms by an operator, one after the other; ``avg`` divides their sum."""
     total = terms[0]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for term in terms[1:]:
-            total = combine(op, total, term)
+    for term in terms[1:]:
+        total = combine(op, total, term)
     return total / np.asarray(len(terms), total.dtype) if op == "avg" else total
 
 
 def combine(op: str, own: Array, arrived: Array) -> Array:
     """Two arrays by an operator, as PE_MATH combines them; ``avg`` adds."""
-    functions = {"sum": np.add, "avg": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-    return np.asarray(functions[op](own, arrived))
+    return elementwise(_MATH[op], (own, arrived), dtype_of(own.dtype))
 
 
 class Task(NamedTuple):

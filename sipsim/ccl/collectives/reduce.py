@@ -9,7 +9,13 @@ from sipsim.ccl.schedule.blocks import VECTOR
 
 
 def reduce(
-    dist: Group, tensor: DeviceTensor, dst: int = 0, op: str = "sum", group: Any = None, async_op: bool = False
+    dist: Group,
+    tensor: DeviceTensor,
+    dst: int = 0,
+    op: str = "sum",
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """The tensor of rank ``dst`` becomes the combination of all; those of others stay as they are.
 
@@ -17,7 +23,7 @@ def reduce(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit, or another ``op``.
     """
-    return dist.run_collective(Reduce.name, Call(tensor, tensor, op, values=(dst,)), async_op, group)
+    return dist.run_collective(Reduce.name, Call(tensor, tensor, op, values=(dst,)), async_op, group, algorithm)
 
 
 @collective

@@ -9,7 +9,13 @@ from sipsim.ccl.schedule.blocks import RANKS
 
 
 def reduce_scatter(
-    dist: Group, result: DeviceTensor, tensor: DeviceTensor, op: str = "sum", group: Any = None, async_op: bool = False
+    dist: Group,
+    result: DeviceTensor,
+    tensor: DeviceTensor,
+    op: str = "sum",
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """``result`` becomes this rank's part of the ranks' tensors combined (``reduce_scatter_tensor``).
 
@@ -17,7 +23,7 @@ def reduce_scatter(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit, or another ``op``.
     """
-    return dist.run_collective(ReduceScatter.name, Call(tensor, result, op), async_op, group)
+    return dist.run_collective(ReduceScatter.name, Call(tensor, result, op), async_op, group, algorithm)
 
 
 @collective

@@ -15,6 +15,7 @@ def scatter(
     src: int = 0,
     group: Any = None,
     async_op: bool = False,
+    algorithm: str = "",
 ) -> Any:
     """``result`` becomes this rank's part of the tensor of rank ``src``; others give none.
 
@@ -22,7 +23,7 @@ def scatter(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Scatter.name, Call(tensor, result, values=(src,)), async_op, group)
+    return dist.run_collective(Scatter.name, Call(tensor, result, values=(src,)), async_op, group, algorithm)
 
 
 @collective

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.wire import BadFrame
+from sipsim.ccl.hangs.calls import calls_hint
 from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
-from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, numbered, place_name, shortened
+from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, place_name, shortened
 from sipsim.record.dump import Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 
@@ -117,8 +118,8 @@ def find_roots(waits: list[Wait]) -> list[Wait]:
 
 def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
     queues = {(q.place, q.direction): q for d in dumps for q in d.queues}
-    receivers = {q.rx_base_pa: q for q in queues.values()}
-    senders = {q.tx_base_pa: q for q in queues.values() if q.tx_base_pa}
+    receivers = {(q.generation, q.rx_base_pa): q for q in queues.values()}
+    senders = {(q.generation, q.tx_base_pa): q for q in queues.values() if q.tx_base_pa}
     for task in (task for d in dumps for task in d.tasks if task.op):
         for direction in task.directions:
             local = queues.get((task.place, direction))
@@ -126,7 +127,8 @@ def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
                 raise BadFrame(
                     f"not the dump of a SIP: {place_name(task.place)} waits in {direction}, which is nowhere"
                 )
-            far = receivers.get(local.tx_base_pa) or senders.get(local.rx_base_pa)
+            number = local.generation
+            far = receivers.get((number, local.tx_base_pa)) or senders.get((number, local.rx_base_pa))
             yield Wait(task, local, far)
 
 
@@ -149,7 +151,7 @@ def _unread_elsewhere(task: TaskState, unread: Unread) -> list[QueueState]:
 
 def _hints(state: _State) -> tuple[str, str]:
     """What is likelier than a cycle or a missing message, and what may be behind those; each may be ""."""
-    calls = _calls_hint(state.dumps)
+    calls = calls_hint(state.dumps)
     if calls:
         return calls, ""
     unused = _unused_hint(state)
@@ -159,20 +161,6 @@ def _hints(state: _State) -> tuple[str, str]:
     wrong = [task for task in tasks if _unread_elsewhere(task, state.unread)]
     text = _direction_hint(wrong, state) if wrong else _sent_elsewhere_hint(state)
     return (text, "") if wrong and len(wrong) == len(tasks) else ("", text)
-
-
-def _calls_hint(dumps: list[SipDump]) -> str:
-    """Scripts that have ended after fewer collectives than others have called."""
-    most = max((dump.calls for dump in dumps), default=0)
-    fewer = {dump.rank: dump.calls for dump in dumps if dump.calls < most and not dump.tasks}
-    if not fewer:
-        return ""
-    number = min(fewer.values())
-    who = numbered("rank", {rank for rank, calls in fewer.items() if calls == number})
-    others = numbered("rank", {dump.rank for dump in dumps if dump.calls == most})
-    calls = "1 call" if number == 1 else f"{number} calls"
-    what = f"the script of {who} has ended after {calls}, {others} made {most}"
-    return f"ranks called other collectives: {what}; every rank must make the same calls in the same order"
 
 
 def _unused_hint(state: _State) -> str:
@@ -205,9 +193,10 @@ def _direction_hint(wrong: list[TaskState], state: _State) -> str:
 def _sent_elsewhere_hint(state: _State) -> str:
     """A PE that others wait for has sent messages that nobody has received, perhaps in a wrong direction."""
     senders = {wait.local.peer for wait in state.roots if wait.task.op == "recv"}
-    by_tx = {queue.tx_base_pa: queue for dump in state.dumps for queue in dump.queues if queue.tx_base_pa}
+    queues = (queue for dump in state.dumps for queue in dump.queues if queue.tx_base_pa)
+    by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues}
     for queue in (queue for queues in state.unread.values() for queue in queues if queue.peer in senders):
-        sender = by_tx.get(queue.rx_base_pa)
+        sender = by_tx.get((queue.generation, queue.rx_base_pa))
         way = f" in direction {sender.direction}" if sender is not None else ""
         sent = f"{place_name(queue.peer)} has sent {queue.unread}{way} to {place_name(queue.place)}"
         return f"perhaps a wrong direction: {sent}, which has not received them"

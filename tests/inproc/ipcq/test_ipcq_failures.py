@@ -139,7 +139,7 @@ def tail_goes_back(patch: pytest.MonkeyPatch) -> None:
 
     def credit(ipcq: PeIpcq, metadata: IpcqCreditMetadata) -> None:
         first.append(metadata)
-        ipcq._by_peer_rx[metadata.dst_rx_base_pa].peer_tail_cache = 0
+        ipcq.generations.live[0].by_peer_rx[metadata.dst_rx_base_pa].peer_tail_cache = 0
         real(ipcq, metadata if len(first) < 3 else first[0])
 
     patch.setattr(PeIpcq, "credit", credit)

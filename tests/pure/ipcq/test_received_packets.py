@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.wire import BadFrame
 from sipsim.errors import InvariantViolation, SimulationError
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.ipcq.payloads import MOST_CALL_CHARS, CreditPacket, PeCredit, PeMessage
 from sipsim.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
 from sipsim.node.failure import describe
 from sipsim.plan.plan import Plan
@@ -117,7 +117,7 @@ def test_an_invalid_body_raises(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
-@pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * 65, b"", [[1]], {}])
+@pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * (MOST_CALL_CHARS + 1), b"", [[1]], {}])
 def test_an_invalid_field_raises(packet: Frame | CreditPacket, value: object) -> None:
     fields = msgpack.unpackb(encode(packet))
     allowed = {int: (2**64 - 1,), bytes: (b"",)}
@@ -145,10 +145,11 @@ near = st.sampled_from([0, 1, 2, 3, 99, 2**31 - 1])
 size = st.sampled_from([0, 1, CREDIT_BYTES, 64, 4096, MOST])
 address = st.sampled_from([0, RING, RING + 1, RING_END - 1, ENTRY.peer.rx_base_pa, 2**64 - 1])
 word = st.text(max_size=3)
-credits_ = st.builds(IpcqCreditMetadata, size, address, near, near, near, word, size, size)
+credits_ = st.builds(IpcqCreditMetadata, size, address, near, near, near, word, size, size, near)
 shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_size=2).map(tuple)
 data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
-tokens = st.builds(IpcqDmaToken, address, near, near, near, near, word, data, word, shape, size, riders, size)
+sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word
+tokens = st.builds(IpcqDmaToken, *sent)
 loads = st.builds(PeMessage, near, near, tokens) | st.builds(PeCredit, near, near, credits_)
 frames = st.builds(Frame, near, size, size, loads)
 

@@ -1,0 +1,38 @@
+"""The algorithms of ``ccl.yaml`` that are schedules, by name; each is loaded when it is first asked for."""
+
+from functools import cached_property
+
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
+from sipsim.registry import unknown_name
+
+
+class Catalog:
+    """All entries of a config."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self._entries = resolved.ccl.algorithms
+        self._loaded: dict[str, Algorithm] = {}
+
+    def get(self, name: str) -> Algorithm:
+        """One of them.
+
+        Raises:
+            ConfigError: for an unknown name, a module that cannot be loaded, or one that is no schedule.
+        """
+        if name not in self._entries:
+            raise ConfigError(unknown_name("algorithm", name, self._entries))
+        if name not in self._loaded:
+            self._loaded[name] = Algorithm(name, self._entries[name])
+        return self._loaded[name]
+
+    @cached_property
+    def schedules(self) -> list[Algorithm]:
+        """Those that run in any group, in the order of their names."""
+        every = (self.get(name) for name in sorted(self._entries))
+        return [algorithm for algorithm in every if algorithm.is_schedule]
+
+    def of(self, collective: str) -> list[Algorithm]:
+        """Those that run a collective."""
+        return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]

@@ -1,0 +1,77 @@
+"""The queue pairs of a group's wiring: rings in its window, alike derived on every rank."""
+
+from typing import NamedTuple
+
+from sipsim.ccl.group import Group
+from sipsim.ccl.groups.workers import Place
+from sipsim.ccl.install import EntryBuilder, InstallPlan, Ring
+from sipsim.ccl.schedule.steps import Wiring
+from sipsim.config.model import IpcqKnobs
+from sipsim.errors import ConfigError
+from sipsim.system.system import System
+from sipsim.topology.address import PePlace, PhysAddr
+
+RING_ALIGN_BYTES = 256
+
+
+class RingSize(NamedTuple):
+    """The rings of a wiring: ``n_slots`` of ``slot_size`` bytes each, at most ``directions`` on a PE."""
+
+    n_slots: int
+    slot_size: int
+    directions: int
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.n_slots * self.slot_size
+
+    @property
+    def nbytes(self) -> int:
+        """All rings of a PE."""
+        return self.directions * self.ring_bytes
+
+
+def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
+    """Rings as the settings have them, with smaller slots, then fewer, where so many do not fit the window.
+
+    Raises:
+        ConfigError: when not even one slot of 256 B a ring fits.
+    """
+    ranks = {rank for rank, _ in wiring}
+    directions = max((sum(end[0] == rank for end in wiring) for rank in ranks), default=0)
+    if not directions:
+        return RingSize(knobs.n_slots, knobs.slot_size, 0)
+    a_ring = window_bytes // directions
+    n_slots = max(min(knobs.n_slots, a_ring // RING_ALIGN_BYTES), 1)
+    slot_size = min(knobs.slot_size, a_ring // n_slots // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
+    if not slot_size:
+        raise ConfigError(
+            f"{directions} rings of a PE do not fit the {window_bytes} bytes of its group; "
+            f"set defaults.group_KiB higher"
+        )
+    return RingSize(n_slots, slot_size, directions)
+
+
+def group_entries(
+    system: System, knobs: IpcqKnobs, group: Group, wiring: Wiring, places: list[Place], offsets: dict[int, int]
+) -> InstallPlan:
+    """The entries of all workers of all ranks. ``knobs``: with their rings' size; ``offsets``: in each SIP's TCM."""
+    directions: dict[int, list[str]] = {}
+    for rank, direction in sorted(wiring):
+        directions.setdefault(rank, []).append(direction)
+    plan: InstallPlan = {}
+    for cube, pe in places:
+        pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
+        bases = {
+            Ring(rank, direction): PhysAddr(
+                *pe_of_rank[rank], "tcm", offsets[group.sips[rank]] + index * knobs.n_slots * knobs.slot_size
+            ).encode()
+            for rank, names in directions.items()
+            for index, direction in enumerate(names)
+        }
+        pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
+        writer = {ring: sender for sender, ring in pairs.items()}
+        builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
+        for rank, names in directions.items():
+            plan[pe_of_rank[rank]] = [builder.entry(Ring(rank, name)) for name in names]
+    return plan

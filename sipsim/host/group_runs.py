@@ -1,0 +1,142 @@
+"""Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.base import Call
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.groups.install import group_entries
+from sipsim.ccl.groups.launch import Prepared, prepared, worker_programs
+from sipsim.ccl.groups.process_group import ProcessGroup, Wired
+from sipsim.ccl.groups.select import select
+from sipsim.ccl.groups.workers import Place, WorkerSettings
+from sipsim.ccl.schedule.program import Instruction
+from sipsim.ccl.settings import effective_ipcq
+from sipsim.host.kernel_queue import KernelQueue, Work
+from sipsim.record.calls import PART
+from sipsim.record.launches import places_text
+from sipsim.sip.sip import Sip
+from sipsim.topology.address import PePlace
+
+MOST_KEPT = 64
+"""Programs that are kept for the next call of the same kind."""
+
+
+class Ready(NamedTuple):
+    """A call that can be launched, ``call`` with the group's ranks. ``text``: the same on all ranks that make it."""
+
+    call: Call
+    group: ProcessGroup
+    algorithm: Algorithm
+    prepared: Prepared
+    text: str
+
+
+class GroupRuns:
+    """Those of one SIP."""
+
+    def __init__(self, sip: Sip, queue: KernelQueue) -> None:
+        self._sip = sip
+        self._plan = sip.plan
+        self._queue = queue
+        defaults = sip.plan.resolved.ccl.defaults
+        self._settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
+        self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
+        self._of_generation: dict[int, list[Work]] = {}
+
+    def ready(
+        self, collective: GroupCollective, call: Call, group: ProcessGroup, algorithm: str, pes: tuple[int, ...] = ()
+    ) -> Ready:
+        """Check a call and choose its algorithm: the one named, or else by the config, or else by its cost.
+
+        Raises:
+            ValueError: for tensors that do not fit, or an algorithm that cannot run it.
+        """
+        if collective.has_root:
+            call = call._replace(values=(_root_in(group, call.values[0]),))
+        collective.check_call(call, group.group.size)
+        task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
+        chosen = select(self._plan.catalog, task.task, self._plan.algorithm, algorithm)
+        group.calls += 1
+        return Ready(call, group, chosen, task, _text(group, collective, call, chosen, task))
+
+    def launch(self, work: Work, ready: Ready) -> None:
+        """Wire the algorithm, if its queue pairs are not there, and launch its kernel on the workers."""
+        wired = self._wired(ready)
+        programs = self._programs_of(ready, wired)
+        places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
+        work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
+        tensors, task = ready.call.tensors(), ready.prepared.task
+        work.workers = len(ready.prepared.places)
+        work.count = max(task.collective.elements(task.n_elem, task.size))
+        args = (tensors[0], tensors[-1], ready.call.op, ready.group.group.size, programs)
+        self._of_generation.setdefault(wired.generation, []).append(work)
+        self._queue.launch(work, ready.algorithm.kernel, args, places)
+
+    def close(self, group: ProcessGroup) -> None:
+        """Close all wirings of a group, once its collectives have ended."""
+        for wired in group.close():
+            self._close(wired)
+
+    def _close(self, wired: Wired) -> None:
+        for work in self._of_generation.pop(wired.generation, []):
+            work.wait()
+        if wired.places and wired.wiring:
+            self._sip.close(wired.generation)
+
+    def _wired(self, ready: Ready) -> Wired:
+        knobs = effective_ipcq(self._plan.resolved, ready.algorithm.name)
+        wired, gone = ready.group.wired(ready.algorithm, knobs)
+        for old in gone:
+            self._close(old)
+        works = self._of_generation.get(wired.generation, [])
+        works[:] = [work for work in works if not work.is_completed()]
+        new = [place for place in ready.prepared.places if place not in wired.places]
+        if new and wired.wiring:
+            knobs = msgspec.structs.replace(
+                knobs, buffer_kind="tcm", n_slots=wired.size.n_slots, slot_size=wired.size.slot_size
+            )
+            offsets = {sip: start + wired.offset for sip, start in ready.group.window.items()}
+            entries = group_entries(self._plan.system, knobs, ready.group.group, wired.wiring, new, offsets)
+            members = [PePlace(sip, *place) for sip in ready.group.group.sips for place in new]
+            self._sip.install(wired.generation, entries, members)
+        wired.places.update(dict.fromkeys(new))
+        return wired
+
+    def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, list[Instruction]]:
+        key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)
+        made = self._programs.get(key)
+        if made is None:
+            rank = ready.group.group.rank_of(self._sip.sip)
+            assert rank is not None
+            made = worker_programs(ready.algorithm, ready.prepared, rank, wired.size.n_slots, wired.size.slot_size)
+            while len(self._programs) >= MOST_KEPT:
+                del self._programs[next(iter(self._programs))]
+            self._programs[key] = made
+        return made
+
+
+def _text(group: ProcessGroup, collective: GroupCollective, call: Call, algorithm: Algorithm, made: Prepared) -> str:
+    task, dtype = made.task, call.tensors()[0].dtype
+    said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
+    return PART.join(
+        (
+            f"{collective.name} of {task.n_elem} {dtype} ({said})",
+            f"call {group.calls} of {group.name}",
+            f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
+        )
+    )
+
+
+def _root_in(group: ProcessGroup, rank: int) -> int:
+    """A rank of the run in a group, as PyTorch names roots."""
+    root = group.group.rank_of(rank)
+    if root is None:
+        raise ValueError(f"rank {rank} is not in {group.name}")
+    return root
+
+
+def _root(collective: GroupCollective, call: Call, group: ProcessGroup) -> list[str]:
+    return [f"root {group.group.sips[call.values[0]]}"] if collective.has_root else []

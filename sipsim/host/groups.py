@@ -1,0 +1,93 @@
+"""The process groups of one rank: made and destroyed by all ranks in one order, each with a window for its rings."""
+
+from collections.abc import Callable, Sequence
+from operator import index
+
+from sipsim.ccl.group import Group
+from sipsim.ccl.groups.process_group import ProcessGroup
+from sipsim.ccl.groups.windows import Windows
+from sipsim.plan.plan import Plan
+from sipsim.units import BYTES_PER_KIB
+
+
+class NonMember:
+    """What ``new_group`` returns on a rank that is not in the group."""
+
+    def __init__(self, number: int, sips: tuple[int, ...], window: dict[int, int]) -> None:
+        self.number = number
+        self.sips = sips
+        self.window = window
+
+    def __repr__(self) -> str:
+        return f"<not in group {self.number} of ranks {', '.join(map(str, self.sips))}>"
+
+
+GroupHandle = ProcessGroup | NonMember
+
+
+class ProcessGroups:
+    """Those of SIP ``sip``. ``note``: is told of each that is made or destroyed, as text."""
+
+    def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._note = note
+        self._sip = sip
+        nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
+        region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
+        self._windows = Windows(plan.system.n_sips, region.offset + used, nbytes, max(region.size - used, 0) // nbytes)
+        self._window_bytes = nbytes
+        self._made = 0
+        self._live: dict[int, GroupHandle] = {}
+
+    def make(self, ranks: Sequence[int] | None) -> GroupHandle:
+        """A group of these SIPs, in the order given; None: of all.
+
+        Raises:
+            ValueError: for a rank that does not exist or is named twice, or none.
+            ConfigError: when a SIP has no room for another group's rings.
+        """
+        sips = _checked(ranks, self._plan.system.n_sips)
+        window, number = self._windows.take(sips), self._made
+        self._made += 1
+        self._note(f"new_group({list(sips)})" if number else "init_process_group")
+        handle: GroupHandle = NonMember(number, sips, window)
+        if self._sip in sips:
+            handle = ProcessGroup(number, Group(sips, self._plan.system), window, self._window_bytes)
+        self._live[number] = handle
+        return handle
+
+    def destroy(self, handle: GroupHandle) -> None:
+        """Give back a group's window; its wirings must be closed.
+
+        Raises:
+            ValueError: for a group that was destroyed before.
+        """
+        if self._live.pop(handle.number, None) is None:
+            raise ValueError(f"group {handle.number} was destroyed before")
+        self._note(f"destroy_process_group(group {handle.number})")
+        self._windows.give(handle.window)
+
+    def is_live(self, handle: GroupHandle) -> bool:
+        """Whether it was not destroyed."""
+        return self._live.get(handle.number) is handle
+
+    def live(self) -> list[GroupHandle]:
+        """All that were not destroyed, in order."""
+        return [*self._live.values()]
+
+
+def _checked(ranks: Sequence[int] | None, n_sips: int) -> tuple[int, ...]:
+    if ranks is None:
+        return tuple(range(n_sips))
+    try:
+        numbers = tuple(index(rank) for rank in ranks)
+    except TypeError:
+        raise ValueError(f"new_group: ranks={ranks!r}: give a list of ranks, 0 to {n_sips - 1}") from None
+    if not numbers:
+        raise ValueError("new_group: ranks is empty; name at least one")
+    for number in numbers:
+        if not 0 <= number < n_sips:
+            raise ValueError(f"new_group: rank {number} does not exist; ranks are 0 to {n_sips - 1}")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"new_group: ranks={list(numbers)} names one twice")
+    return numbers

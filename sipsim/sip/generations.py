@@ -1,0 +1,115 @@
+"""The queue pairs of one SIP that are made and ended while time runs, a generation at a time (DESIGN section 7).
+
+All ranks of a generation make theirs by themselves, in any order in time: what comes for one that is not made here yet
+is held by PE_IPCQ (:mod:`sipsim.ipcq.generation`). Its number is the same on all ranks, and is used once in a run. Its
+rings may lie where those of an earlier, closed one lay.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sipsim.ccl.install import InstallPlan
+from sipsim.ipcq.generation import ClosedGenerations
+from sipsim.ipcq.messages import Installed, IpcqInitEntry
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.ipcq.queue_pair import full_name
+from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
+from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
+from sipsim.topology.address import RING_VA_BASE, PePlace
+
+LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
+"""Virtual addresses of rings of later generations: this, and the physical one."""
+
+
+class PeView(Protocol):
+    """A PE with its PE_IPCQ."""
+
+    @property
+    def ipcq(self) -> PeIpcq: ...
+
+
+class SipView(Protocol):
+    """What is needed of the SIP."""
+
+    sip: int
+    plan: Plan
+    page_table: PageTable | None
+    recorder: Recorder
+
+    def pe(self, cube: int, pe: int) -> PeView:
+        """A PE, made at its first use."""
+
+
+class SipGenerations:
+    """Those of one SIP. ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
+
+    ``installed``: all that were ever made, kept for the explanation of a run; None without ``keeps``.
+    """
+
+    def __init__(self, sip: SipView, keeps: bool) -> None:
+        self._sip = sip
+        self.installed: list[Installed] | None = [] if keeps else None
+        self.live: dict[int, dict[PePlace, list[IpcqInitEntry]]] = {}
+        self.closed = ClosedGenerations()
+
+    def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
+        """Make the queue pairs of this SIP's PEs, and these PEs if need be; held messages are delivered in this step.
+
+        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank.
+
+        Raises:
+            InvariantViolation: for a number below 1, or one that is or was in use on a PE.
+        """
+        sip, size = self._sip, len(pe_of_rank)
+        here = self.live.setdefault(generation, {})
+        for rank, place in enumerate(pe_of_rank):
+            if place.sip != sip.sip:
+                continue
+            entries = self._with_virtual_rings(plan.get(place, []))
+            sip.pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
+            here[place] = entries
+            if self.installed is not None:
+                self.installed += [Installed(generation, place[:3], entry) for entry in entries]
+            if sip.page_table is not None:
+                map_rings(sip.page_table, place, entries, generation)
+
+    def close(self, generation: int) -> None:
+        """End the queue pairs of this SIP's PEs. What they still get are the credits of what they have sent.
+
+        Raises:
+            IpcqInUse: while a ring holds a message that no receive has taken and released, or a send or receive waits;
+                then none is ended.
+            InvariantViolation: when it is not installed.
+        """
+        sip, table = self._sip, self._sip.page_table
+        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live.get(generation, ())}
+        for ipcq in ipcqs.values():
+            ipcq.check_idle(generation)
+        for place, ipcq in ipcqs.items():
+            ipcq.close(generation)
+            vas = tuple(e.peer.rx_base_va for e in self.live[generation][place] if e.peer.rx_base_va)
+            if table is not None and vas:
+                table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
+        if self.live.pop(generation, None) is not None:
+            self.closed.add(generation)
+            if sip.recorder.feed is not None:
+                sip.recorder.feed.closed(generation)
+
+    def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
+        """Give the peers' rings virtual addresses, if the MMU translates those of rings."""
+        mmu = self._sip.plan.resolved.components.pe_mmu
+        if mmu is None or not mmu.virtual_rings:
+            return entries
+        return [
+            e._replace(peer=e.peer._replace(rx_base_va=LATER_RINGS_VA_BASE | e.peer.rx_base_pa)) if e.can_send else e
+            for e in entries
+        ]
+
+
+def map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry], generation: int) -> None:
+    """Map the rings that a PE sends to by a virtual address, for this PE."""
+    for direction, peer in ((entry.direction, entry.peer) for entry in entries if entry.peer.rx_base_va):
+        entry = MmuMapEntry(peer.rx_base_va, peer.rx_base_pa, peer.n_slots * peer.slot_size)
+        name = f"the ring that {full_name(direction, generation)} of {'.'.join(map(str, place))} sends to"
+        table.map(MmuMapMsg(place.cube, place.pe, (entry,), name))
