@@ -33,7 +33,8 @@ def staggered(flow: Flow, copies: int, lag: int) -> Flow:
 
     def moved(step: Step, copy: int) -> Step:
         def share(blocks: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(block * copies + copy for block in blocks)
+            # Of an original block too: ~(b * copies + copy) is ~b * copies + copies - 1 - copy.
+            return tuple(block * copies + (copy if block >= 0 else copies - 1 - copy) for block in blocks)
 
         number = (step.round + copy * lag) * copies + copy
         return step._replace(round=number, sends=share(step.sends), recvs=share(step.recvs))
