@@ -63,7 +63,6 @@ class Distributed:
 
         Raises:
             ValueError: for another backend, or a second call.
-            ConfigError: when the TCM has no room for the group's rings (``defaults.group_KiB``).
         """
         if backend != BACKEND:
             raise ValueError(f"backend {backend!r} is not available; allowed: {BACKEND!r}")
@@ -197,7 +196,6 @@ class Distributed:
         self, work: Work, collective: GroupCollective, call: Call, group: GroupHandle | None, algorithm: str
     ) -> None:
         chosen = self._world_group if group is None else group
-        assert chosen is not None
         if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
             raise ValueError(f"{collective.name}: {chosen!r} is no group that this rank is in")
         ready = self._runs_of_groups.ready(collective, call, chosen, algorithm)

@@ -7,6 +7,7 @@ from sipsim.ccl.group import Group
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.windows import Windows
 from sipsim.plan.plan import Plan
+from sipsim.record.calls import WORLD
 from sipsim.units import BYTES_PER_KIB
 
 
@@ -46,13 +47,15 @@ class ProcessGroups:
             ValueError: for a rank that does not exist or is named twice, or none.
             ConfigError: when a SIP has no room for another group's rings.
         """
-        sips = _checked(ranks, self._plan.system.n_sips)
-        window, number = self._windows.take(sips), self._made
+        sips, number = _checked(ranks, self._plan.system.n_sips), self._made
+        # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
+        has_none = number == WORLD and not self._windows.count
+        window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
         self._note(f"new_group({list(sips)})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
-            handle = ProcessGroup(number, Group(sips, self._plan.system), window, self._window_bytes)
+            handle = ProcessGroup(number, Group(sips, self._plan.system), window, window_bytes)
         self._live[number] = handle
         return handle
 

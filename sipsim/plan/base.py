@@ -142,6 +142,10 @@ class RunPlan(ABC):
         """
         return False
 
+    def sync_notes(self) -> list[str]:
+        """Lines about what bounds the windows of SIPs, for ``--explain-sync``."""
+        return []
+
     def notes(self) -> list[str]:
         """Lines about the plan for the user."""
         return []

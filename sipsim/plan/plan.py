@@ -42,7 +42,7 @@ from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.plan.job import RunRecord
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
-from sipsim.units import ns_to_ps
+from sipsim.units import format_time_ps, ns_to_ps
 
 
 class Plan(RunPlan):
@@ -197,6 +197,18 @@ class Plan(RunPlan):
         """By the algorithm's reference."""
         shape = (self.system.n_cubes, n_elem)
         return self.reference is not None and rows_differ(self.reference, self.system, self.system.n_sips, shape, dtype)
+
+    def sync_notes(self) -> list[str]:
+        """What windows lose by bounds that hold for any PE and any peer."""
+        in_force, installed = (sum(windows) for windows in self.shortest_windows_ps())
+        if not in_force or not installed:
+            return []
+        mean = [format_time_ps(total // self.system.n_sips) for total in (in_force, installed)]
+        lost = f"{max(installed - in_force, 0) / installed:.1%}"
+        return [
+            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by those of the plan's own queue "
+            f"pairs; {lost} lost, so that queue pairs may be made while time runs"
+        ]
 
     def notes(self) -> list[str]:
         """The algorithm, its number of ranks and its neighbour table."""

@@ -143,7 +143,7 @@ def combine(op: str, own: Array, arrived: Array) -> Array:
 class Task(NamedTuple):
     """What an algorithm makes a schedule for. ``root``: a rank of the group; ``n_elem``: elements of a unit.
 
-    ``in_place``: source and result are one tensor.
+    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements.
     """
 
     collective: GroupCollective
@@ -152,6 +152,7 @@ class Task(NamedTuple):
     itemsize: int
     root: int = 0
     in_place: bool = True
+    workers: int = 1
 
     @property
     def size(self) -> int:

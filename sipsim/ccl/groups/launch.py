@@ -44,14 +44,17 @@ def prepared(
     layouts = ((tensor or present[0]).dp for tensor in (call.source, call.result))
     shards = Shards(*(n // layout.blocks() for n, layout in zip(whole, layouts, strict=True)))
     root = call.values[0] if collective.has_root else 0
-    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result)
+    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places))
     return Prepared(task, tuple(places), shards)
 
 
 def worker_programs(
     algorithm: Algorithm, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, list[Instruction]]:
-    """The instructions of each worker of a rank. A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end."""
+    """The instructions of each worker of a rank.
+
+    A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end.
+    """
     task = prepared.task
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)

@@ -60,14 +60,14 @@ def test_any_bits_are_compared_exactly(tmp_path, dtype, op):
 def test_an_addition_in_another_order_is_found(tmp_path, monkeypatch):
     """The check is no comparison with a tolerance."""
     combined = kernel.combined
-    monkeypatch.setattr(kernel, "combined", lambda op, own, arrived, tl: combined(op, own + own, arrived - own, tl))
+    monkeypatch.setattr(kernel, "combined", lambda op, one, other, tl: combined(op, one + one, other - one, tl))
     done = run_groups(tmp_path, SPECIAL.format(dtype="f32", op="sum"), sips=3)
     assert done.outcome.error.kind == "wrong_numbers"
     assert 0 < done.document["runs"][0]["wrong"] < 900
 
 
 EVERY = """
-    group, how = dist.new_group([3, 1, 2]), dict(algorithm="direct_exchange")
+    group, how = dist.new_group([3, 1, 2]), dict(algorithm="direct")
     how["group"] = group
     if rank:
         one = dict(dp=DPPolicy("row_wise", "row_wise", 1, 1))

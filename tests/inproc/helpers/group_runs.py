@@ -7,7 +7,6 @@ from typing import Any
 from runs import Run, run, script_file
 
 MESH = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.pes=2")
-CREDITS = ("--set", "defaults.credit_return_mode=fabric")
 HEAD = """
 import numpy as np
 from sipsim.host.dp_policy import DPPolicy
@@ -27,17 +26,9 @@ def script(folder: Path, body: str) -> str:
     return script_file(folder, HEAD + textwrap.indent(textwrap.dedent(body), "    "))
 
 
-def direct_exchange(folder: Path) -> tuple[str, str]:
-    """Flags that add ``lab.direct_exchange``, which runs every collective in any group, to the algorithms."""
-    file = folder / "direct.yaml"
-    file.write_text("algorithms: {direct_exchange: {module: lab.direct_exchange, topology: none}}\n")
-    return "--ccl", str(file)
-
-
 def run_groups(folder: Path, body: str, *flags: object, sips: int = 4, **how: Any) -> Run:
     """Run a script with such a body."""
-    flags = (*flags, *direct_exchange(folder))
-    return run("--sips", sips, *MESH, *CREDITS, *flags, script(folder, body), **how)
+    return run("--sips", sips, *MESH, *flags, script(folder, body), **how)
 
 
 def rows(done: Run) -> list[tuple[str, list[int], int, bool]]:

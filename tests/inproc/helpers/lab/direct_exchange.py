@@ -4,7 +4,7 @@ from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, pairwise_wiring, towards
 from sipsim.ccl.schedule.blocks import VECTOR, units
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
-from sipsim.ccl.schedule.steps import Flow, Schedule, Step, Wiring
+from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Flow, Schedule, Step, Wiring
 
 __all__ = ["COLLECTIVES", "kernel", "kernel_args", "schedule", "wiring"]
 
@@ -21,7 +21,7 @@ def schedule(task: Task) -> Schedule:
     """All-reduce in two rounds: each rank combines its piece, and then has it sent to all."""
     size, of = task.size, task.collective
     if of.combines and of.cut == VECTOR and not of.has_root:
-        return [Flow(1, size, lambda rank: [*_round(rank, size, _own, True), *_round(rank, size, _from_own, False)])]
+        return [Flow(1, size, _both(size))]
 
     def moved(a: int, b: int) -> tuple[int, ...]:
         """The units that rank ``a`` sends to ``b``."""
@@ -31,7 +31,7 @@ def schedule(task: Task) -> Schedule:
             and (of.combines or not of.holds(u, b, size, task.root))
         )  # fmt: skip
 
-    return [Flow(1, 1, lambda rank: _round(rank, size, moved, of.combines))]
+    return [Flow(1, 1, lambda rank: _round(rank, size, moved, of.combines, 0))]
 
 
 def _own(a, b):
@@ -42,12 +42,17 @@ def _from_own(a, b):
     return (a,)
 
 
-def _round(rank, size, moved, combine) -> list[Step]:
+def _both(size):
+    return lambda rank: [*_round(rank, size, _own, True, 0), *_round(rank, size, _from_own, False, size)]
+
+
+def _round(rank, size, moved, combine, first) -> list[Step]:
     steps = []
     for distance in range(1, size):
         to, source = (rank + distance) % size, (rank - distance) % size
         leaving, coming = moved(rank, to), moved(source, rank)
-        steps.append(
-            Step(towards(to) if leaving else "", leaving, towards(source) if coming else "", coming, combine)
-        )  # fmt: skip
+        how = OWN_FIRST if combine else REPLACE
+        to_name, from_name = towards(to) if leaving else "", towards(source) if coming else ""
+        if leaving or coming:
+            steps.append(Step(first + distance, to_name, leaving, from_name, coming, how))
     return steps
