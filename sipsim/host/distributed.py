@@ -127,7 +127,8 @@ class Distributed:
         if not self._initialized:
             raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
         system, group = self._plan.system, self._world
-        collective.check(call, system.n_sips, system.n_cubes)
+        layout = group.algorithm.layout
+        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
         group.check_holders(call, self._sip.sip)
         more = group.kernel_args(system, self._sip.sip, call.n_elem())
         group.algorithm.check_takes(more, collective.kernel_takes)

@@ -19,7 +19,8 @@ from sipsim.links.rules import link_kinds_frame_payloads
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
 FUSED = "intercube_allreduce_fused"
-ALGORITHMS = f"{ALLREDUCE}, {FUSED}, intercube_hierarchical, intercube_pipelined"
+NEWER = ("hierarchical", "per_pe", "per_pe_rows", "pipelined")
+ALGORITHMS = ", ".join([ALLREDUCE, FUSED, *(f"intercube_{each}" for each in NEWER)])
 TOP_LEVEL = ", ".join(sorted(key for file in SECTION_FILES.values() for key in file.__struct_fields__))
 MEMORIES = "banked_sram, fixed_latency, hbm_controller, latency_bandwidth, tcm_ports"
 
