@@ -130,10 +130,10 @@ class Distributed:
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
         """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
 
-        So has every tensor for an algorithm of the user's that is wired before the run: it knows its layouts itself.
+        Or as an algorithm that is wired before the run takes it: every tensor for one of the user's.
         """
         cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
-        if wired.is_users and not wired.is_schedule:
+        if (wired.is_users and not wired.is_schedule) or (dp.cube, dp.pe) == wired.layout:
             return True
         return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
 
@@ -208,7 +208,8 @@ class Distributed:
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         system, wired = self._plan.system, self._world
-        collective.check(call, system.n_sips, system.n_cubes)
+        layout = wired.algorithm.layout
+        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
         wired.check_holders(call, self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, collective.kernel_takes)
