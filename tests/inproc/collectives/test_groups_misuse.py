@@ -113,7 +113,8 @@ ABSENT = {
         if rank in (1, 3):
             dist.all_reduce(zeros(8), group=group, algorithm="ring")
         """,
-        f"rank 2 has not called {SUM}, call 1 of group 1 of ranks 3, 1, 2 (its script has ended); ranks 1, 3 wait in it",
+        f"rank 2 has not called {SUM}, call 1 of group 1 of ranks 3, 1, 2 (its script has ended); "
+        "ranks 1, 3 wait in it",
     ),
     "the second call": (
         'for _ in range(1 + (rank < 2)):\n    dist.all_reduce(zeros(8), algorithm="ring")',
