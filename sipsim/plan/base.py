@@ -135,6 +135,10 @@ class RunPlan(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
+    def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
+        """Whether a rank of the group of such a collective has something before it, and needs something after it."""
+        raise NotImplementedError(f"{type(self).__name__} has no groups")
+
     def rows_differ(self, dtype: DType, n_elem: int) -> bool:
         """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.
 

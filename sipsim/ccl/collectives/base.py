@@ -85,10 +85,19 @@ class Call(NamedTuple):
 class Group(Protocol):
     """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
 
-    def run_collective(self, name: str, call: Call, async_op: bool, group: Any = None, algorithm: str = "") -> Any:
+    def run_collective(
+        self,
+        name: str,
+        call: Call,
+        async_op: bool,
+        group: Any = None,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Any:
         """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None.
 
-        ``algorithm``: the one to use; empty: as the config says.
+        Source and result may be lists of tensors, which become one. ``algorithm``: the one to use; empty: as the config
+        says. ``pes``: of each cube, which may work for it; empty: those of the group.
         """
 
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
