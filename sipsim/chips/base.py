@@ -185,6 +185,10 @@ class ChipKind(ABC, Generic[PlanType]):
         """Such a job in a few words."""
         return job.collective
 
+    def notes(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about a run for the user."""
+        return plan.notes()
+
     def explain(
         self, plan: PlanType, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
     ) -> list[Explanation | None]:

@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,16 @@ from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
 
 Ps = int
+
+
+class Added(NamedTuple):
+    """What combined values: names, the type, and the elements of a row."""
+
+    collective: str
+    algorithm: str
+    op: str
+    dtype: DType
+    n_elem: int
 
 
 class RunPlan(ABC):
@@ -116,11 +126,8 @@ class RunPlan(ABC):
         """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
         return None
 
-    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
-        """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.
-
-        False where that is not known.
-        """
+    def rows_differ(self, added: Added) -> bool:
+        """Whether rows that are equal in exact numbers end with different last bits; False where that is not known."""
         return False
 
     def notes(self) -> list[str]:

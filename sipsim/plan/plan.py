@@ -7,6 +7,8 @@ from typing import Any
 
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.collectives.group import ROUNDED, GroupCollective
 from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.install import (
@@ -27,14 +29,13 @@ from sipsim.ccl.settings import (
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.dtypes import DType
 from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.ipcq.credit_return import FAST_PATH, credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.graph import Node
 from sipsim.noc.parts.base import part_kinds
-from sipsim.plan.base import RunPlan
+from sipsim.plan.base import Added, RunPlan
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
@@ -165,10 +166,14 @@ class Plan(RunPlan):
         """The algorithm's."""
         return self.algorithm.reference
 
-    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
-        """By the algorithm's reference."""
-        shape = (self.system.n_cubes, n_elem)
-        return self.reference is not None and rows_differ(self.reference, self.system, self.system.n_sips, shape, dtype)
+    def rows_differ(self, added: Added) -> bool:
+        """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
+        collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
+        if isinstance(collective, GroupCollective):
+            rounds = added.dtype.exact_int is not None and added.op in ROUNDED
+            return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
+        shape = (self.system.n_cubes, added.n_elem)
+        return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
 
     def notes(self) -> list[str]:
         """The algorithm, its number of ranks and its neighbour table."""

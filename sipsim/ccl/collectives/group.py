@@ -15,6 +15,8 @@ from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
 
 REDUCTIONS = ("sum", "max", "min", "prod", "avg")
+ROUNDED = ("sum", "prod", "avg")
+"""Those whose results in floating types depend on the order of operations."""
 
 
 class GroupCollective(Collective):
@@ -39,6 +41,11 @@ class GroupCollective(Collective):
     def combines(self) -> bool:
         """Whether values are combined by an operator."""
         return bool(self.ops)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several ranks get the same combination."""
+        return self.combines and self.needs(0, 0, 2, 0) and self.needs(0, 1, 2, 0)
 
     def elements(self, n_elem: int, size: int) -> tuple[int, int]:
         """Elements of source and result, with units of ``n_elem``."""

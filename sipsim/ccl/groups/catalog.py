@@ -33,6 +33,11 @@ class Catalog:
         every = (self.get(name) for name in sorted(self._entries))
         return [algorithm for algorithm in every if algorithm.is_schedule]
 
+    @cached_property
+    def wired(self) -> list[str]:
+        """The names of all others, which are wired before a run."""
+        return [name for name in sorted(self._entries) if not self.get(name).is_schedule]
+
     def of(self, collective: str) -> list[Algorithm]:
         """Those that run a collective."""
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]

@@ -4,7 +4,8 @@ from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.catalog import Catalog
 
-AUTO = "auto"
+AUTO, ALL = "auto", "all"
+"""What a user may say in place of an algorithm's name: the one that costs least, or all that suit."""
 
 
 def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "") -> Algorithm:
@@ -28,6 +29,19 @@ def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "")
     if not choices:
         raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
     return choices[0]
+
+
+def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The algorithms that run all of these tasks of one collective; and those that do not, each with the reason."""
+    names: list[str] = []
+    refused: list[tuple[str, str]] = []
+    for algorithm in catalog.of(tasks[0].collective.name):
+        why = next(filter(None, map(algorithm.why_not, tasks)), "")
+        if why:
+            refused.append((algorithm.name, why))
+        else:
+            names.append(algorithm.name)
+    return names, refused
 
 
 def _able(catalog: Catalog, task: Task) -> list[Algorithm]:
