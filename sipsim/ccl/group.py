@@ -1,9 +1,10 @@
 """A group of ranks as algorithms see it: its SIPs, and how they are joined. Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
 
+from sipsim.ccl.schedule.patterns.paths import PORT_PREFIX, Path
 from sipsim.ccl.schedule.steps import End, Wiring, mutual
 from sipsim.system.joined import JoinedSips
 from sipsim.topology.base import TOPOLOGIES, Shape
@@ -14,7 +15,7 @@ NEXT, PREVIOUS = "next", "prev"
 
 def direction_of(port: str) -> str:
     """The direction that leaves a SIP by a port (ADR-0032 D3)."""
-    return f"global_{port}"
+    return f"{PORT_PREFIX}{port}"
 
 
 def towards(rank: int) -> str:
@@ -50,20 +51,6 @@ class Group:
             return self.size, 1
         return len(columns), len(rows)
 
-    def line(self, ranks: list[int], port: str) -> list[tuple[End, End]] | None:
-        """The ends that join each of these ranks to the next one by the link of a port; None if one is missing."""
-        ends = []
-        for a, b in pairwise(ranks):
-            far = self.system.far_ends.get((self.sips[a], port))
-            if far is None or far.sip != self.sips[b]:
-                return None
-            ends.append(((a, direction_of(port)), (b, direction_of(far.port))))
-        return ends
-
-    def ring(self, ranks: list[int], port: str) -> list[tuple[End, End]] | None:
-        """The same with the last rank joined to the first; None for one rank, too."""
-        return self.line([*ranks, ranks[0]], port) if len(ranks) > 1 else None
-
     @cached_property
     def ring_order(self) -> list[int]:
         """All ranks, each beside the next where the grid allows it: rows there and back, and home along a column."""
@@ -77,26 +64,78 @@ class Group:
         return list(_snake(width, height))
 
     @cached_property
-    def ring_wiring(self) -> Wiring:
-        """All ranks in a ring, in ``ring_order``: by the ports E and W if each link is there, else by the shortest way.
-
-        Directions are ``global_E`` and ``global_W``, or ``next`` and ``prev``.
-        """
+    def ring(self) -> Path:
+        """All ranks in a ring, in ``ring_order``: by the ports E or S if each link is there, else by routes."""
         order = self.ring_order
-        if self.size == 1:
-            return {}
-        for port in ("E", "S"):
-            if (ends := self.ring(order, port)) is not None:
-                return mutual(dict(ends))
-        following = [*order[1:], order[0]]
-        return mutual({(a, NEXT): (b, PREVIOUS) for a, b in zip(order, following, strict=True)})
+        return next(self._linked([order], ("E", "S"), True), [Path(tuple(order), NEXT, PREVIOUS, True)])[0]
 
     @cached_property
-    def ring_directions(self) -> tuple[str, str]:
-        """The directions to the next and to the previous rank of ``ring_wiring``."""
-        names = {direction for _, direction in self.ring_wiring}
-        pairs = ((direction_of("E"), direction_of("W")), (direction_of("S"), direction_of("N")))
-        return next((pair for pair in pairs if set(pair) == names), (NEXT, PREVIOUS))
+    def line(self) -> Path:
+        """The same without a way from the last rank to the first."""
+        order = self.ring_order
+        return next(self._linked([order], ("E", "S"), False), [Path(tuple(order), NEXT, PREVIOUS, False)])[0]
+
+    @cached_property
+    def is_ring(self) -> bool:
+        """Whether links join each rank of ``ring`` to the next one, and the last to the first by a link of its own."""
+        order = self.ring_order
+        if self.size < 3:
+            return self.ring.has_links
+        return self._are_neighbours and self._are_joined(order[-1], order[0])
+
+    @cached_property
+    def is_line(self) -> bool:
+        """Whether links join each rank of ``line`` to the next one, and none the last to the first."""
+        return self.size > 1 and self._are_neighbours and not self.is_ring
+
+    @property
+    def _are_neighbours(self) -> bool:
+        return all(self._are_joined(a, b) for a, b in pairwise(self.ring_order))
+
+    @cached_property
+    def rows(self) -> list[Path]:
+        """The rows of the grid, all of them rings or all of them lines; none if they have one rank each."""
+        width, height = self.grid
+        return self._axis([list(range(y * width, (y + 1) * width)) for y in range(height)], "E", "x")
+
+    @cached_property
+    def columns(self) -> list[Path]:
+        """The columns of the grid, in the same way."""
+        width, height = self.grid
+        return self._axis([list(range(x, width * height, width)) for x in range(width)], "S", "y")
+
+    def _axis(self, lines: list[list[int]], port: str, axis: str) -> list[Path]:
+        if len(lines[0]) == 1:
+            return []
+        by_routes = [Path(tuple(line), f"{NEXT}_{axis}", f"{PREVIOUS}_{axis}", True) for line in lines]
+        found = (paths for closed in (True, False) for paths in self._linked(lines, (port,), closed))
+        return next(found, by_routes)
+
+    def _linked(self, lines: list[list[int]], ports: tuple[str, ...], closed: bool) -> Iterator[list[Path]]:
+        """The lines as paths, for each of the ports whose links join each rank to the next one in all of them."""
+        for port in ports:
+            back = OPPOSITE_PORT[port]
+            pairs = [pair for line in lines for pair in pairwise([*line, line[0]] if closed else line)]
+            if self.size > 1 and all(self._leads(a, port, b, back) for a, b in pairs):
+                yield [Path(tuple(line), direction_of(port), direction_of(back), closed) for line in lines]
+
+    def _leads(self, a: int, port: str, b: int, far_port: str) -> bool:
+        far = self.system.far_ends.get((self.sips[a], port))
+        return far is not None and (far.sip, far.port) == (self.sips[b], far_port)
+
+    def _are_joined(self, a: int, b: int) -> bool:
+        ends = (self.system.far_ends.get((self.sips[a], port)) for port in OPPOSITE_PORT)
+        return any(far is not None and far.sip == self.sips[b] for far in ends)
+
+
+def wiring_of(paths: Iterable[Path]) -> Wiring:
+    """The queue pairs along paths, and those that close them."""
+    pairs: dict[End, End] = {}
+    for path in paths:
+        around = (*path.ranks, path.ranks[0]) if path.closed else path.ranks
+        if len(path.ranks) > 1:
+            pairs.update(((a, path.ahead), (b, path.back)) for a, b in pairwise(around))
+    return mutual(pairs)
 
 
 def pairwise_wiring(pairs: set[tuple[int, int]]) -> Wiring:

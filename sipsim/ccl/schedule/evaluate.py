@@ -6,12 +6,12 @@ A rank that waits for a message, or for a free slot, lets the others go on; when
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.ccl.schedule.steps import End, Step, Wiring
+from sipsim.ccl.schedule.steps import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -19,6 +19,8 @@ Tile = tuple[int, int]
 """A piece of a block that is one message: its first element, and the first behind it."""
 Message = tuple[int, int, int]
 """A block, and a tile of it."""
+Sent = tuple[int, Message]
+"""A message and its round."""
 
 
 class ScheduleDeadlock(ValueError):
@@ -52,6 +54,7 @@ def evaluate(
     Raises:
         ScheduleDeadlock: with the step of each rank that waits.
         KeyError: for a block that a rank sends and does not have.
+        ValueError: for steps that are not in order of rounds, or a message that is not the one that is due.
     """
     run = _Run(wiring, tiling, combine, n_slots)
     left = [{block: np.array(array) for block, array in own.items()} for own in values]
@@ -78,34 +81,41 @@ class _Run:
         self._tiling = tiling
         self._combine = combine
         self._n_slots = n_slots
-        self._rings: defaultdict[End, deque[tuple[Message, Array]]] = defaultdict(deque)
+        self._rings: defaultdict[End, deque[tuple[Sent, Array]]] = defaultdict(deque)
         self.sent: defaultdict[End, int] = defaultdict(int)
 
     def rank(self, rank: int, steps: list[Step], own: dict[int, Array]) -> Iterator[str]:
         """Yields "" each time that it has moved a message, or what it waits for."""
-        for number, step in enumerate(steps):
+        rounds = [step.round for step in steps]
+        if any(later <= earlier for earlier, later in pairwise(rounds)):
+            raise ValueError(f"rank {rank}: rounds {rounds} do not rise")
+        for step in steps:
             out, into = (messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
             for leaving, coming in zip_longest(out, into):
                 if leaving is not None:
                     to = self._wiring[rank, step.send]
                     while self._n_slots is not None and len(self._rings[to]) >= self._n_slots:
-                        yield f"waits in step {number} for a slot {step.send}"
+                        yield f"waits in round {step.round} for a slot {step.send}"
                     block, start, stop = leaving
-                    self._rings[to].append((leaving, own[block][start:stop].copy()))
+                    self._rings[to].append(((step.round, leaving), own[block][start:stop].copy()))
                     self.sent[rank, step.send] += stop - start
                     yield ""
                 if coming is not None:
                     ring = self._rings[rank, step.recv]
                     while not ring:
-                        yield f"waits in step {number} for a message {step.recv}"
-                    self._take(ring.popleft(), coming, step.combine, own)
+                        yield f"waits in round {step.round} for a message {step.recv}"
+                    self._take(ring.popleft(), (step.round, coming), step.combine, own)
                     yield ""
 
-    def _take(self, arrived: tuple[Message, Array], coming: Message, combine: bool, own: dict[int, Array]) -> None:
-        message, data = arrived
-        if message != coming:
-            raise ValueError(f"a message of block {message[0]} comes where one of block {coming[0]} is due")
-        block, start, stop = coming
+    def _take(self, arrived: tuple[Sent, Array], due: Sent, combine: int, own: dict[int, Array]) -> None:
+        sent, data = arrived
+        if sent != due:
+            raise ValueError(f"a message comes (round, (block, start, stop)) {sent} where {due} is due")
+        block, start, stop = due[1]
         if block not in own:
             own[block] = np.empty(self._tiling(block)[-1][1], data.dtype)
-        own[block][start:stop] = self._combine(own[block][start:stop], data) if combine else data
+        if combine == OWN_FIRST:
+            data = self._combine(own[block][start:stop], data)
+        elif combine == ARRIVED_FIRST:
+            data = self._combine(data, own[block][start:stop])
+        own[block][start:stop] = data

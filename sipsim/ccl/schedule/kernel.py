@@ -7,8 +7,8 @@ no send waits for a store.
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sipsim.ccl.schedule.evaluate import Message
-from sipsim.ccl.schedule.program import NOWHERE, Instruction
+from sipsim.ccl.schedule.program import NOWHERE, Instruction, Key
+from sipsim.ccl.schedule.steps import ARRIVED_FIRST
 from sipsim.tl.futures import LoadFuture
 from sipsim.tl.values import Pointer, TensorHandle
 
@@ -34,7 +34,7 @@ def kernel(
     program = programs.get((tl.program_id(1), tl.program_id(0)), [])
     loads = deque(instruction for instruction in program if instruction.load_at != NOWHERE)
     coming: deque[LoadFuture] = deque()
-    values: dict[Message, TensorHandle] = {}
+    values: dict[Key, TensorHandle] = {}
     for instruction in program:
         key, length, load_at, recv, combines, send, store_at, keeps = instruction
         while loads and len(coming) < LOADS_AHEAD:
@@ -46,6 +46,8 @@ def kernel(
             value = values.pop(key)
         if recv:
             arrived = tl.recv(recv, length, source.dtype)
+            if combines == ARRIVED_FIRST:
+                value, arrived = arrived, value
             value = combined(op, value, arrived, tl) if combines else arrived
         if send:
             tl.send(send, value)
@@ -55,13 +57,13 @@ def kernel(
             values[key] = value
 
 
-def combined(op: str, own: TensorHandle, arrived: TensorHandle, tl: "TL") -> TensorHandle:
+def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
     """Two values by an operator."""
     if op in ("sum", "avg"):
-        return own + arrived
+        return first + second
     if op == "prod":
-        return own * arrived
-    return tl.maximum(own, arrived) if op == "max" else tl.minimum(own, arrived)
+        return first * second
+    return tl.maximum(first, second) if op == "max" else tl.minimum(first, second)
 
 
 def _at(pointer: Pointer, elements: int) -> Pointer:

@@ -11,9 +11,13 @@ from typing import NamedTuple
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.schedule.blocks import Block, Part, block_of, units
 from sipsim.ccl.schedule.evaluate import Message, Tile, messages
-from sipsim.ccl.schedule.steps import Flow, Schedule, Step
+from sipsim.ccl.schedule.steps import REPLACE, Flow, Schedule, Step
 
 NOWHERE = -1
+Position = tuple[int, int, int]
+"""Of an instruction among those of its flow: pass, round, and tile of the round."""
+Key = tuple[int, ...]
+"""Of a value that a worker holds: its flow, and its message."""
 PART_BYTES = 2**21
 """Of a part that a worker has at a time: what it may hold at once is well below a kernel's room in the TCM, 14 MiB."""
 
@@ -29,15 +33,16 @@ class Instruction(NamedTuple):
     """What a worker does with one tile of ``length`` elements.
 
     It takes the tile's value: its own, loaded from ``load_at`` of the source or held since an earlier instruction, and
-    what arrives in ``recv``, combined with it if it ``combines``. It sends the value in ``send``, stores it at
-    ``store_at`` of the result, and holds it for a later instruction if it ``keeps`` it.
+    what arrives in ``recv``, which replaces it or is combined with it (``combines``: :mod:`sipsim.ccl.schedule.steps`).
+    It sends the value in ``send``, stores it at ``store_at`` of the result, and holds it for a later instruction if it
+    ``keeps`` it.
     """
 
-    key: Message
+    key: Key
     length: int
     load_at: int = NOWHERE
     recv: str = ""
-    combines: bool = False
+    combines: int = REPLACE
     send: str = ""
     store_at: int = NOWHERE
     keeps: bool = False
@@ -48,7 +53,7 @@ def programs(
 ) -> list[list[Instruction]]:
     """The instructions of each of a rank's workers. ``tile``: elements of a message at most."""
     own = [work_of(task, schedule, worker, n_workers) for worker in range(n_workers)]
-    return [_interleaved([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own]
+    return [_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own]
 
 
 def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list[tuple[Flow, list[Part]]]:
@@ -88,11 +93,26 @@ def tiles_of(block: Block, shards: Shards, tile: int) -> list[Tile]:
     return [*pairwise([*starts, block.length])]
 
 
-def _program(task: Task, rank: int, share: tuple[Flow, list[Part]], shards: Shards, tile: int) -> Iterator[Instruction]:
+def _program(
+    task: Task, rank: int, share: tuple[Flow, list[Part]], shards: Shards, tile: int
+) -> Iterator[tuple[Position, Instruction]]:
     flow, parts = share
     steps = flow.steps_of(rank)
-    for part in parts:
-        yield from _Translation(task, rank, flow.pieces, part, shards, tile).instructions(steps)
+    for number, part in enumerate(parts):
+        own = _Translation(task, rank, flow.pieces, part, shards, tile)
+        for (turn, place), instruction in own.instructions(steps):
+            yield (number, turn, place), instruction
+
+
+class _Move(NamedTuple):
+    """A tile that is sent or received in a round; ``place``: which of the tiles of its step it is."""
+
+    key: Message
+    round: int
+    place: int
+    direction: str
+    combines: int
+    is_send: bool
 
 
 class _Translation:
@@ -106,56 +126,66 @@ class _Translation:
         self._shards = shards
         self._tile = tile
         self._blocks: dict[int, tuple[Block, list[Tile]]] = {}
+        self._stored: set[Message] = set()
 
-    def instructions(self, steps: list[Step]) -> list[Instruction]:
+    def instructions(self, steps: list[Step]) -> Iterator[tuple[tuple[int, int], Instruction]]:
         """The steps tile by tile, sends and receives in turn, and copies of what only changes its place."""
         moves = [move for step in steps for move in self._moves(step)]
-        last_recv = {key: index for index, (key, direction, _, is_send) in enumerate(moves) if not is_send}
-        last_use = {key: index for index, (key, *_) in enumerate(moves)}
         held: set[Message] = set()
-        found = []
-        for index, (key, direction, combines, is_send) in enumerate(moves):
-            needs_own = is_send or combines
-            load_at = self._at(key, "source") if needs_own and key not in held else NOWHERE
-            keeps = last_use[key] > index
-            stores = not is_send and last_recv[key] == index and self._needs(key[0])
-            held = held | {key} if keeps else held - {key}
-            found.append(
-                Instruction(
-                    key,
-                    key[2] - key[1],
-                    load_at,
-                    "" if is_send else direction,
-                    combines,
-                    direction if is_send else "",
-                    self._at(key, "result") if stores else NOWHERE,
-                    keeps,
-                )
-            )
-        return [*found, *self._copies(last_recv)]
+        for move, (keeps, stores) in zip(moves, self._fates(moves), strict=True):
+            key, sends = move.key, move.is_send
+            load_at = self._at(key, "source") if (sends or move.combines) and key not in held else NOWHERE
+            if load_at != NOWHERE and key not in self._stored and self._is_to_copy(key):
+                # A rank's own part of the result, such as in an all-gather, is stored as it is sent.
+                self._stored.add(key)
+                stores = True
+            (held.add if keeps else held.discard)(key)
+            store_at = self._at(key, "result") if stores else NOWHERE
+            send, recv = (move.direction, "") if sends else ("", move.direction)
+            instruction = Instruction(key, key[2] - key[1], load_at, recv, move.combines, send, store_at, keeps)
+            yield (move.round, move.place), instruction
+        end = moves[-1].round + 1 if moves else 0
+        for place, instruction in enumerate(self._copies()):
+            yield (end, place), instruction
 
-    def _moves(self, step: Step) -> Iterator[tuple[Message, str, bool, bool]]:
-        """(tile, direction, whether it combines, whether it is a send)."""
+    def _fates(self, moves: list[_Move]) -> list[tuple[bool, bool]]:
+        """Of each tile: whether its value is used again, and whether it has come for the last time and is a result."""
+        later: dict[Message, _Move] = {}
+        fates = []
+        for move in reversed(moves):
+            after = later.get(move.key)
+            is_final = not move.is_send and move.key not in self._stored
+            if is_final:
+                self._stored.add(move.key)
+            keeps = after is not None and bool(after.is_send or after.combines)
+            fates.append((keeps, is_final and self._needs(move.key[0])))
+            later[move.key] = move
+        return fates[::-1]
+
+    def _moves(self, step: Step) -> Iterator[_Move]:
         out, into = (messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
-        for leaving, coming in zip_longest(out, into):
+        for place, (leaving, coming) in enumerate(zip_longest(out, into)):
             if leaving is not None:
-                yield leaving, step.send, False, True
+                yield _Move(leaving, step.round, place, step.send, REPLACE, True)
             if coming is not None:
-                yield coming, step.recv, step.combine, False
+                yield _Move(coming, step.round, place, step.recv, step.combine, False)
 
-    def _copies(self, received: dict[Message, int]) -> Iterator[Instruction]:
-        """Of what this rank has before, needs afterwards, and does not receive."""
-        task, collective = self._task, self._task.collective
-        for unit in range(units(collective.cut, task.size)):
-            is_here = collective.holds(unit, self._rank, task.size, task.root)
-            if not (is_here and collective.needs(unit, self._rank, task.size, task.root)):
-                continue
-            for piece in range(self._pieces):
-                block = unit * self._pieces + piece
-                for key in messages((block,), self._tiling):
+    def _copies(self) -> Iterator[Instruction]:
+        """Of what this rank has before, needs afterwards, and neither receives nor sends."""
+        for number in range(units(self._task.collective.cut, self._task.size) * self._pieces):
+            for key in messages((number,), self._tiling) if self._is_own(number) else ():
+                if key not in self._stored and self._is_to_copy(key):
                     source, result = self._at(key, "source"), self._at(key, "result")
-                    if key not in received and not (task.in_place and source == result):
-                        yield Instruction(key, key[2] - key[1], source, store_at=result)
+                    yield Instruction(key, key[2] - key[1], source, store_at=result)
+
+    def _is_own(self, block: int) -> bool:
+        """Whether the rank has a block before and needs it afterwards."""
+        task = self._task
+        return self._needs(block) and task.collective.holds(block // self._pieces, self._rank, task.size, task.root)
+
+    def _is_to_copy(self, key: Message) -> bool:
+        is_there = self._task.in_place and self._at(key, "source") == self._at(key, "result")
+        return self._is_own(key[0]) and not is_there
 
     def _needs(self, block: int) -> bool:
         task = self._task
@@ -176,7 +206,13 @@ class _Translation:
         return self._blocks[number]
 
 
-def _interleaved(programs: list[list[Instruction]]) -> list[Instruction]:
-    """The programs of one worker's flows in turn, in the same order on every rank."""
-    turns = zip_longest(*programs)
-    return [instruction for turn in turns for instruction in turn if instruction is not None]
+def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruction]:
+    """The programs of one worker's flows by position, which all ranks give a message alike; so none waits for ever."""
+    if len(programs) == 1:
+        return [instruction for _, instruction in programs[0]]
+    numbered = [
+        (position, flow, index, instruction._replace(key=(flow, *instruction.key)))
+        for flow, program in enumerate(programs)
+        for index, (position, instruction) in enumerate(program)
+    ]
+    return [instruction for *_, instruction in sorted(numbered, key=lambda each: each[:3])]

@@ -4,24 +4,38 @@ A *schedule* is made of flows that run side by side, each on a share of the elem
 ring. A flow gives every rank of the group a list of steps. In a step a rank sends blocks in one direction and receives
 blocks in one direction, tile by tile in turn, or does only one of both. Blocks are numbered as
 :mod:`sipsim.ccl.schedule.blocks` says; a message that combines is added to the block that the receiver has.
+
+Steps have *rounds*. A message leaves in the round in which it is received, as the same tile of the step, so that it has
+one position (round, tile) on both sides. A rank sends and receives in order of position, and of one position sends
+first. Therefore every schedule ends, with any number of slots: of the ranks that have not ended, take one whose next
+position is the least. If it is to receive, its sender is at that position or behind it, and at that position it would
+still have to send, which comes first, so it would be earlier: the message is on its way. If it is to send and
+all slots are taken, the receiver has an earlier position before it, which contradicts the choice. The same holds for
+several flows on one worker that takes them in one order of (round, tile, flow).
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import NamedTuple
+
+REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
+"""What comes replaces a rank's own values, or is combined with them by the operator, as its second or first operand."""
 
 
 class Step(NamedTuple):
     """One rank's step: ``sends`` leave in direction ``send`` while ``recvs`` come from direction ``recv``.
 
-    An empty direction: it sends, or receives, nothing. ``combine``: what comes is combined with the rank's own values
-    by the operator; else it replaces them.
+    An empty direction: it sends, or receives, nothing. ``combine``: what becomes of what comes. A rank has one step of
+    a round at most, and steps in order of rounds.
     """
 
+    round: int
     send: str = ""
     sends: tuple[int, ...] = ()
     recv: str = ""
     recvs: tuple[int, ...] = ()
-    combine: bool = False
+    combine: int = REPLACE
 
 
 class Flow(NamedTuple):
@@ -39,6 +53,43 @@ End = tuple[int, str]
 """A rank of the group, and one of its directions."""
 Wiring = dict[End, End]
 """Where each direction of each rank leads: to a direction of another rank, which leads back."""
+
+
+class Transfer(NamedTuple):
+    """In a round ``src`` sends blocks in direction ``send``. ``combine``: what becomes of them at the other end."""
+
+    round: int
+    src: int
+    send: str
+    blocks: tuple[int, ...]
+    combine: int = REPLACE
+
+
+def flow_of(weight: int, pieces: int, transfers: Iterable[Transfer], wiring: Wiring) -> Flow:
+    """A flow from the transfers of all ranks; those without blocks are left out.
+
+    Raises:
+        ValueError: from ``steps_of``, when a rank sends or receives twice in a round.
+    """
+
+    @cache
+    def steps() -> dict[int, list[Step]]:
+        found: defaultdict[int, dict[int, Step]] = defaultdict(dict)
+        for number, src, send, blocks, combine in transfers:
+            if not blocks:
+                continue
+            dst, recv = wiring[src, send]
+            step = found[src].get(number, Step(number))
+            if step.send:
+                raise ValueError(f"rank {src} sends {step.send} and {send} in round {number}")
+            found[src][number] = step._replace(send=send, sends=blocks)
+            step = found[dst].get(number, Step(number))
+            if step.recv:
+                raise ValueError(f"rank {dst} receives {step.recv} and {recv} in round {number}")
+            found[dst][number] = step._replace(recv=recv, recvs=blocks, combine=combine)
+        return {rank: [own[number] for number in sorted(own)] for rank, own in found.items()}
+
+    return Flow(weight, pieces, lambda rank: steps().get(rank, []))
 
 
 def mutual(pairs: dict[End, End]) -> Wiring:

@@ -1,0 +1,76 @@
+"""Each rank sends straight to each other one, over the route of fewest links.
+
+In round ``s`` rank ``i`` sends to ``i + s`` and receives from ``i - s``, so that no two send to one; with a root, one
+rank a round. For G ranks and units of n elements: ``G - 1`` rounds, ``2 (G - 1)`` for an all-reduce, which is a
+reduce-scatter and an all-gather. Each rank sends ``(G - 1)`` n, or ``2 (G - 1) / G`` n for an all-reduce. On a ring of
+an even number of SIPs the busiest link carries ``G (G + 2) / 8`` units, of an odd one ``(G G - 1) / 8``, since a
+message passes all links between: for an all-to-all that is close to the least, for others a ring needs less.
+
+No message waits for another rank's, so latency is one path and G - 1 messages from each rank. Use it for all_to_all,
+and for small tensors. All ranks have the same bits: each block is combined at one rank, in one order, then copied.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.group import Group, pairwise_wiring, towards
+from sipsim.ccl.schedule.blocks import VECTOR
+from sipsim.ccl.schedule.kernel import kernel, kernel_args
+from sipsim.ccl.schedule.patterns.paths import Blocks
+from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, Wiring, flow_of
+
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
+RANK_IDENTICAL = True
+
+
+def wiring(group: Group) -> Wiring:
+    """All pairs."""
+    return pairwise_wiring({(a, b) for b in range(group.size) for a in range(b)})
+
+
+def schedule(task: Task) -> Schedule:
+    """One flow."""
+    size = task.size
+    pieces = size if task.collective.name == "all_reduce" else 1
+    if task.collective.has_root:
+        transfers = _with_root(task)
+    elif task.collective.name == "all_to_all":
+        transfers = _exchange(size, lambda src, dst: (src * size + dst,), 0)
+    else:
+        transfers = _exchange(size, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
+        if task.collective.name != "reduce_scatter":
+            transfers += _exchange(size, lambda src, dst: (src,), size)
+    return [flow_of(1, pieces, transfers, wiring(task.group))]
+
+
+def _exchange(size: int, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> list[Transfer]:
+    """Between all pairs: ``blocks_of`` source and destination."""
+    return [
+        Transfer(first + shift, rank, towards((rank + shift) % size), blocks_of(rank, (rank + shift) % size), combine)
+        for rank in range(size)
+        for shift in range(1, size)
+    ]
+
+
+def _with_root(task: Task) -> list[Transfer]:
+    """To or from each other rank in a round of its own, round the group."""
+    name, root, combine = task.collective.name, task.root, OWN_FIRST if task.collective.combines else REPLACE
+    transfers = []
+    for shift in range(1, task.size):
+        rank = (root + shift) % task.size
+        block = 0 if task.collective.cut == VECTOR else rank
+        src, dst = (root, rank) if name in ("broadcast", "scatter") else (rank, root)
+        transfers.append(Transfer(shift, src, towards(dst), (block,), combine))
+    return transfers
+
+
+def busiest_link(task: Task) -> Fraction | None:
+    """Elements over the busiest link of a ring of neighbours, for collectives without a root; None elsewhere."""
+    size = task.size
+    if task.collective.has_root or not task.group.is_ring or task.group.grid[1] != 1:
+        return None
+    units = Fraction(size * (size + 2) if size % 2 == 0 else size * size - 1, 8)
+    return units * (Fraction(2 * task.n_elem, size) if task.collective.cut == VECTOR else task.n_elem)

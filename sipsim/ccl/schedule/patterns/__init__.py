@@ -1,0 +1,1 @@
+"""Transfers along rings, lines and trees, of which schedules are made."""

@@ -1,0 +1,42 @@
+"""Pipelining: the steps of a flow several times, each on its share of every block, one behind the other.
+
+A message costs its time on a link and, whatever its size, about as much as a link takes for ``MESSAGE_BYTES``. With
+``k`` pieces through ``h`` transfers one after the other, ``h + k - 1`` of a piece's time pass, which is least for
+``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Pieces of what many workers share need no further division: the cost of a
+message and a worker's share of the link shrink alike.
+"""
+
+from math import isqrt
+
+from sipsim.ccl.schedule.steps import Flow, Step
+
+MESSAGE_BYTES = 8192
+MOST_PIECES = 64
+
+
+def pieces_of(nbytes: int, transfers: int) -> int:
+    """In how many pieces to send ``nbytes`` through so many transfers one after the other; at least 1."""
+    wanted = isqrt(max(transfers - 1, 0) * nbytes // MESSAGE_BYTES)
+    return max(min(wanted, MOST_PIECES, nbytes // MESSAGE_BYTES), 1)
+
+
+def staggered(flow: Flow, copies: int, lag: int) -> Flow:
+    """The flow ``copies`` times, each ``lag`` rounds behind the one before, on a share of each of its blocks.
+
+    Rounds of the same time follow each other in the order of the copies.
+    """
+    if copies == 1:
+        return flow
+
+    def moved(step: Step, copy: int) -> Step:
+        def share(blocks: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(block * copies + copy for block in blocks)
+
+        number = (step.round + copy * lag) * copies + copy
+        return step._replace(round=number, sends=share(step.sends), recvs=share(step.recvs))
+
+    def steps_of(rank: int) -> list[Step]:
+        steps = [moved(step, copy) for step in flow.steps_of(rank) for copy in range(copies)]
+        return sorted(steps, key=lambda step: step.round)
+
+    return Flow(flow.weight, flow.pieces * copies, steps_of)
