@@ -195,6 +195,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep modules and tests out of cyclic collections: each run of the simulator collects, and would go through all of
+    them."""
+    gc.collect()
+    gc.freeze()
+
+
 # --- sessions -------------------------------------------------------------------------------------------------
 
 

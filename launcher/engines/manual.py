@@ -54,6 +54,7 @@ class ManualHosts:
         self.can_signal = False
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
+        self.silent_s: dict[str, float] = {}
         self.pollables: list[Any] = []
         self.unsent = False
         self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips)

@@ -84,6 +84,12 @@ class AgentRegistry:
         """The host of a connected agent."""
         return next((host for host, slot in enumerate(self.slots) if slot.routing_id == routing_id), None)
 
+    def silent(self, now_s: float) -> dict[str, float]:
+        """Hosts whose agents have sent no fresh sign of life, and for how long: what is known of them is old."""
+        fresh_s = FRESH * min(self._silence_s or SILENCE_S, SILENCE_S)
+        silent_s = {slot.name: now_s - slot.last_seen_s for slot in self.slots if slot.is_up}
+        return {name: each for name, each in silent_s.items() if each > fresh_s}
+
     def admit(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
         """The host of an agent that has sent ``Hello``, or why it is rejected. ``member``: the owner of its key."""
         number = hello.node_rank

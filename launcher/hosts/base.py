@@ -38,6 +38,10 @@ class HostPool(Protocol):
         """The last reported states of its processes on other hosts."""
 
     @property
+    def silent_s(self) -> Mapping[str, float]:
+        """Hosts that send no signs of life at present, and for how long."""
+
+    @property
     def pollables(self) -> list[Any]:
         """Sockets or descriptors that become readable when there may be facts."""
 

@@ -99,6 +99,11 @@ class AgentHosts:
         return {name: state for slot, states in by_host if slot.is_up for name, state in states.items()}
 
     @property
+    def silent_s(self) -> dict[str, float]:
+        """Hosts whose agents are silent at present."""
+        return self._registry.silent(time.monotonic())
+
+    @property
     def pollables(self) -> list[Any]:
         """The socket and its monitor."""
         return [self._listening.socket, self._listening.monitor]

@@ -22,6 +22,7 @@ class LocalHost:
         self.can_signal = True
         self.trouble = ""
         self.process_states: dict[str, ProcessState] = {}
+        self.silent_s: dict[str, float] = {}
         self.keys = None
         self.shared_cpu_seed = os.getpid()
         self.broker_endpoint = self._local(f"{self._scratch_dir}/broker")

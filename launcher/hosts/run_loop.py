@@ -183,7 +183,7 @@ class _Loop:
         if self._signals.status_requested():
             self._watchdog.request()
             self._locate(self._living(), self._print_positions)
-        if not self._supervisor.over and self._watchdog.check(self._pool.process_states):
+        if not self._supervisor.over and self._watchdog.check(self._pool.process_states, self._pool.silent_s):
             self._handle(RankStates(self._watchdog.rank_states()))
             self._send(SyncRequest())
 

@@ -3,6 +3,8 @@
 ``StallDetector`` takes the broker's messages and process states, with the time of each, and returns warnings.
 """
 
+from collections.abc import Mapping
+
 from broker.wire import Sync
 from launcher.processes.names import BROKER_NAME, sip_name
 from launcher.processes.process_state import ProcessState
@@ -34,9 +36,17 @@ class StallDetector:
         return self._moves(now_s)
 
     def check(
-        self, sync: Sync | None, pids: dict[str, int], states: dict[str, ProcessState], now_s: float
+        self,
+        sync: Sync | None,
+        pids: dict[str, int],
+        states: dict[str, ProcessState],
+        now_s: float,
+        silent_s: Mapping[str, float] = {},
     ) -> str | None:
-        """A warning, if one is due. ``states``: those of the processes of ``pids``, on any host."""
+        """A warning, if one is due. ``states``: those of the processes of ``pids``, on any host.
+
+        ``silent_s``: the hosts that are silent, and for how long; what their processes do is not known.
+        """
         before, self._states = self._states, states
         asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
         if asleep:
@@ -52,8 +62,10 @@ class StallDetector:
         if self._reported or still_s < STALL_AFTER_S:
             return None
         self._reported = True
-        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process of the run computes"
-        return "\n".join([head, *(f"  {line}" for line in self._suspects(sync, pids, states, now_s))])
+        where = "on the hosts that answer" if silent_s else "of the run"
+        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process {where} computes"
+        silent = [f"host {name}: its agent has been silent for {each:.1f} s" for name, each in silent_s.items()]
+        return "\n".join([head, *(f"  {line}" for line in [*silent, *self._suspects(sync, pids, states, now_s)])])
 
     def _moves(self, now_s: float) -> str | None:
         still_s, self._moved_s = now_s - self._moved_s, now_s

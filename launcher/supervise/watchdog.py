@@ -53,8 +53,11 @@ class Watchdog:
         self._requested = True
         self._next_s = 0.0
 
-    def check(self, remote: Mapping[str, ProcessState]) -> bool:
-        """Check the processes if it is time; whether the broker is to be asked. ``remote``: those on other hosts."""
+    def check(self, remote: Mapping[str, ProcessState], silent_s: Mapping[str, float]) -> bool:
+        """Check the processes if it is time; whether the broker is to be asked.
+
+        ``remote``: processes on other hosts. ``silent_s``: see ``launcher.hosts.base.HostPool``.
+        """
         now_s = time.monotonic()
         if now_s < self._next_s:
             return False
@@ -62,7 +65,7 @@ class Watchdog:
         found = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._remote}
         found |= {name: remote.get(name) for name in self._remote if name in self._pids}
         self._states = {name: state for name, state in found.items() if state is not None}
-        log_if(self._stall.check(self._sync, self._pids, self._states, now_s))
+        log_if(self._stall.check(self._sync, self._pids, self._states, now_s, silent_s))
         return True
 
     def note(self, sync: Sync) -> None:

@@ -136,8 +136,13 @@ class Distributed:
         return -1 if isinstance(group, NonMember) else group.group.size
 
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2)."""
-        cubes, dp = self._plan.system.n_cubes, tensor.dp
+        """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
+
+        So has every tensor for an algorithm of the user's that is wired before the run: it knows its layouts itself.
+        """
+        cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
+        if wired.is_users and not wired.is_schedule:
+            return True
         return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
 
     def runs_all_reduce(self, algorithm: str) -> bool:

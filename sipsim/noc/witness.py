@@ -6,6 +6,7 @@ that meet are exact to a chunk, so that is what the checks allow.
 
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from sipsim.errors import InvariantViolation
@@ -29,6 +30,9 @@ class Passage(NamedTuple):
     has_span: bool
 
 
+_START = attrgetter("start_ps")
+
+
 class FabricWitness:
     """Checks all edges of one SIP.
 
@@ -39,6 +43,7 @@ class FabricWitness:
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
         self._passages: dict[int, deque[Passage]] = {}
+        self._ended_ps: dict[int, Ps] = {}
         self._ways: dict[tuple[int, int], int] = {}
 
     def divided(self, lane: Lane, wants: Sequence[Want], parts: Sequence[int]) -> None:
@@ -64,19 +69,28 @@ class FabricWitness:
             made = Passage(transfer.seq, transfer.vc, transfer.start_at(hop), tail, leg.drain_ps, way, has_span)
             if made.tail_ps - made.start_ps < made.drain_ps:
                 raise _violation(leg.lane, f"transfer {made.seq} passes it faster than its bandwidth allows")
-            kept = self._passages.setdefault(id(leg.lane), deque(maxlen=KEPT))
+            number = id(leg.lane)
+            kept = self._passages.setdefault(number, deque(maxlen=KEPT))
             kept.append(made)
-            self._check_bandwidth(leg.lane, made, kept)
-            self._check_order(leg.lane, made, kept)
+            ended_ps = self._ended_ps.get(number, 0)
+            # One that starts when all before it have ended keeps what they have kept.
+            if made.start_ps < ended_ps:
+                self._check_bandwidth(leg.lane, made, kept)
+                self._check_order(leg.lane, made, kept)
+            self._ended_ps[number] = max(ended_ps, tail)
 
     def _check_bandwidth(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
         """Whatever interval one looks at, transfers that are within it need no more than its length."""
         allowed_ps = lane.edge.drain_ps(self._chunk_bytes)
-        for start in {each.start_ps for each in kept if each.start_ps <= made.start_ps}:
-            for stop in {each.tail_ps for each in kept if each.tail_ps >= made.tail_ps}:
-                inside = sum(each.drain_ps for each in kept if start <= each.start_ps and each.tail_ps <= stop)
-                if inside > stop - start + allowed_ps:
-                    raise _violation(lane, f"from {start} to {stop} ps it carries what needs {inside} ps")
+        by_start = sorted(kept, key=_START, reverse=True)
+        for stop in {each.tail_ps for each in kept if each.tail_ps >= made.tail_ps}:
+            inside = 0
+            for each in by_start:
+                start = each.start_ps
+                if each.tail_ps <= stop:
+                    inside += each.drain_ps
+                    if start <= made.start_ps and inside > stop - start + allowed_ps:
+                        raise _violation(lane, f"from {start} to {stop} ps it carries what needs {inside} ps")
 
     def _check_order(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
         """Transfers of one channel that have come the same way leave in the order in which they came.

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -135,9 +136,10 @@ def rounds_script(folder: Path) -> Path:
 
 
 @cache
-def digest_of_rounds(folder: Path) -> str:
-    """What :data:`ROUNDS_SCRIPT` comes to on one machine."""
-    return launched(*DEFAULT, rounds_script(folder)).digest
+def digest_of_rounds() -> str:
+    """What :data:`ROUNDS_SCRIPT` comes to in one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        return launched(*DEFAULT, "--engine", "inproc", rounds_script(Path(folder))).digest
 
 
 @cache

@@ -11,7 +11,7 @@ from launch import CHECKOUT, launched
 from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
-LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data")
+LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data", "--set", "sip.cube_mesh={w: 2, h: 2}")
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 

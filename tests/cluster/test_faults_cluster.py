@@ -64,8 +64,8 @@ def site(hosts: Hosts) -> Iterator[Site]:
 
 
 @pytest.fixture
-def digest(tmp_path: Path) -> str:
-    return digest_of_rounds(tmp_path)
+def digest() -> str:
+    return digest_of_rounds()
 
 
 def switch_off(host: Host) -> None:

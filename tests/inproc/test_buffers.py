@@ -43,7 +43,7 @@ def test_data_are_the_same_and_the_path_adds_up(seed: int) -> None:
 def test_times_do_not_depend_on_the_mail(depths: tuple[int, Any], mode: str) -> None:
     settings = f"router.buffer_packets={depths[0]}", f"io_port.buffer_packets={depths[1]}"
     flags = [*SMALL, *_set(*settings, f"defaults.credit_return_mode={mode}")]
-    made = [run_once(*flags, office=None if seed < 0 else ShuffledInprocMail(seed)) for seed in range(-1, 4)]
+    made = [run_once(*flags, office=None if seed < 0 else ShuffledInprocMail(seed)) for seed in range(-1, 2)]
     assert all(each.results() == made[0].results() for each in made)
 
 

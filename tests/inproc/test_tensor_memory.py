@@ -97,8 +97,8 @@ def test_the_digest_does_not_depend_on_garbage_collection(tmp_path, name):
     """Collections come at other times when one process runs all SIPs."""
     path = script_file(tmp_path, WHOLE_SCRIPT.replace("{body}", SCRIPTS[name].strip()))
     flags = (*ONE_MIB, "--no-verify-data", "--engine")
-    runs = [launched(*flags, engine, path) for engine in ("inproc", "local", "inproc")]
-    assert [done.exit_code for done in runs] == [0, 0, 0]
+    runs = [launched(*flags, engine, path) for engine in ("inproc", "local")]
+    assert [done.exit_code for done in runs] == [0, 0]
     assert len({done.digest for done in runs}) == 1
 
 

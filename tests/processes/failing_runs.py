@@ -38,8 +38,3 @@ def assert_partial(done: Done, status: str, kind: str) -> None:
     """The result file is marked partial, with the reason."""
     assert (done.document["status"], done.document["error"]["kind"], done.document["digest"]) == (status, kind, None)
     assert done.document["schema"] == 1
-
-
-def last_lines(done: Done) -> list[str]:
-    """The launcher's own lines."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+STALL_WARNINGS = ("ahbm-launch: stalled: ", "ahbm-launch: moves again after ")
 END_S = 20
 """Nobody needs as long; only for a test not to hang."""
 
@@ -44,6 +45,17 @@ class Done(NamedTuple):
     def digest(self) -> str:
         """The digest at the end of the table."""
         return next(line.split()[-1] for line in self.stdout.splitlines() if line.startswith("# digest"))
+
+    @property
+    def own_lines(self) -> list[str]:
+        """The launcher's lines on standard error, without its warnings of a stall: on a busy machine a run that stands
+        may have stood for three seconds before the test does what it is about."""
+        lines, in_warning = [], False
+        for line in self.stderr.splitlines():
+            if not line.startswith("[rank "):
+                in_warning = line.startswith(STALL_WARNINGS) or (in_warning and line.startswith("  "))
+                lines += [] if in_warning else [line]
+        return lines
 
 
 def environment(temp: str | Path, **more: str) -> dict[str, str]:

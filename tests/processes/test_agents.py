@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Done, Launch, environment, launched, launching, script
+from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Launch, environment, launched, launching, script
 
 from broker.mail.sockets import SocketFactory
 from broker.security.keys import AgentKeys, JobKeys
@@ -53,11 +53,6 @@ class Standing:
         self.servers = [parent[self.sips[rank]] for rank in (0, 2)]
         self.agents = [parent[server] for server in self.servers]
         assert [parent[self.sips[rank]] for rank in (1, 3)] == self.servers
-
-
-def told(done: Done) -> list[str]:
-    """The launcher's own lines."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
 
 
 def digest_here(*argv: object) -> str:
@@ -130,10 +125,10 @@ def test_a_killed_sip_is_named_with_its_host_and_its_last_lines(tmp_path, ssh):
     path = script(tmp_path, f"{body}\n{ALL_REDUCE}")
     done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh())
     assert (done.exit_code, done.document["error"]["kind"], done.document["error"]["host"]) == (4, "process_died", "b")
-    first = told(done)[0]
+    first = done.own_lines[0]
     assert first.startswith("ahbm-launch: process_died: rank 3 (pid ")
     assert first.endswith(" on b) was killed by SIGKILL")
-    assert "  | last words" in told(done)
+    assert "  | last words" in done.own_lines
 
 
 def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
@@ -157,7 +152,7 @@ def test_nothing_is_left_after_a_kill(who, tmp_path, ssh):
         assert done.exit_code == -signal.SIGKILL
         return
     assert (done.exit_code, done.document["error"]["kind"], done.left_files) == (4, "agent_failed", [])
-    first = told(done)[0]
+    first = done.own_lines[0]
     assert first.startswith(f"ahbm-launch: agent_failed: the agent on b (pid {run.agents[1]}) has ")
     assert first.endswith("; ranks that ran there: 2, 3")
     if who == "server":
@@ -171,7 +166,7 @@ def test_an_agent_that_is_stopped_is_a_host_that_is_lost(tmp_path, ssh):
         os.kill(run.agents[1], signal.SIGSTOP)
         done = launch.end()
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "host_lost")
-    assert told(done)[0].startswith("ahbm-launch: host_lost: host b is lost: ")
+    assert done.own_lines[0].startswith("ahbm-launch: host_lost: host b is lost: ")
 
 
 KILL_MY_AGENT = "os.kill(int(open(f'/proc/{os.getppid()}/stat').read().split()[3]), signal.SIGKILL)"
@@ -228,7 +223,8 @@ def test_a_host_that_ssh_cannot_reach_is_reported_with_its_message(tmp_path, ssh
     env = ssh("[ $host = b ] && { echo 'a banner'; echo 'ssh: connect to host b port 22: No route' >&2; exit 255; }")
     done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", **env)
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "agent_failed")
-    assert told(done)[0].startswith("ahbm-launch: agent_failed: b: no agent: ssh: connect to host b port 22: No route")
+    said = "ahbm-launch: agent_failed: b: no agent: ssh: connect to host b port 22: No route"
+    assert done.own_lines[0].startswith(said)
 
 
 def test_a_connection_refused_by_a_busy_sshd_is_retried(tmp_path, ssh):
@@ -241,14 +237,14 @@ def test_an_agent_that_does_not_come_is_missed(tmp_path, ssh):
     flags = ("--join-timeout", "3", "--json", tmp_path / "out.json")
     done = launched(*SMALL, *HOSTS, *flags, **ssh("[ $host = b ] && exec sleep 60"))
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_joined")
-    assert told(done)[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
-    assert "  rank 2: the agent of b has not reported" in told(done)
+    assert done.own_lines[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
+    assert "  rank 2: the agent of b has not reported" in done.own_lines
 
 
 def test_no_ssh_at_all():
     done = launched(*SMALL, *HOSTS, AHBM_SSH="/no/ssh")
     assert done.exit_code == 2
-    assert told(done)[0].startswith("ahbm-launch: --engine ssh needs /no/ssh, which is not on PATH; ")
+    assert done.own_lines[0].startswith("ahbm-launch: --engine ssh needs /no/ssh, which is not on PATH; ")
 
 
 # --- the agent by itself --------------------------------------------------------------------------------------

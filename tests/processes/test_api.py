@@ -35,6 +35,12 @@ SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"]}
 FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def all_objects_are_seen() -> None:
+    """``gc.get_objects`` leaves out those that are frozen (``tests/conftest.py``)."""
+    gc.unfreeze()
+
+
 def state(own: Path) -> dict[str, Any]:
     """All that a run could change in this process. ``own``: the folder of scripts and algorithms."""
     gc.collect()

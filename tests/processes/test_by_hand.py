@@ -113,12 +113,12 @@ def test_missing_ranks_are_printed(tmp_path: Path):
 
 
 def test_missing_ranks_end_the_run_at_the_deadline(tmp_path: Path):
-    with by_hand(tmp_path, *SMALL, "--join-timeout", "6") as run:
+    with by_hand(tmp_path, *SMALL, "--join-timeout", "5") as run:
         sip = run.start(1)
         _, said = run.broker.communicate(timeout=END_S)
         sip.communicate(timeout=END_S)
     assert (run.broker.returncode, sip.returncode) == (4, 4)
-    assert "ahbm-launch: not_joined: joined 1 of 3; missing: 0, 2 (after 6 s, --join-timeout)\n" in said
+    assert "ahbm-launch: not_joined: joined 1 of 3; missing: 0, 2 (after 5 s, --join-timeout)\n" in said
     assert "moves again" not in said
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from failing_runs import RING, assert_partial, kill_standing, last_lines
+from failing_runs import RING, assert_partial, kill_standing
 from launch import ALL_REDUCE, CHECKOUT, END_S, Done, environment, launched, script, temporary_folder
 from runs import run
 
@@ -51,7 +51,7 @@ def test_a_deadlock(tmp_path: Path, kind: str) -> None:
     done = launched(*RING, "--mail", kind, "--json", tmp_path / "out.json", path)
     assert done.exit_code == 3
     assert_partial(done, "failed", "IpcqDeadlock")
-    assert "; 8 PEs wait and nothing can happen any more, at " in last_lines(done)[0]
+    assert "; 8 PEs wait and nothing can happen any more, at " in done.own_lines[0]
     assert [each["rank"] for each in done.document["ranks"]] == [0, 1, 2]
 
 
@@ -66,8 +66,8 @@ def test_a_killed_process(tmp_path: Path, kind: str, who: str) -> None:
     assert done.exit_code == 4
     assert_partial(done, "failed", "process_died")
     named = {"sip-1": "rank 1", "broker": "the broker"}[who]
-    assert last_lines(done)[0].startswith(f"ahbm-launch: process_died: {named} (pid ")
-    assert last_lines(done)[0].endswith(") was killed by SIGKILL")
+    assert done.own_lines[0].startswith(f"ahbm-launch: process_died: {named} (pid ")
+    assert done.own_lines[0].endswith(") was killed by SIGKILL")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +95,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [80, 84, 90, 91, 92, 93, 94])
+@pytest.mark.parametrize("length", [84, 91, 92, 93, 94])
 def test_a_folder_as_long_as_goes(kind: str, length: int) -> None:
     """The run's folder has this length. It is refused in one line, or the run succeeds."""
     with temporary_folder() as temp:

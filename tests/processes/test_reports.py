@@ -11,7 +11,7 @@ from launch import Done, launched, launching
 
 pytestmark = pytest.mark.processes
 
-FOUR = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K")
+FOUR = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 DEADLINES = ("--progress-timeout", "1")
 END = """
     dist.all_reduce(tensor, op="sum")
@@ -35,11 +35,6 @@ def script(folder: Path, *lines: str) -> Path:
     return path
 
 
-def own(done: Done) -> list[str]:
-    """The launcher's own lines."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ")]
-
-
 def error(done: Done) -> dict[str, Any]:
     told: dict[str, Any] = done.document["error"]
     return told
@@ -57,8 +52,8 @@ class TestOneDeath:
         path = script(tmp_path, f"if rank == 2: os.kill(os.getpid(), signal.{name})")
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
         assert done.exit_code == 4
-        assert own(done)[0].startswith("ahbm-launch: process_died: rank 2 (pid ")
-        assert own(done)[0].endswith(f" was killed by {name}")
+        assert done.own_lines[0].startswith("ahbm-launch: process_died: rank 2 (pid ")
+        assert done.own_lines[0].endswith(f" was killed by {name}")
         told = error(done)
         assert (told["kind"], told["rank"], told["signal"], told["process"]) == ("process_died", 2, name, "sip-2")
         assert "exit_code" not in told
@@ -69,7 +64,7 @@ class TestOneDeath:
     def test_an_exit_code(self, tmp_path: Path, code: int) -> None:
         path = script(tmp_path, f"if rank == 1: os._exit({code})")
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
-        assert own(done)[0].endswith(f" ended with exit code {code}")
+        assert done.own_lines[0].endswith(f" ended with exit code {code}")
         assert (error(done)["exit_code"], error(done).get("signal")) == (code, None)
 
     def test_when_it_was(self, tmp_path: Path) -> None:
@@ -77,7 +72,7 @@ class TestOneDeath:
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
         told = error(done)
         assert 0 < told["time_ps"] <= told["granted_ps"]
-        assert " of simulated time, granted to " in own(done)[1]
+        assert " of simulated time, granted to " in done.own_lines[1]
         assert (told["incarnation"], told["restarts"]) == (0, 0)
 
     def test_the_end_of_its_log_and_no_others(self, tmp_path: Path) -> None:
@@ -87,7 +82,7 @@ class TestOneDeath:
         wanted = [f"rank 1 line {n}" for n in range(10, 30)]
         assert error(done)["last_lines"] == wanted
         assert error(done)["log"] == str(logs / "rank-1.log")
-        assert own(done)[-21:] == [
+        assert done.own_lines[-21:] == [
             f"last lines of its log (all of it: {logs}/rank-1.log):",
             *(f"  | {line}" for line in wanted),
         ]
@@ -119,9 +114,9 @@ class TestTwoDeaths:
             "    os._exit(3)",
         )
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
-        first, *_ = own(done)
+        first, *_ = done.own_lines
         assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
-        then = [line for line in own(done) if line.startswith("  then: ")]
+        then = [line for line in done.own_lines if line.startswith("  then: ")]
         assert len(then) == 1
         assert then[0].startswith("  then: process_died: rank 2 (pid ")
         assert then[0].endswith(" ended with exit code 3")
@@ -150,7 +145,7 @@ class TestShowing:
         )
         done = launched("--sips", "2", "--json", tmp_path / "o.json", "--log-dir", logs, path)
         assert (done.exit_code, done.document["status"]) == (4, "ok")
-        assert own(done) == [
+        assert done.own_lines == [
             f"ahbm-launch: --log-dir {logs}/rank-1.log: No space left on device; the logs there are incomplete"
         ]
 
@@ -200,15 +195,15 @@ class TestFaults:
     def test_the_broker(self, tmp_path: Path) -> None:
         done = launched(*FOUR, "-n", "5", "--json", tmp_path / "o.json", "--fault", "broker@1us")
         assert (done.exit_code, error(done)["rank"]) == (4, None)
-        assert own(done)[0].startswith("ahbm-launch: process_died: the broker (pid ")
-        assert own(done)[0].endswith(" was killed by SIGKILL")
+        assert done.own_lines[0].startswith("ahbm-launch: process_died: the broker (pid ")
+        assert done.own_lines[0].endswith(" was killed by SIGKILL")
 
     def test_random_ones_end_in_one_of_two_ways(self, tmp_path: Path, digest: str) -> None:
         done = launched(
             *FOUR, *DEADLINES, "--max-restarts", "9", "--json", tmp_path / "o.json", "--fault", "random:3:4"
         )
         assert (done.exit_code, done.document["digest"]) == (0, digest)
-        assert own(done)[0].startswith("ahbm-launch: faults drawn: ")
+        assert done.own_lines[0].startswith("ahbm-launch: faults drawn: ")
 
 
 class TestResuming:
@@ -222,7 +217,7 @@ class TestResuming:
         assert not (kept / "error.json").exists()
         over = launched("--resume", kept)
         assert (over.exit_code, over.made_files) == (2, False)
-        assert own(over) == [
+        assert over.own_lines == [
             f"ahbm-launch: --resume {kept}: that run has succeeded, nothing is left to do; begin another one"
         ]
 
@@ -241,7 +236,7 @@ class TestResuming:
             launch.words("stands", 2)
             done = launched("--resume", kept)
             assert done.exit_code == 2
-            assert own(done) == [
+            assert done.own_lines == [
                 f"ahbm-launch: --resume {kept}: that run is under way, by process {launch.pid}; wait for its end"
             ]
             launch.process.terminate()
@@ -321,14 +316,14 @@ class TestRefusals:
     def test_one_line_before_anything_starts(self, tmp_path: Path, words: str) -> None:
         done = launched("--sips", "4", "--json", tmp_path / "o.json", *words.split())
         assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
-        assert len(own(done)) == 1
-        assert words.split()[-2] in own(done)[0]
+        assert len(done.own_lines) == 1
+        assert words.split()[-2] in done.own_lines[0]
         assert error(done)["kind"] == "config"
 
     def test_a_folder_that_is_not_empty(self, tmp_path: Path) -> None:
         (tmp_path / "mine").write_text("")
         done = launched("--sips", "2", "--run-dir", tmp_path)
-        assert (done.exit_code, own(done)) == (
+        assert (done.exit_code, done.own_lines) == (
             2,
             [f"ahbm-launch: --run-dir {tmp_path}: is not empty; name an empty folder or a new one"],
         )

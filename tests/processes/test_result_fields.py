@@ -35,7 +35,8 @@ from sipsim.record.fields import FieldLine, fields_of
 from sipsim.record.replay.verdict import Difference, Verdict
 from sipsim.record.trace import TraceLine
 
-pytestmark = pytest.mark.processes
+# One worker has all of them, so that the documents are made once.
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("result fields")]
 
 FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"], "engine": "inproc"}

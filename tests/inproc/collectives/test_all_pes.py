@@ -120,30 +120,36 @@ def test_the_same_digest_whatever_the_mail_and_the_engine(tmp_path):
 
 
 def test_parts_where_no_kernel_runs_are_refused(tmp_path):
-    """The default algorithm knows PE 0: with eight copies, seven would keep the old values."""
+    """An all-reduce over SIPs would have to write all copies."""
     source = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace('pe="row_wise"', 'pe="replicate"')
     done = run(*FLAGS, script_file(tmp_path, source))
     assert done.outcome.error.message.startswith(
-        "ValueError: algorithm intercube_allreduce runs no kernel on PE 1 of cube 0, where a part of the tensor lies; "
-        "use DPPolicy(num_pes=1), or an algorithm with rank_per: pe (rank 0, host script"
+        "ValueError: all_reduce: 8 PEs have copies of the tensor; it takes row_wise ones (rank 0, host script"
     )
 
 
 def test_cubes_with_copies_of_all_rows_are_refused(tmp_path):
     source = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace('cube="row_wise"', 'cube="replicate"')
     done = run(*FLAGS, script_file(tmp_path, source))
-    line = "ValueError: all_reduce needs a row a cube: the tensor's cubes have copies of all rows"
+    line = "ValueError: all_reduce: 2 cubes have copies of the tensor; it takes row_wise ones"
     assert done.outcome.error.message.startswith(line)
 
 
-@pytest.mark.parametrize(("key", "who"), [("cube", "cubes"), ("pe", "PEs")])
-def test_columns_are_refused(tmp_path, key, who):
-    source = (
-        SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', f'{key}="column_wise"')
-    )
-    done = run(*FLAGS, script_file(tmp_path, source))
-    line = f"ValueError: all_reduce needs a row a cube: the tensor's {who} have columns of it (rank 0"
-    assert done.outcome.error.message.startswith(line)
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ('pe="replicate"', "algorithm intercube_allreduce runs no kernel on PE 1 of cube 0, where a part of the tensor"),
+        ('cube="replicate"', "intercube needs a row a cube: the tensor's cubes have copies of all rows"),
+        ('cube="column_wise"', "intercube needs a row a cube: the tensor's cubes have columns of it"),
+        ('pe="column_wise"', "intercube needs a row a cube: the tensor's PEs have columns of it"),
+    ],
+)
+def test_layouts_that_intercube_refuses(tmp_path, source, line):
+    """The default algorithm knows PE 0: with eight copies, seven would keep the old values."""
+    key = source.partition("=")[0]
+    text = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', source)
+    done = run(*FLAGS, script_file(tmp_path, text.replace("dist.all_reduce", "dist.intercube")))
+    assert done.outcome.error.message.startswith(f"ValueError: {line}")
 
 
 GRID = """

@@ -17,7 +17,7 @@ from sipsim.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 TORUS = ("--sips", 4, "--topology", "torus_2d")
-SHUFFLES = range(10)
+SHUFFLES = range(6)
 
 SYSTEMS = {
     "one": ("--sips", 1),

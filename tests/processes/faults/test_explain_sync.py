@@ -17,6 +17,8 @@ from launch import END_S, environment, launched, launching, temporary_folder
 pytestmark = pytest.mark.processes
 
 MAILS = pytest.mark.parametrize("mail", ["zmq", "unix"])
+ONE_MAIL = pytest.mark.parametrize("mail", ["zmq", pytest.param("unix", marks=pytest.mark.slow)])
+"""Where a run stands for seconds, and what is printed is asserted for each mail elsewhere."""
 HEAD = "synchronisation ("
 
 STANDING_STILL = """
@@ -86,8 +88,7 @@ def test_not_unless_asked_for() -> None:
     assert HEAD not in launched("--sips", 2).stderr
 
 
-@MAILS
-@pytest.mark.parametrize("explain", [True, False])
+@pytest.mark.parametrize(("mail", "explain"), [("zmq", True), ("unix", True), ("zmq", False)])
 def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
     flags = ["--explain-sync"] if explain else []
     words = ["--sips", 2, "--mail", mail, *flags, script(tmp_path, STANDING_STILL)]
@@ -115,7 +116,7 @@ def test_on_sigusr1_the_state_is_printed_and_the_run_continues(mail: str, tmp_pa
     assert done.stderr.count(HEAD) == 1
 
 
-@MAILS
+@ONE_MAIL
 def test_a_stall_and_its_end_are_reported(mail: str, tmp_path: Path) -> None:
     """A host script that waits for something outside, then continues: reported once, and no failure."""
     with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from failing_runs import RING, Standing, assert_partial, kill_standing, last_lines
+from failing_runs import RING, Standing, assert_partial, kill_standing
 from launch import ALL_REDUCE, END_S, STAND, Done, environment, launched, launching, script, temporary_folder
 
 pytestmark = pytest.mark.processes
@@ -23,7 +23,7 @@ class TestAKilledProcess:
         assert done.exit_code == 4
         assert_partial(done, "failed", "process_died")
         assert done.document["error"]["rank"] == 1
-        first = last_lines(done)[0]
+        first = done.own_lines[0]
         assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
         assert first.endswith(") was killed by SIGKILL")
         assert "  | stands" in done.stderr
@@ -32,14 +32,14 @@ class TestAKilledProcess:
         done = kill_standing(tmp_path, "broker")
         assert done.exit_code == 4
         assert_partial(done, "failed", "process_died")
-        assert last_lines(done)[0].startswith("ahbm-launch: process_died: the broker (pid ")
-        assert last_lines(done)[0].endswith(") was killed by SIGKILL")
+        assert done.own_lines[0].startswith("ahbm-launch: process_died: the broker (pid ")
+        assert done.own_lines[0].endswith(") was killed by SIGKILL")
 
     def test_the_server(self, tmp_path):
         done = kill_standing(tmp_path, "server")
         assert done.exit_code == 4
         assert_partial(done, "failed", "process_died")
-        first = last_lines(done)[0]
+        first = done.own_lines[0]
         assert first.startswith("ahbm-launch: process_died: the server that starts the processes (pid ")
         assert first.endswith(") was killed by SIGKILL")
 
@@ -54,8 +54,8 @@ class TestAKilledProcess:
         done = launched(*RING, "--json", tmp_path / "out.json", path)
         assert done.exit_code == 4
         assert_partial(done, "failed", "process_died")
-        assert "rank 2 (pid " in last_lines(done)[0]
-        assert last_lines(done)[0].endswith(" was killed by SIGKILL")
+        assert "rank 2 (pid " in done.own_lines[0]
+        assert done.own_lines[0].endswith(" was killed by SIGKILL")
         # The others were stopped in good order and told what they had.
         assert {each["rank"] for each in done.document["ranks"]} >= {0, 1}
 
@@ -66,7 +66,7 @@ class TestAKilledProcess:
         done = launched(*RING, "--json", tmp_path / "out.json", path)
         assert done.exit_code == 4
         assert_partial(done, "failed", "process_died")
-        first, *more = last_lines(done)
+        first, *more = done.own_lines
         assert first.startswith("ahbm-launch: process_died: rank 1 (pid ")
         assert f"ended with exit code {code}" in first
         assert more[-2:] == ["last lines of its log:", "  | last words"]
@@ -79,7 +79,7 @@ class TestAStop:
         done = launched(*RING, "--timeout", "1", "--json", tmp_path / "out.json", path)
         assert done.exit_code == 124
         assert_partial(done, "interrupted", "timeout")
-        first, head, *places = last_lines(done)
+        first, head, *places = done.own_lines
         assert first == "ahbm-launch: --timeout 1 s reached"
         assert head.startswith("where the code is, at ")
         assert any(re.fullmatch(r"  rank 1: host script runs at \S+/script\.py:7", line) for line in places), places
@@ -99,7 +99,7 @@ class TestAStop:
         done = kill_standing(tmp_path, "launcher", signum)
         assert done.exit_code == code
         assert_partial(done, "interrupted", kind)
-        first, head, places = last_lines(done)
+        first, head, places = done.own_lines
         assert (first, head) == (f"ahbm-launch: {line}", "where the code is, at 0 ps of simulated time:")
         assert re.fullmatch(r"  ranks 0 to 2: host script runs at \S+/script\.py:5", places)
         assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
@@ -126,7 +126,7 @@ class TestAStop:
         assert done.exit_code == 130
         assert done.left_files == []
         # Two signals that come before the first is looked at are one.
-        first = last_lines(done)[0]
+        first = done.own_lines[0]
         assert first in ("ahbm-launch: interrupted twice, stopped at once", "ahbm-launch: interrupted by Ctrl-C")
 
     def test_what_was_complete_before_is_in_the_partial_result(self, tmp_path):
@@ -164,7 +164,7 @@ class TestAFailureOfTheProgram:
         done = launched(*RING, "--json", tmp_path / "out.json", path)
         assert done.exit_code == 3
         assert_partial(done, "failed", "IpcqDeadlock")
-        first, *report = last_lines(done)
+        first, *report = done.own_lines
         assert first.startswith("ahbm-launch: IpcqDeadlock: ranks called other collectives: the script of rank 1 has ")
         assert "; 8 PEs wait and nothing can happen any more, at " in first
         assert report[0].startswith("  missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 ")
@@ -177,7 +177,7 @@ class TestAFailureOfTheProgram:
         assert done.exit_code == 5
         assert_partial(done, "failed", "exception")
         assert done.document["error"]["rank"] == 1
-        lines = last_lines(done)
+        lines = done.own_lines
         assert lines[0].startswith("ahbm-launch: exception: FileNotFoundError: ")
         assert lines[1] == "Traceback (most recent call last):"
         assert lines[2] == f'  File "{path}", line 6, in worker'

@@ -89,7 +89,7 @@ def hang(tmp_path: Path, engine: str, what: str, *flags: object, **env: str) -> 
 
 def report(done: Done) -> list[str]:
     """The launcher's own lines."""
-    return [line for line in done.stderr.splitlines() if not line.startswith("[rank ") and line != "here"]
+    return [line for line in done.own_lines if line != "here"]
 
 
 @ENGINES

@@ -6,7 +6,8 @@ import sys
 import pytest
 from launch import CHECKOUT
 
-pytestmark = pytest.mark.processes
+# One worker runs it all, so that the matrix is filled once.
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("kill matrix")]
 
 SCRIPT = CHECKOUT / "scripts" / "kill_matrix.py"
 sys.path.insert(0, str(SCRIPT.parent))

@@ -18,8 +18,8 @@ from sipsim.links.rules import link_kinds_frame_payloads
 
 LineOf = Callable[..., str]
 ALLREDUCE = "intercube_allreduce"
-FUSED = "intercube_allreduce_fused"
 TOP_LEVEL = ", ".join(sorted(key for file in SECTION_FILES.values() for key in file.__struct_fields__))
+ALGORITHMS = ", ".join(sorted(load().ccl.algorithms))
 MEMORIES = "banked_sram, fixed_latency, hbm_controller, latency_bandwidth, tcm_ports"
 
 
@@ -116,7 +116,7 @@ ONE_SET = [
         "links.uice.kind=ucie",
         "unknown key 'uice' in links; did you mean 'ucie'? allowed: ethernet_100g, ethernet_400g, ucie",
     ),
-    ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALLREDUCE}, {FUSED}"),
+    ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALGORITHMS}"),
     ("links.ucie.params.retimer_ns.x=1", "links.ucie.params.retimer_ns = 4: must be a mapping to be set inside"),
     ("wire.ns_per_mm=[1", "not valid YAML: did not find expected ',' or ']'"),
     ("wire.ns_per_mm=!!int 3", "tag 'tag:yaml.org,2002:int' is not allowed; write the value without it"),
@@ -289,7 +289,7 @@ ONE_SET = [
         "hbm={kind: latency_bandwidth, params: {bandwidth_GBps: 0}}",
         "hbm.params.bandwidth_GBps = 0: must be at least 1e-09",
     ),
-    ("defaults.algorithm=ring", f"defaults.algorithm: unknown algorithm 'ring'; allowed: {ALLREDUCE}, {FUSED}"),
+    ("defaults.algorithm=star", f"defaults.algorithm: unknown algorithm 'star'; allowed: {ALGORITHMS}"),
     (
         f"algorithms.{ALLREDUCE}.topology=ring_2d",
         f"algorithms.{ALLREDUCE}.topology: unknown neighbour table 'ring_2d'; did you mean 'ring_1d'? allowed: custom, "

@@ -104,7 +104,7 @@ def test_promises_are_kept_and_tight(
 def test_auto_keeps_promises_where_some_credits_have_a_wire_and_some_are_messages(tmp_path: Path, system: str) -> None:
     """The first link is Ethernet, the others are UCIe."""
     mixed = ("--set", "system.sips.links={0.E: ethernet_100g}")
-    for seed in SEEDS:
+    for seed in SEEDS[:3]:
         with pytest.MonkeyPatch.context() as patch:
             short_windows(patch, seed)
             watched = Watched(patch)
@@ -119,7 +119,7 @@ def test_promises_are_kept_over_links_that_pad_and_store_frames(tmp_path: Path, 
     """Packets come later than over links that cut through; the bounds know padded frames."""
     frames = {"forwarding": "store_and_forward", "min_frame_bytes": 64}
     flags = [word for key, value in frames.items() for word in ("--set", f"links.ethernet_400g.params.{key}={value}")]
-    for seed in SEEDS[:2]:
+    for seed in SEEDS[:1]:
         with pytest.MonkeyPatch.context() as patch:
             short_windows(patch, seed)
             watched = Watched(patch)

@@ -1,13 +1,12 @@
 """PE_MMU: page tables as the host maps them, the TLB's order, the time of misses, faults, rings by virtual address."""
 
-import gc
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.config.components import PeMmu as PeMmuCost
@@ -143,16 +142,7 @@ class PlainPe(NamedTuple):
     cpu: Any = None
 
 
-@pytest.fixture
-def quick_collections() -> Iterator[None]:
-    """What there is already is not looked at by the collections in which memory returns."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("quick_collections")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.lists(STEP, max_size=10), st.data())
 def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -> None:
     """For random tensors and frees: on every PE the same physical address, or an error in both."""

@@ -158,6 +158,7 @@ class TestKinds:
                 "CollectiveMismatch",
                 "InvariantViolation",
                 "IpcqDeadlock",
+                "IpcqInUse",
                 "IpcqInvalidDirection",
                 "IpcqMessageTooLarge",
                 "IpcqTypeMismatch",

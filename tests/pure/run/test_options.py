@@ -215,7 +215,7 @@ class TestRefusals:
     def test_one_line(self, argv: str, line: str) -> None:
         assert refusal(*argv.split()) == line
 
-    @pytest.mark.parametrize("argv", ["--dtype f64", "--op mean", "--engine ray", "--list everything"])
+    @pytest.mark.parametrize("argv", ["--dtype f64", "--op median", "--engine ray", "--list everything"])
     def test_a_name_that_is_none(self, argv: str) -> None:
         line = refusal(*argv.split())
         assert f"invalid choice: '{argv.split()[1]}'" in line

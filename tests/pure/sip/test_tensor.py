@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -231,21 +231,6 @@ def test_dead_tensors_return_when_as_much_was_made_as_is_alive() -> None:
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(0, 5)), max_size=40))
 def test_random_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None:
     """Live tensors never overlap, a new one reads zero, and all memory is free again at the end."""
-    with heap_of_its_own():
-        check_allocations_and_frees(steps)
-
-
-@contextlib.contextmanager
-def heap_of_its_own() -> Iterator[None]:
-    """Without room the garbage is collected: not what a whole suite has left, each time."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def check_allocations_and_frees(steps: list[tuple[int, int, int]]) -> None:
     store = memory()
     addresses = space(store=store)
     kept: list[Storage] = []

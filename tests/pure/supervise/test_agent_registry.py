@@ -34,7 +34,7 @@ def hello(node_rank: int, name: str = "x", version: str = VERSION) -> Hello:
     return Hello(node_rank, name, 7, version, "10.0.0.1", "/tmp/ahbm-agent-x")
 
 
-def with_both(**settings: bool) -> AgentRegistry:
+def with_both(**settings: Any) -> AgentRegistry:
     """A registry with both agents, at time 0."""
     registry = AgentRegistry(SPECS, **{"silence_s": SILENCE_S, **settings})
     for host in range(2):
@@ -105,6 +105,16 @@ def test_silence_is_the_loss_of_the_host():
     assert (fact.host, fact.kind, fact.can_return) == (1, "host_lost", False)
     assert fact.why.startswith("host b is lost: its agent (pid 7) has been silent for 2.")
     assert gone(registry, 20.0, alive=(0,)) == []
+
+
+@pytest.mark.parametrize("silence_s", [SILENCE_S, 60.0, None])
+def test_a_host_is_silent_before_it_is_lost(silence_s: float | None):
+    registry = with_both(silence_s=silence_s)
+    registry.slots[0].last_seen_s = 1.0
+    assert registry.silent(FRESH * SILENCE_S) == {}
+    assert registry.silent(1.5) == {"b": 1.5}
+    registry.slots[1].leave("")
+    assert registry.silent(1.5) == {}
 
 
 def test_the_allowed_silence_is_a_setting():

@@ -185,6 +185,17 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
     assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in warnings[2]
 
 
+def test_a_host_that_is_silent_is_named_first() -> None:
+    """What its processes do is not known, so the warning does not say that none computes."""
+    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
+    stall.note_sync(standing, 0.0)
+    warnings = [stall.check(standing, PIDS, ASLEEP, second, {"b": second - 1.0}) for second in (1.0, 2.0, 3.0)]
+    assert warnings[:2] == [None, None]
+    first, second, *_ = (warnings[2] or "").splitlines()
+    assert first == "stalled: nothing has moved for 3.0 s, and no process on the hosts that answer computes"
+    assert second == "  host b: its agent has been silent for 2.0 s"
+
+
 def test_the_end_of_a_stall_is_reported_and_so_is_the_next_one() -> None:
     stall, standing = StallDetector(0.0), sync(sip(0, "running"))
     stall.note_sync(standing, 0.0)
