@@ -49,11 +49,15 @@ class Instruction(NamedTuple):
 
 
 def programs(
-    task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int
+    task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, ahead: int = 0
 ) -> list[list[Instruction]]:
-    """The instructions of each of a rank's workers. ``tile``: elements of a message at most."""
+    """The instructions of each of a rank's workers. ``tile``: elements of a message at most.
+
+    ``ahead``: how many receives a send may stand before, which it does not depend on; less than a ring's slots.
+    """
     own = [work_of(task, schedule, worker, n_workers) for worker in range(n_workers)]
-    return [_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own]
+    merged = (_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own)
+    return [with_sends_ahead(program, ahead) for program in merged]
 
 
 def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list[tuple[Flow, list[Part]]]:
@@ -216,3 +220,28 @@ def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruct
         for index, (position, instruction) in enumerate(program)
     ]
     return [instruction for *_, instruction in sorted(numbered, key=lambda each: each[:3])]
+
+
+def with_sends_ahead(program: list[Instruction], ahead: int) -> list[Instruction]:
+    """The program with each send before up to ``ahead`` of the receives before it, as long as it needs none of them.
+
+    So a link is busy while a message is under way on it. Sends keep their order, and so do receives. With rings of more
+    than ``ahead`` slots no rank waits for ever: of the waiting ranks take one whose instruction had the least position
+    (:mod:`sipsim.ccl.schedule.steps`). If it is a send, a ring is full of messages of lesser positions. Its receiver
+    waits at a position that is not less, so it has received all of them if it waits to receive, and all but ``ahead``
+    if it waits to send. If it is a receive, the sender waits at a position that is not less, and its send has been
+    moved to the front if at all.
+    """
+    if ahead == 0:
+        return program
+    found: list[Instruction] = []
+    for instruction in program:
+        place, passed = len(found), 0
+        if instruction.send:
+            while place and not found[place - 1].send and found[place - 1].key != instruction.key:
+                passed += bool(found[place - 1].recv)
+                if passed > ahead:
+                    break
+                place -= 1
+        found.insert(place, instruction)
+    return found

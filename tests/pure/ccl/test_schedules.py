@@ -72,7 +72,7 @@ def test_results_are_those_of_the_definition(name: str, collective: str) -> None
     for where, group_in in GROUPS.items():
         group = group_in()
         task = task_of(collective, group, 37, root=group.size - 1, itemsize=2048)
-        assert not wrong_ranks(MODULES[name], task, n_workers=3), where
+        assert not wrong_ranks(MODULES[name], task, n_workers=3, n_slots=3), where
 
 
 @pytest.mark.slow

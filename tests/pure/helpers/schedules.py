@@ -81,7 +81,7 @@ def carry_out(
     _, count = task.collective.elements(task.n_elem, task.size)
     results = [np.zeros(count, sources[0].dtype) for _ in range(task.size)]
     wiring, schedule = module.wiring(task.group), module.schedule(task)
-    of_ranks = [programs(task, schedule, rank, n_workers, shards, tile) for rank in range(task.size)]
+    of_ranks = [programs(task, schedule, rank, n_workers, shards, tile, n_slots - 1) for rank in range(task.size)]
     for worker in range(n_workers):
         rings: defaultdict[tuple[int, str], deque[Array]] = defaultdict(deque)
         going = {
