@@ -1,0 +1,258 @@
+"""The estimate of a schedule's time: its messages over links and commands of workers, all ranks side by side. Pure.
+
+Time goes by events of threads (:mod:`.threads`). A thread sends when its values are there and its PE_CPU is free. A
+message takes the links on its way one after the other, each of which serves in the order of senders' times; what a
+narrower edge inside a SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message,
+latches it, returns the credit, and combines. Left out are launch, page walks, and contention away from ports.
+
+Limits of size: a rank has at most ``MOST_MOVES`` moves in all its threads where fewer threads can stand for them, and
+of passes over the data the first two are carried out.
+"""
+
+from collections import Counter, defaultdict
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.cost.commands import Commands, Ways
+from sipsim.ccl.cost.threads import Move, Thread, moves_of, passes_of, threads_of
+from sipsim.ccl.groups.install import ring_size
+from sipsim.ccl.groups.launch import Prepared
+from sipsim.ccl.schedule.program import Shards
+from sipsim.ccl.schedule.steps import Schedule, Wiring
+from sipsim.ccl.schedule.traffic import Port, route
+from sipsim.ccl.settings import effective_ipcq
+from sipsim.units import BYTES_PER_KIB
+
+Ps = int
+MOST_MOVES = 6000
+MOST_THREADS = 4
+"""For a flow. One waits for a message while others keep a link busy."""
+
+
+class Estimate(NamedTuple):
+    """``time_ps``: without the launch. ``in_a_row``: messages of the longest chain, each of which waits for the one
+    before it. ``link_ps``: for how long the busiest link carries bytes.
+    """
+
+    time_ps: Ps
+    in_a_row: int
+    link_ps: Ps
+
+
+def estimate(algorithm: Algorithm, made: Prepared, window_bytes: int) -> Estimate:
+    """Of a task with its workers. ``window_bytes``: for the rings of its group."""
+    task = made.task
+    if task.size == 1:
+        return Estimate(0, 0, 0)
+    assert algorithm.schedule is not None
+    assert algorithm.wiring is not None
+    schedule: Schedule = algorithm.schedule(task)
+    wiring: Wiring = algorithm.wiring(task.group)
+    system = task.group.system
+    knobs = effective_ipcq(system.resolved, algorithm.name)
+    rings = ring_size(wiring, knobs, window_bytes)
+    commands = Commands(system, knobs)
+    tile = max(rings.slot_size // task.itemsize, 1)
+    n_steps = sum(len(flow.steps_of(rank)) for flow in schedule for rank in range(task.size))
+    most = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
+    threads = threads_of(schedule, made.places, most)
+    run = _Run(task, schedule, wiring, threads, commands, rings.n_slots, made)
+    for thread_index, thread in enumerate(threads):
+        for rank in range(task.size):
+            run.add(rank, thread_index, moves_of(task, schedule, thread, rank, tile, made.shards, rings.n_slots - 1))
+    passes = max(passes_of(task, thread) for thread in threads)
+    found = run.estimate(1)
+    if passes > 1:
+        twice = run.estimate(2)
+        more = passes - 1
+        found = Estimate(
+            found.time_ps + more * (twice.time_ps - found.time_ps), found.in_a_row, passes * found.link_ps
+        )
+    return found
+
+
+class _State:
+    """A thread on a rank: ``free_ps``: when its PE_CPU has done its last move; ``first_ps``: the first tile of it.
+
+    ``idle_ps``: of the last receive, which sends between its tiles fill. ``depth``: messages in a row before now.
+    """
+
+    __slots__ = ("at", "depth", "first_ps", "free_ps", "idle_ps", "last", "loaded_ps", "moves", "stored_bytes")
+
+    def __init__(self, moves: list[Move]) -> None:
+        self.moves = moves
+        self.at = 0
+        self.free_ps = self.first_ps = self.idle_ps = self.loaded_ps = 0
+        self.depth = 0
+        self.last: Move | None = None
+        self.stored_bytes = 0
+
+
+class _Run:
+    """All threads of all ranks of a task."""
+
+    def __init__(
+        self,
+        task: Task,
+        schedule: Schedule,
+        wiring: Wiring,
+        threads: list[Thread],
+        commands: Commands,
+        n_slots: int,
+        made: Prepared,
+    ) -> None:
+        self._task = task
+        self._wiring = wiring
+        self._threads = threads
+        self._commands = commands
+        self._n_slots = n_slots
+        self._moves: dict[tuple[int, int], list[Move]] = {}
+        self._ways: dict[tuple[int, str], Ways] = {}
+        self._users: defaultdict[Port, Counter[int]] = defaultdict(Counter)
+        self._factors: dict[Port, float] = {}
+        workers, holders = len(made.places), _holders(task, made.shards)
+        self._sharers = max(workers // max(holders, 1), 1)
+
+    def add(self, rank: int, thread: int, moves: list[Move]) -> None:
+        """A thread of a rank."""
+        self._moves[rank, thread] = moves
+        for move in moves:
+            if move.is_send and (rank, move.direction) not in self._ways:
+                self._ways[rank, move.direction] = tuple(
+                    route(self._task.group, rank, self._wiring[rank, move.direction][0], move.direction)
+                )
+            if move.is_send:
+                for port in self._ways[rank, move.direction]:
+                    self._users[port][thread] += move.tiles * move.nbytes * self._threads[thread].count
+
+    def estimate(self, passes: int) -> Estimate:
+        """Carry out all moves, so often."""
+        states = {key: _State(moves * passes) for key, moves in self._moves.items()}
+        ready = [(0, key) for key in states]
+        heapify(ready)
+        free: defaultdict[Port, Ps] = defaultdict(int)
+        busy: Counter[Port] = Counter()
+        mail: defaultdict[tuple[int, int, str], list[tuple[Ps, Ps, int]]] = defaultdict(list)
+        taken: Counter[tuple[int, int, str]] = Counter()
+        waiting: dict[tuple[int, int, str], tuple[int, int]] = {}
+        end_ps = depth = 0
+        while ready:
+            _, key = heappop(ready)
+            state = states[key]
+            if state.at == len(state.moves):
+                end_ps, depth = max(end_ps, self._end_ps(state)), max(depth, state.depth)
+                continue
+            move = state.moves[state.at]
+            rank, thread = key
+            if move.is_send:
+                box, message = self._send(rank, thread, state, move, free, busy)
+                mail[box].append(message)
+                if box in waiting:
+                    other = waiting.pop(box)
+                    heappush(ready, (states[other].free_ps, other))
+            else:
+                box = rank, thread, move.direction
+                if taken[box] == len(mail[box]):
+                    waiting[box] = key
+                    continue
+                self._receive(rank, thread, state, move, mail[box][taken[box]])
+                taken[box] += 1
+            state.at += 1
+            state.last = move
+            heappush(ready, (state.free_ps, key))
+        return Estimate(end_ps, depth, max(busy.values(), default=0))
+
+    def _end_ps(self, state: _State) -> Ps:
+        """When the last store has ended."""
+        stored = state.stored_bytes
+        return max(state.free_ps, state.loaded_ps) + (self._commands.store_ps(stored) if stored else 0)
+
+    def _send(
+        self, rank: int, thread: int, state: _State, move: Move, free: dict[Port, Ps], busy: Counter[Port]
+    ) -> tuple[tuple[int, int, str], tuple[Ps, Ps, int]]:
+        commands, count, tiles = self._commands, self._threads[thread].count, move.tiles
+        issue_ps = commands.issue_ps * (2 if move.loads else 1)
+        last = state.last
+        follows = last is not None and not last.is_send and tiles > 1 and not last.blocks.isdisjoint(move.blocks)
+        first_ps = (min(state.first_ps, state.free_ps) if follows else state.free_ps) + issue_ps
+        free_ps = state.free_ps + issue_ps + max((tiles - 1) * issue_ps - (state.idle_ps if follows else 0), 0)
+        if move.loads:
+            first_ps, free_ps = self._load(state, move, first_ps, free_ps)
+        state.free_ps, state.idle_ps = free_ps, 0
+        ways = self._ways[rank, move.direction]
+        places = self._threads[thread].places
+        head_ps = max(commands.head_ps(place, ways) for place in places)
+        drain_ps = commands.drain_ps(places[0], ways, move.nbytes)
+        waited_ps = slowest_ps = 0
+        for hop, way in enumerate(ways):
+            occupied_ps = round(commands.link_ps(way, move.nbytes) * self._factor(way, move.nbytes))
+            reach_ps = first_ps + waited_ps + head_ps * hop // len(ways)
+            start_ps = max(free[way], reach_ps)
+            waited_ps += start_ps - reach_ps
+            free[way] = start_ps + occupied_ps * count * tiles
+            busy[way] += occupied_ps * count * tiles
+            slowest_ps = max(slowest_ps, occupied_ps)
+        arrives_ps = first_ps + head_ps + waited_ps + max(drain_ps, slowest_ps * count)
+        between_ps = max(slowest_ps * count, drain_ps, (head_ps + drain_ps) // self._n_slots)
+        last_ps = max(arrives_ps + (tiles - 1) * between_ps, free_ps + head_ps + drain_ps)
+        to, direction = self._wiring[rank, move.direction]
+        return (to, thread, direction), (arrives_ps, last_ps, state.depth + 1)
+
+    def _receive(self, rank: int, thread: int, state: _State, move: Move, message: tuple[Ps, Ps, int]) -> None:
+        commands, tiles = self._commands, move.tiles
+        first_arrives_ps, last_arrives_ps, depth = message
+        state.depth = max(state.depth, depth)
+        back = self._wiring[rank, move.direction]
+        ways = self._ways.get(back) or tuple(route(self._task.group, back[0], rank, back[1]))
+        own_ps = commands.latch_ps(move.nbytes) + commands.credit_ps(self._threads[thread].places[0], ways)
+        if move.combines:
+            own_ps += commands.issue_ps + commands.math_ps(move.nbytes)
+        own_ps += commands.issue_ps * (move.stores + move.loads)
+        start_ps = state.free_ps + commands.issue_ps
+        seen_ps = start_ps if first_arrives_ps <= start_ps else first_arrives_ps + commands.wake_ps
+        first_ps = seen_ps + own_ps
+        if move.combines and move.loads:
+            first_ps, _ = self._load(state, move, first_ps, first_ps)
+        busy_ps = first_ps + (tiles - 1) * (own_ps + commands.issue_ps)
+        last_ps = max(busy_ps, last_arrives_ps + commands.wake_ps + own_ps if tiles > 1 else 0)
+        state.first_ps, state.free_ps, state.idle_ps = first_ps, max(last_ps, state.loaded_ps), last_ps - busy_ps
+        if move.stores:
+            state.stored_bytes = move.nbytes
+
+    def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
+        """Loads are issued ahead, so that only the first one's latency counts, and the time of all bytes."""
+        latency_ps, bytes_ps = self._commands.load_ps(move.nbytes)
+        bytes_ps *= self._sharers
+        begins_ps = state.loaded_ps or latency_ps + self._commands.issue_ps
+        state.loaded_ps = begins_ps + bytes_ps * move.tiles
+        return max(first_ps, begins_ps + bytes_ps), max(free_ps, state.loaded_ps)
+
+    def _factor(self, way: Port, nbytes: int) -> float:
+        """How much longer than a link the narrowest edge between it and all that use it needs for their bytes."""
+        if way not in self._factors:
+            link_ps = self._commands.link_ps(way, nbytes)
+            loads: Counter[object] = Counter()
+            far = self._task.group.system.far_ends[way]
+            total = 0
+            for thread, nbytes_of in self._users[way].items():
+                places = self._threads[thread].places
+                total += nbytes_of
+                for place in places:
+                    out, _ = self._commands.inside(place, way[1])
+                    _, into = self._commands.inside(place, far.port)
+                    for edge in (*out, *into):
+                        loads[edge] += nbytes_of * self._commands.edge_ps(edge, nbytes) // len(places)
+            most = max(loads.values(), default=0)
+            self._factors[way] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
+        return self._factors[way]
+
+
+def _holders(task: Task, shards: Shards) -> int:
+    """How many PEs of a SIP hold a tensor."""
+    whole = task.collective.elements(task.n_elem, task.size)
+    return max((numel // shard for numel, shard in zip(whole, shards, strict=True) if shard), default=1)
+
+
+__all__ = ["BYTES_PER_KIB", "Estimate", "estimate"]
