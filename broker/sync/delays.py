@@ -3,8 +3,7 @@
 An intermediate SIP of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
 """
 
-import heapq
-
+from broker.chains import least_chains, out_channels
 from broker.ids import Channel
 
 Ps = int
@@ -26,11 +25,8 @@ class DelayMatrix:
         for channel in channels:
             if channel.delay_ps <= 0:
                 raise ZeroDelay(f"channel {channel.name} has no delay; give its link a positive latency")
-        self._reactions = reactions_ps or [0] * size
-        self._out: list[dict[int, Channel]] = [{} for _ in range(size)]
-        for channel in sorted(channels, key=lambda c: (c.delay_ps, c.name), reverse=True):
-            self._out[channel.src][channel.dst] = channel
-        solved = [self._from(source) for source in range(size)]
+        out, reactions = out_channels(size, channels), reactions_ps or [0] * size
+        solved = [least_chains(source, out, reactions) for source in range(size)]
         self.rows: list[list[Ps | None]] = [row for row, _ in solved]
         self._last = [last for _, last in solved]
         self.into: list[list[tuple[int, Ps]]] = [self._sources_of(dst) for dst in range(size)]
@@ -53,22 +49,3 @@ class DelayMatrix:
     def _sources_of(self, dst: int) -> list[tuple[int, Ps]]:
         found = [(src, delay) for src, row in enumerate(self.rows) if (delay := row[dst]) is not None]
         return sorted(found, key=lambda entry: (entry[1], entry[0]))
-
-    def _from(self, source: int) -> tuple[list[Ps | None], list[Channel | None]]:
-        size = len(self._out)
-        least: list[Ps | None] = [None] * size
-        last: list[Channel | None] = [None] * size
-        heap = [(c.delay_ps, c.dst, c) for c in self._out[source].values()]
-        heapq.heapify(heap)
-        while heap:
-            delay, node, channel = heapq.heappop(heap)
-            if least[node] is not None:
-                continue
-            least[node], last[node] = delay, channel
-            if node == source:
-                continue
-            leaves_ps = delay + self._reactions[node]
-            for following in self._out[node].values():
-                if least[following.dst] is None:
-                    heapq.heappush(heap, (leaves_ps + following.delay_ps, following.dst, following))
-        return least, last

@@ -99,7 +99,8 @@ class AhbmChip(Chip):
         if self._history_dir is not None:
             sip = self.sip
             waits = sip.memory_ports.waits or []
-            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), waits)
+            later = sip.generations.installed or []
+            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), waits, later)
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),

@@ -13,14 +13,16 @@ span before it; a kernel: its last span, and the index of its collective. Those 
 import re
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sipsim.explain.control_calls import control_call, is_control
 from sipsim.explain.history import History
 from sipsim.ipcq.credit_return import FAST_PATH, PIGGYBACK
 from sipsim.ipcq.latch import FETCH, IN_PLACE, PASS
-from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.ipcq.messages import Installed, IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import POLL, WAKEUP
+from sipsim.ipcq.queue_pair import full_name
 from sipsim.memory.mmu.pe_mmu import TLB_MISS
 from sipsim.pe.cpu import ISSUE
 from sipsim.pe.delay import DELAY
@@ -32,7 +34,7 @@ from sipsim.pe.view import VIEW
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
 from sipsim.record.recorder import Span
-from sipsim.topology.address import OFFSET_BITS, PePlace, PhysAddr
+from sipsim.topology.address import OFFSET_BITS, PhysAddr
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
 QUEUES = ".ipcq"
@@ -68,8 +70,12 @@ class Calls:
     def __init__(self, plan: Plan, histories: list[History]) -> None:
         self._plan = plan
         self._histories = histories
-        self._queues = {place: {entry.direction: entry for entry in entries} for place, entries in plan.entries.items()}
-        self._of_ring = {entry.my_rx_base_pa: entry for entries in plan.entries.values() for entry in entries}
+        self._queues: dict[tuple[Place, str], tuple[int, IpcqInitEntry]] = {}
+        self._of_ring: dict[tuple[int, int], IpcqInitEntry] = {}
+        of_plan = (Installed(0, place[:3], entry) for place, entries in plan.entries.items() for entry in entries)
+        for number, place, entry in chain(of_plan, *(history.later for history in histories)):
+            self._queues[place, full_name(entry.direction, number)] = number, entry
+            self._of_ring[number, entry.my_rx_base_pa] = entry
         self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
             **dict.fromkeys(READS, partial(self._access, "read")),
             **dict.fromkeys(WRITES, partial(self._access, "write")),
@@ -134,8 +140,8 @@ class Calls:
         return work, rank, span.component, facts[0] if work in (CREDIT, RECV) else ""
 
     def queue(self, place: Place, direction: str) -> IpcqInitEntry:
-        """The queue pair of a PE in a direction."""
-        return self._queues[PePlace(*place)][direction]
+        """The queue pair of a PE by its full name."""
+        return self._queues[place, direction][1]
 
     def sending(self, message: Span) -> Span:
         """The send of a message."""
@@ -156,10 +162,11 @@ class Calls:
         assert src is not None
         direction, _, nbytes, read_pa, _ = sending.facts
         source = None if read_pa is None else memory_of(read_pa)
-        peer = self.queue(src, direction).peer._replace(rx_base_pa=0, rx_base_va=0)
+        queue = self.queue(src, direction)
+        peer = queue.peer._replace(rx_base_pa=0, rx_base_va=0)
         if src[0] == peer.sip:
             return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
-        return [Call("message", (src, direction, peer, nbytes, source))]
+        return [Call("message", (src, queue.direction, peer, nbytes, source))]
 
     def _sent_by(self, passing: Span) -> Span:
         """The send whose message passes PE_DMA."""
@@ -176,8 +183,9 @@ class Calls:
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
         """Of a credit that has come for what this PE sends in a direction."""
-        peer = self.queue(place, span.facts[0]).peer
-        theirs = self._of_ring[peer.rx_base_pa]
+        number, queue = self._queues[place, span.facts[0]]
+        peer = queue.peer
+        theirs = self._of_ring[number, peer.rx_base_pa]
         return [_credit_call("credit", peer.place, theirs.direction, place)]
 
     def _receive(self, place: Place, span: Span) -> list[Call]:

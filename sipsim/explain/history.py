@@ -10,6 +10,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.errors import OutputError
+from sipsim.ipcq.messages import Installed
 from sipsim.memory.port import Wait
 from sipsim.noc.delays import Delayed
 from sipsim.record.recorder import PhaseStart, Recorder, Span
@@ -19,25 +20,28 @@ HISTORY_FILE = "history.msgpack"
 
 
 class History(msgspec.Struct, frozen=True):
-    """Of one rank. Span number n is at n - 1."""
+    """Of one rank. Span number n is at n - 1. ``later``: its queue pairs that were made while time ran."""
 
     rank: int
     spans: list[Span]
     phases: list[PhaseStart]
     delayed: list[Delayed]
     waits: list[Wait]
+    later: list[Installed] = []
 
 
 _DECODER = msgspec.msgpack.Decoder(History)
 
 
-def write_history(folder: Path, recorder: Recorder, delayed: Iterable[Delayed], waits: list[Wait]) -> None:
+def write_history(
+    folder: Path, recorder: Recorder, delayed: Iterable[Delayed], waits: list[Wait], later: list[Installed]
+) -> None:
     """Write a rank's history, at the end of its run.
 
     Raises:
         OutputError: when the disk is full.
     """
-    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits)
+    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits, later)
     path = folder / HISTORY_FILE
     try:
         path.write_bytes(msgspec.msgpack.encode(history, enc_hook=_as_text))

@@ -101,12 +101,12 @@ class GroupRuns:
         return wired
 
     def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, list[Instruction]]:
-        key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size.slot_size)
+        key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)
         made = self._programs.get(key)
         if made is None:
             rank = ready.group.group.rank_of(self._sip.sip)
             assert rank is not None
-            made = worker_programs(ready.algorithm, ready.prepared, rank, wired.size.slot_size)
+            made = worker_programs(ready.algorithm, ready.prepared, rank, wired.size.n_slots, wired.size.slot_size)
             while len(self._programs) >= MOST_KEPT:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = made

@@ -2,8 +2,8 @@
 
 Control packets travel along a tree of links, numbered, logged and ordered like all others: up to SIP 0 with the latest
 end of the iteration in a subtree, then down with the common start. That is the latest end plus the longest path up and
-the longest path down, so it depends on nothing else. A hop takes the channel's delay and the sender's egress: what a
-SIP promises of its messages (``Plan.egress_ps``) holds for its control packets, too.
+the longest path down, so it depends on nothing else. A hop takes the channel's delay and at least the sender's
+egress (``RunPlan.control_ps``): what a SIP promises of its messages holds for its control packets, too.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from broker.ids import MAX_PS
 from sipsim.errors import InvariantViolation
+from sipsim.io.delivery import BadPacket
 from sipsim.links.frames import Body, Number, codec, encode
 from sipsim.plan.barrier_tree import ROOT, BarrierTree
 from sipsim.plan.plan import Plan
@@ -62,8 +63,11 @@ class Barrier:
         """A control packet arrives.
 
         Raises:
+            BadPacket: for one that came by no channel.
             InvariantViolation: for one that does not fit the tree or the round.
         """
+        if channel >= len(self._plan.channels):
+            raise BadPacket("is a control packet of the barrier, which come by links alone")
         src, tree = self._plan.channels[channel].src, self._tree
         is_down = tree.parent.get(self._sip) == src
         if packet.is_start:

@@ -14,10 +14,12 @@ from sipsim.noc.transport import Transport
 
 Ps = int
 Emit = Callable[[int, Ps, bytes], None]
+"""``Session.emit`` takes a channel, ``Session.emit_far`` a SIP; then the arrival and the body."""
 
 
 class CreditSender:
-    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire.
+    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire; to
+    other SIPs they are far packets.
 
     ``nbytes``: a credit as a message; ``vc``: its virtual channel; ``overhead_ps``: PE_IPCQ's.
     """
@@ -30,6 +32,7 @@ class CreditSender:
         router: Router,
         ipcqs: Ipcqs,
         emit: Emit,
+        emit_far: Emit,
         channels: Mapping[int, int],
         nbytes: int,
         chunk_bytes: int,
@@ -42,6 +45,7 @@ class CreditSender:
         self._router = router
         self._ipcqs = ipcqs
         self._emit = emit
+        self._emit_far = emit_far
         self._channels = channels
         self._nbytes = nbytes
         self._chunk_bytes = chunk_bytes
@@ -63,7 +67,11 @@ class CreditSender:
 
             self._engine.at(arrival_ps, arrive)
             return
-        self._emit(self._channels[peer.sip], arrival_ps, encode(CreditPacket(peer.cube, peer.pe, credit)))
+        body, channel = encode(CreditPacket(peer.cube, peer.pe, credit)), self._channels.get(peer.sip)
+        if channel is None:
+            self._emit_far(peer.sip, arrival_ps, body)
+        else:
+            self._emit(channel, arrival_ps, body)
         self._engine.at(arrival_ps, emitted)
 
     def receive(self, _channel: int, packet: CreditPacket) -> None:

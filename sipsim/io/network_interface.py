@@ -62,6 +62,7 @@ class NetworkInterface:
             router,
             ipcqs,
             session.emit,
+            session.emit_far,
             to_sips,
             credit_bytes,
             system.chunk_bytes,

@@ -44,6 +44,14 @@ class IpcqInitEntry(NamedTuple):
     credit_mode: str = "fast_path"
 
 
+class Installed(NamedTuple):
+    """A queue pair of a PE that was made while time ran."""
+
+    generation: int
+    place: Place
+    entry: IpcqInitEntry
+
+
 class IpcqCreditMetadata(NamedTuple):
     """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3).
 

@@ -12,10 +12,10 @@ ROOT = 0
 class BarrierTree:
     """For each SIP its parent, children and channels to them; ``gap_ps``: from the latest end to the common start.
 
-    ``egress_ps``: by SIP, the least time from an event to a packet that it causes; ``channels``: those of the plan.
+    ``control_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
     """
 
-    def __init__(self, system: JoinedSips, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
+    def __init__(self, system: JoinedSips, channels: Sequence[Channel], control_ps: Sequence[Ps]) -> None:
         self.parent: dict[int, int] = {}
         self.children: dict[int, list[int]] = {sip: [] for sip in range(system.n_sips)}
         self.channels: dict[tuple[int, int], int] = {}
@@ -28,7 +28,7 @@ class BarrierTree:
             self.channels[sip, up.sip] = up.channel
             self.channels[up.sip, sip] = system.far_ends[up.sip, up.port].channel
         self.hop_ps = {
-            (src, dst): egress_ps[src] + channels[channel].delay_ps for (src, dst), channel in self.channels.items()
+            (src, dst): control_ps[src] + channels[channel].delay_ps for (src, dst), channel in self.channels.items()
         }
         self.gap_ps = self._longest_ps(up=True) + self._longest_ps(up=False)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -38,7 +38,11 @@ class RunPlan(ABC):
     @cached_property
     def channels(self) -> list[Channel]:
         """The data channels, one a link, then the chip's own."""
-        return [*self.system.data_channels(), *self.own_channels()]
+        return [*self.data_channels(), *self.own_channels()]
+
+    def data_channels(self) -> list[Channel]:
+        """One a link."""
+        return self.system.data_channels()
 
     def own_channels(self) -> list[Channel]:
         """Channels besides those of the links, each with its lookahead."""
@@ -56,6 +60,11 @@ class RunPlan(ABC):
 
         A packet is *sent at t* if it arrives no sooner than ``t`` plus the pair's least delay.
         """
+
+    @property
+    def control_ps(self) -> list[Ps]:
+        """By SIP: what a control packet takes until it is on its way, the egress or more."""
+        return self.egress_ps
 
     @property
     def n_rows(self) -> int:
@@ -78,16 +87,17 @@ class RunPlan(ABC):
         A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk. A port
         may answer what arrives there.
         """
-        bounds = [[egress_ps, *self.system.answers_ps(sip)] for sip, egress_ps in enumerate(self.egress_ps)]
-        if self.has_transit():
-            for sip, of_sip in enumerate(bounds):
-                of_sip.append(self.system.transit_reaction_ps(sip))
-        return [min(of_sip) for of_sip in bounds]
+        least_ps = reactions_ps(self.system, self.egress_ps, self.has_transit())
+        return [min([least_ps[sip], *self.more_reactions_ps(sip)]) for sip in range(self.system.n_sips)]
+
+    def more_reactions_ps(self, sip: int) -> list[Ps]:
+        """Least times from an arrival to a packet that it causes, by what the chip adds."""
+        return []
 
     @cached_property
     def barrier_tree(self) -> BarrierTree:
         """The links along which all SIPs agree on a common start."""
-        return BarrierTree(self.system, self.channels, self.egress_ps)
+        return BarrierTree(self.system, self.channels, self.control_ps)
 
     def canonical_view(self) -> dict[str, Any]:
         """The system, and what runs on it, for digests."""
@@ -133,3 +143,12 @@ class RunPlan(ABC):
     def notes(self) -> list[str]:
         """Lines about the plan for the user."""
         return []
+
+
+def reactions_ps(system: JoinedSips, egress_ps: Sequence[Ps], has_transit: bool) -> list[Ps]:
+    """By SIP: the least time from an arrival over a link to a packet of a part, of a port, or in transit."""
+    bounds = [[egress, *system.answers_ps(sip)] for sip, egress in enumerate(egress_ps)]
+    if has_transit:
+        for sip, of_sip in enumerate(bounds):
+            of_sip.append(system.transit_reaction_ps(sip))
+    return [min(of_sip) for of_sip in bounds]

@@ -1,6 +1,6 @@
 """The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from math import gcd
 from typing import Any
@@ -30,12 +30,12 @@ from sipsim.ccl.settings import (
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.ipcq.backpressure import backpressure_of
-from sipsim.ipcq.credit_return import FAST_PATH, credit_mode_of
+from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
-from sipsim.noc.graph import Node
 from sipsim.noc.parts.base import part_kinds
 from sipsim.plan.base import Added, RunPlan
+from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import ns_to_ps
@@ -124,17 +124,31 @@ class Plan(RunPlan):
         return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
 
     @cached_property
+    def bounds(self) -> ChipBounds:
+        """What a SIP promises of the packets of any PE."""
+        knobs = self.ipcq
+        return ChipBounds(self.system, knobs.credit_return_mode, knobs.ipcq_credit_size_bytes, self.ipcq_overhead_ps)
+
+    @cached_property
+    def installed_bounds(self) -> InstalledBounds:
+        """What it could promise if there were no queue pairs but the plan's."""
+        return InstalledBounds(self.system, self.entries, self.system.data_channels(), self.ipcq_overhead_ps)
+
+    @cached_property
     def egress_ps(self) -> list[int]:
-        """As in :class:`RunPlan`.
+        """As in :class:`RunPlan`, of any PE; no more than :attr:`control_ps`, which holds for control packets.
 
         A message passes PE_IPCQ and the path to its port before it is on the link; so does a credit over the fabric. A
         fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
         the pair's least delay.
         """
-        gains: list[list[int]] = [[] for _ in range(self.system.n_sips)]
-        for place, entries in self.entries.items():
-            gains[place.sip].extend(self._egress_gains(place, entries))
-        return [min(of_sip, default=0) for of_sip in gains]
+        of_chip = self.bounds.egress_ps(self.channels, self.pair_delay_ps)
+        return [min(both) for both in zip(of_chip, self.control_ps, strict=True)]
+
+    @cached_property
+    def control_ps(self) -> list[int]:
+        """As in :class:`RunPlan`: the egress of the plan's own queue pairs, so that others change no times."""
+        return self.installed_bounds.egress_ps()
 
     @property
     def n_rows(self) -> int:
@@ -182,32 +196,28 @@ class Plan(RunPlan):
         per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(self.resolved, name)]
         return [f"algorithm {name}: {ranks}, a {per} each, neighbour table {table}"]
 
+    def data_channels(self) -> list[Channel]:
+        """Those of the links, with lookaheads that far credits keep."""
+        lookahead_ps = self.bounds.lookahead_ps
+        every = enumerate(super().data_channels())
+        return [channel._replace(delay_ps=lookahead_ps(number, channel.delay_ps)) for number, channel in every]
+
     def own_channels(self) -> list[Channel]:
-        """One for each ordered pair of SIPs with fast-path credits.
+        """One of fast-path credits for each ordered pair of SIPs that a link joins, see :mod:`sipsim.plan.bounds`."""
+        return self.bounds.credit_channels()
 
-        A fast-path credit takes its whole path's latency; the least of a pair of SIPs is the lookahead.
-        """
-        least: dict[tuple[int, int], int] = {}
-        for place, entries in self.entries.items():
-            for entry in entries:
-                if entry.peer.sip != place.sip and entry.credit_mode == FAST_PATH:
-                    pair = (place.sip, entry.peer.sip)
-                    delay = self.ipcq_overhead_ps + entry.credit_ps
-                    least[pair] = min(least.get(pair, delay), delay)
-        return [Channel(src, dst, delay, f"{src}~credit~{dst}") for (src, dst), delay in sorted(least.items())]
+    def more_reactions_ps(self, sip: int) -> list[int]:
+        """That of a SIP that far credits pass."""
+        return [self.bounds.transit_ps(sip, self.channels)] if self.bounds.has_far_credits else []
 
-    def _egress_gains(self, place: PePlace, entries: list[IpcqInitEntry]) -> Iterator[int]:
-        system, sip, overhead = self.system, place.sip, self.ipcq_overhead_ps
-        for entry in entries:
-            if entry.peer.sip == sip:
-                continue
-            fast_path = entry.credit_mode == FAST_PATH
-            if fast_path:
-                yield overhead + entry.credit_ps - self.pair_delay_ps[sip, entry.peer.sip]
-            if entry.can_send or not fast_path:
-                port = system.port_towards(sip, entry.peer.sip, entry.direction)
-                path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
-                yield overhead + path.head_ps()
+    def shortest_windows_ps(self) -> tuple[list[int], list[int]]:
+        """By SIP: the shortest window by the bounds in force, and by those of the plan's own queue pairs."""
+        system, installed = self.system, self.installed_bounds
+        own = reactions_ps(system, self.control_ps, installed.has_transit())
+        return (
+            shortest_windows_ps(system.n_sips, self.channels, self.egress_ps, self.reactions_ps),
+            shortest_windows_ps(system.n_sips, installed.channels, self.control_ps, own),
+        )
 
     def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:
         """How credits return from SIP to SIP, by the queue pair of a direction."""
@@ -217,13 +227,8 @@ class Plan(RunPlan):
         return credit_mode_of(self.ipcq.credit_return_mode, system.is_die_to_die(src_sip, dst_sip, port))
 
     def has_transit(self) -> bool:
-        """Whether some messages pass through a SIP that is not their destination."""
-        joined = {(link.src, link.dst) for link in self.system.links}
-        return any(
-            entry.peer.sip != place.sip and (place.sip, entry.peer.sip) not in joined
-            for place, entries in self.entries.items()
-            for entry in entries
-        )
+        """Whether there may be messages that pass through a SIP that is not their destination."""
+        return not self.bounds.all_are_joined
 
     def _places(self) -> list[PePlace]:
         name = self.algorithm.name

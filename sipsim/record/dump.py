@@ -31,7 +31,8 @@ class QueueState(msgspec.Struct, frozen=True):
     """One queue pair: its place, direction, peer, the four pointers and the address range it receives in.
 
     ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: a handle for each slot of this PE's ring whose
-    message was taken; empty for one that is being read.
+    message was taken; empty for one that is being read. ``generation``: two of these may have rings at one address, of
+    which the earlier one is closed and waits for credits.
     """
 
     place: Place
@@ -46,6 +47,7 @@ class QueueState(msgspec.Struct, frozen=True):
     tx_base_pa: int
     n_slots: int
     in_use: tuple[str, ...] = ()
+    generation: int = 0
 
     @property
     def unread(self) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sipsim.ccl.install import InstallPlan
 from sipsim.ipcq.generation import ClosedGenerations
-from sipsim.ipcq.messages import IpcqInitEntry
+from sipsim.ipcq.messages import Installed, IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import full_name
 from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
@@ -40,10 +40,14 @@ class SipView(Protocol):
 
 
 class SipGenerations:
-    """Those of one SIP. ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed."""
+    """Those of one SIP. ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
 
-    def __init__(self, sip: SipView) -> None:
+    ``installed``: all that were ever made, kept for the explanation of a run; None without ``keeps``.
+    """
+
+    def __init__(self, sip: SipView, keeps: bool) -> None:
         self._sip = sip
+        self.installed: list[Installed] | None = [] if keeps else None
         self.live: dict[int, dict[PePlace, list[IpcqInitEntry]]] = {}
         self.closed = ClosedGenerations()
 
@@ -63,6 +67,8 @@ class SipGenerations:
             entries = self._with_virtual_rings(plan.get(place, []))
             sip.pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
             here[place] = entries
+            if self.installed is not None:
+                self.installed += [Installed(generation, place[:3], entry) for entry in entries]
             if sip.page_table is not None:
                 map_rings(sip.page_table, place, entries, generation)
 

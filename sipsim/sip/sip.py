@@ -137,7 +137,8 @@ class Sip:
         self.plan = plan
         self.graph = plan.system.graph
         self.engine = Engine()
-        self.session = Session(sip, self.engine, plan.channels, send, plan.reactions_ps[sip])
+        reactions_ps = plan.reactions_ps
+        self.session = Session(sip, self.engine, plan.channels, send, reactions_ps[sip], reactions_ps)
         self.session.model = self
         buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
@@ -151,7 +152,7 @@ class Sip:
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
         self.ipcqs = Ipcqs(self._ipcq_of)
-        self.generations = SipGenerations(self)
+        self.generations = SipGenerations(self, keep_spans)
         self.network = NetworkInterface(
             sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
         )

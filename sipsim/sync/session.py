@@ -7,12 +7,23 @@ So the result depends neither on the timing of the mail nor on the size of grant
 All packets of a window to one peer leave as one batch, before the report that counts it: no SIP may run to their
 arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` leaves at
 once and overlaps with the simulation.
+
+*Far packets.* A packet may also go to a SIP to which no channel leads (:meth:`Session.emit_far`), as long as it arrives
+no sooner than the least delay ``D`` of any chain of channels to it, reactions included, after the time at which a
+packet on a channel might be sent: the present, the promise, and the first arrival of the window plus the reaction. The
+proof in ``broker.sync.timesync`` adds up the delays and reactions of a chain of causes; a far packet from m to j counts
+in it as one channel of delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``, so every bound stays what it is,
+and the broker need not know of far packets. They are in the stream of their pair of SIPs like all others: numbered,
+counted, logged, replayed. In the canonical order they come after those of all channels of the same sender and arrival,
+as if all far packets had one channel, numbered behind the others.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
+from broker.chains import least_chains, out_channels
 from broker.ids import MAX_PS, Channel, pair_delays_ps
 from broker.mail.streams import InStreams, OutStreams
 from broker.wire import Grant, PacketBatch, Report
@@ -56,9 +67,9 @@ class _Outgoing:
 class Session:
     """One SIP's synchronisation state. It runs between ``grant`` and the report that ``advance`` returns.
 
-    ``reaction_ps``: the least time from an arrival to a send that it causes; see ``broker.sync.timesync``. ``costs``
-    returns the host time of a window, (running, sending), for its report. Where ranks can be restarted,
-    :meth:`check_replay` is called first.
+    ``reaction_ps``: the least time from an arrival to a send that it causes; see ``broker.sync.timesync``;
+    ``reactions_ps``: those of all SIPs, for one that sends far packets. ``costs`` returns the host time of a window,
+    (running, sending), for its report. Where ranks can be restarted, :meth:`check_replay` is called first.
     """
 
     def __init__(
@@ -68,6 +79,7 @@ class Session:
         channels: list[Channel],
         send: Callable[[int, PacketBatch], None],
         reaction_ps: Ps = 0,
+        reactions_ps: Sequence[Ps] = (),
     ) -> None:
         self.rank = rank
         self.engine = engine
@@ -86,6 +98,8 @@ class Session:
         self._grant: Grant | None = None
         self._reached_ps: Ps = 0
         self._reaction_ps = reaction_ps
+        self._reactions_ps = reactions_ps
+        self._far_channel = len(channels)
         self._promise_ps: Ps = 0
         self._send_bound_ps: Ps = 0
         self.model: Model | None = None
@@ -130,6 +144,29 @@ class Session:
                 f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
                 f"but SIP {self.rank} let the broker count on sending nothing before {self._send_bound_ps} ps"
             )
+        self._put(dst, channel, arrival_ps, body)
+
+    def emit_far(self, dst: int, arrival_ps: Ps, body: bytes) -> None:
+        """Send a packet to a SIP to which no channel leads; its last byte arrives at ``arrival_ps``.
+
+        Raises:
+            InvariantViolation: when it would arrive sooner than the least chain of channels or a promise allows.
+        """
+        delay_ps = self._chain_delays_ps[dst]
+        sent_ps = max(self.engine.now_ps, self._send_bound_ps)
+        if delay_ps is None or type(arrival_ps) is not int or arrival_ps < sent_ps + delay_ps:
+            raise InvariantViolation(
+                f"a far packet from SIP {self.rank} to SIP {dst} at {self.engine.now_ps} ps would arrive at "
+                f"{arrival_ps!r} ps; the broker counts on {delay_ps} ps from {sent_ps} ps on"
+            )
+        self._put(dst, self._far_channel, arrival_ps, body)
+
+    @cached_property
+    def _chain_delays_ps(self) -> list[Ps | None]:
+        """By SIP, the least delay of a chain of channels from here."""
+        return least_chains(self.rank, out_channels(len(self._reactions_ps), self._channels), self._reactions_ps)[0]
+
+    def _put(self, dst: int, channel: int, arrival_ps: Ps, body: bytes) -> None:
         seq = self._out.number(dst, arrival_ps)
         if self._replay is not None and self._replay.has_sent(dst, seq, (channel, arrival_ps, body)):
             return
@@ -154,7 +191,7 @@ class Session:
             self._replay.note_taken(src, batch.first, packets)
         expected = self._channels_from.get(src, ())
         for index, (channel, arrival_ps, body) in enumerate(packets):
-            if channel not in expected:
+            if channel not in expected and channel != self._far_channel:
                 what = f"a packet from SIP {src} on channel {channel}"
                 raise InvariantViolation(f"{what}, which does not lead from there to SIP {self.rank}")
             if index >= known:

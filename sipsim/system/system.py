@@ -1,6 +1,7 @@
 """The system of SIPs that are meshes of cubes: sizes, memories, and what follows from the graph of a SIP."""
 
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -68,6 +69,40 @@ class System(JoinedSips):
             if section.get("kind") == FIXED_LATENCY:
                 del section["kind"]
         return components
+
+    def least_out_ps(self, port: str) -> int:
+        """No more than the least time of a head from any PE of a SIP to a port."""
+        return self._least_way_ps(port, out=True)
+
+    def least_in_ps(self, port: str) -> int:
+        """No more than the least time of a head from a port of a SIP to any PE."""
+        return self._least_way_ps(port, out=False)
+
+    def _least_way_ps(self, port: str, out: bool) -> int:
+        """Of the PEs of the port's cube; those of other cubes pass the port's last edge and a crossing at least."""
+        known = self._least_ways_ps.get((port, out))
+        if known is not None:
+            return known
+        cube, ends = self.graph.port_cube(port), [port_node(port)]
+        pes = [Node("pe", cube, pe) for pe in range(self.n_pes)]
+        routes = [self.graph.route(*(pair if out else pair[::-1])) for pair in product(pes, ends)]
+        ways_ps = [route.head_ps() for route in routes]
+        if self.n_cubes > 1:
+            route = routes[0]
+            ends_ps = sum(edge.wire_ps + edge.overhead_ps for edge in (route.edges[0], route.edges[-1]))
+            ways_ps.append(route.start_ps + ends_ps + self._crossing_ps)
+        return self._least_ways_ps.setdefault((port, out), min(ways_ps))
+
+    @cached_property
+    def _crossing_ps(self) -> int:
+        """What every crossing from cube to cube takes at least."""
+        w, _ = self.cube_mesh
+        route = self.graph.route(Node("pe", 0, LEAD_PE), Node("pe", 1 if w > 1 else w, LEAD_PE))
+        return sum(e.wire_ps + e.overhead_ps for e in route.edges if "ucie" in (e.src.kind, e.dst.kind))
+
+    @cached_property
+    def _least_ways_ps(self) -> dict[tuple[str, bool], int]:
+        return {}
 
     @cached_property
     def least_egress_ps(self) -> int:

@@ -10,8 +10,9 @@ of passes over the data the first two are carried out.
 """
 
 from collections import Counter, defaultdict
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
@@ -23,9 +24,10 @@ from sipsim.ccl.schedule.program import Shards
 from sipsim.ccl.schedule.steps import Schedule, Wiring
 from sipsim.ccl.schedule.traffic import Port, route
 from sipsim.ccl.settings import effective_ipcq
-from sipsim.units import BYTES_PER_KIB
 
 Ps = int
+Box = tuple[int, int, str]
+"""A rank, a thread and a direction: where messages arrive."""
 MOST_MOVES = 6000
 MOST_THREADS = 4
 """For a flow. One waits for a message while others keep a link busy."""
@@ -90,6 +92,21 @@ class _State:
         self.stored_bytes = 0
 
 
+class _Message:
+    """The messages of a move on their ways: at link ``hop``. ``behind_ps``: the last link's head to the first's end."""
+
+    __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "spread_ps", "ways")
+
+    def __init__(self, box: Box, ways: Ways, occupied: list[Ps], count: int, hop_ps: Ps) -> None:
+        self.box = box
+        self.ways = ways
+        self.occupied = occupied
+        self.count = count
+        self.hop_ps = hop_ps
+        self.hop = self.depth = 0
+        self.behind_ps = self.spread_ps = 0
+
+
 class _Run:
     """All threads of all ranks of a task."""
 
@@ -130,16 +147,32 @@ class _Run:
     def estimate(self, passes: int) -> Estimate:
         """Carry out all moves, so often."""
         states = {key: _State(moves * passes) for key, moves in self._moves.items()}
-        ready = [(0, key) for key in states]
-        heapify(ready)
+        numbers = count()
+        ready: list[tuple[Ps, int, Any]] = [(0, next(numbers), key) for key in states]
         free: defaultdict[Port, Ps] = defaultdict(int)
         busy: Counter[Port] = Counter()
-        mail: defaultdict[tuple[int, int, str], list[tuple[Ps, Ps, int]]] = defaultdict(list)
-        taken: Counter[tuple[int, int, str]] = Counter()
-        waiting: dict[tuple[int, int, str], tuple[int, int]] = {}
+        mail: defaultdict[Box, list[tuple[Ps, Ps, int]]] = defaultdict(list)
+        taken: Counter[Box] = Counter()
+        waiting: dict[Box, tuple[int, int]] = {}
         end_ps = depth = 0
         while ready:
-            _, key = heappop(ready)
+            now_ps, _, key = heappop(ready)
+            if isinstance(key, _Message):
+                way = key.ways[key.hop]
+                start_ps = max(free[way], now_ps)
+                free[way] = start_ps + key.occupied[key.hop] * key.count
+                busy[way] += key.occupied[key.hop] * key.count
+                key.hop += 1
+                at_ps = start_ps + key.hop_ps
+                if key.hop < len(key.ways):
+                    heappush(ready, (at_ps, next(numbers), key))
+                    continue
+                at_ps += key.behind_ps
+                mail[key.box].append((at_ps, at_ps + key.spread_ps, key.depth))
+                if key.box in waiting:
+                    other = waiting.pop(key.box)
+                    heappush(ready, (states[other].free_ps, next(numbers), other))
+                continue
             state = states[key]
             if state.at == len(state.moves):
                 end_ps, depth = max(end_ps, self._end_ps(state)), max(depth, state.depth)
@@ -147,11 +180,8 @@ class _Run:
             move = state.moves[state.at]
             rank, thread = key
             if move.is_send:
-                box, message = self._send(rank, thread, state, move, free, busy)
-                mail[box].append(message)
-                if box in waiting:
-                    other = waiting.pop(box)
-                    heappush(ready, (states[other].free_ps, other))
+                first_ps, message = self._send(rank, thread, state, move)
+                heappush(ready, (first_ps, next(numbers), message))
             else:
                 box = rank, thread, move.direction
                 if taken[box] == len(mail[box]):
@@ -161,7 +191,7 @@ class _Run:
                 taken[box] += 1
             state.at += 1
             state.last = move
-            heappush(ready, (state.free_ps, key))
+            heappush(ready, (state.free_ps, next(numbers), key))
         return Estimate(end_ps, depth, max(busy.values(), default=0))
 
     def _end_ps(self, state: _State) -> Ps:
@@ -170,9 +200,9 @@ class _Run:
         return max(state.free_ps, state.loaded_ps) + (self._commands.store_ps(stored) if stored else 0)
 
     def _send(
-        self, rank: int, thread: int, state: _State, move: Move, free: dict[Port, Ps], busy: Counter[Port]
-    ) -> tuple[tuple[int, int, str], tuple[Ps, Ps, int]]:
-        commands, count, tiles = self._commands, self._threads[thread].count, move.tiles
+        self, rank: int, thread: int, state: _State, move: Move
+    ) -> "tuple[Ps, _Message]":
+        commands, workers, tiles = self._commands, self._threads[thread].count, move.tiles
         issue_ps = commands.issue_ps * (2 if move.loads else 1)
         last = state.last
         follows = last is not None and not last.is_send and tiles > 1 and not last.blocks.isdisjoint(move.blocks)
@@ -185,20 +215,15 @@ class _Run:
         places = self._threads[thread].places
         head_ps = max(commands.head_ps(place, ways) for place in places)
         drain_ps = commands.drain_ps(places[0], ways, move.nbytes)
-        waited_ps = slowest_ps = 0
-        for hop, way in enumerate(ways):
-            occupied_ps = round(commands.link_ps(way, move.nbytes) * self._factor(way, move.nbytes))
-            reach_ps = first_ps + waited_ps + head_ps * hop // len(ways)
-            start_ps = max(free[way], reach_ps)
-            waited_ps += start_ps - reach_ps
-            free[way] = start_ps + occupied_ps * count * tiles
-            busy[way] += occupied_ps * count * tiles
-            slowest_ps = max(slowest_ps, occupied_ps)
-        arrives_ps = first_ps + head_ps + waited_ps + max(drain_ps, slowest_ps * count)
-        between_ps = max(slowest_ps * count, drain_ps, (head_ps + drain_ps) // self._n_slots)
-        last_ps = max(arrives_ps + (tiles - 1) * between_ps, free_ps + head_ps + drain_ps)
+        occupied = [round(commands.link_ps(way, move.nbytes) * self._factor(way, move.nbytes)) for way in ways]
+        between_ps = max(max(occupied) * workers, drain_ps, (head_ps + drain_ps) // self._n_slots)
         to, direction = self._wiring[rank, move.direction]
-        return (to, thread, direction), (arrives_ps, last_ps, state.depth + 1)
+        message = _Message((to, thread, direction), ways, occupied, workers * tiles, head_ps // len(ways))
+        # What comes last has not waited for less than what came first.
+        message.behind_ps = head_ps - head_ps // len(ways) * len(ways) + max(drain_ps, max(occupied) * workers)
+        message.spread_ps = max((tiles - 1) * between_ps, free_ps - first_ps)
+        message.depth = state.depth + 1
+        return first_ps, message
 
     def _receive(self, rank: int, thread: int, state: _State, move: Move, message: tuple[Ps, Ps, int]) -> None:
         commands, tiles = self._commands, move.tiles
@@ -254,5 +279,3 @@ def _holders(task: Task, shards: Shards) -> int:
     whole = task.collective.elements(task.n_elem, task.size)
     return max((numel // shard for numel, shard in zip(whole, shards, strict=True) if shard), default=1)
 
-
-__all__ = ["BYTES_PER_KIB", "Estimate", "estimate"]

@@ -9,6 +9,10 @@ from sipsim.ccl.group import Group
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.schedule.program import Instruction, Shards, programs
 
+SENDS_AHEAD = 1
+"""A send blocks while its ring is full, and the receives that it stands before wait with it; more cost more than they
+save: 80 us in place of 57 us with 3, a ring of 4 SIPs, 4 MiB."""
+
 
 class Prepared(NamedTuple):
     """``places``: the workers of each SIP; ``shards``: elements; ``task``: for the algorithm."""
@@ -45,11 +49,13 @@ def prepared(
 
 
 def worker_programs(
-    algorithm: Algorithm, prepared: Prepared, rank: int, slot_bytes: int
+    algorithm: Algorithm, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, list[Instruction]]:
-    """The instructions of each worker of a rank. A message fills a slot; no tile crosses the end of a shard."""
+    """The instructions of each worker of a rank. A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end."""
     task = prepared.task
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)
-    made = programs(task, algorithm.schedule(task), rank, len(prepared.places), prepared.shards, tile)
+    made = programs(
+        task, algorithm.schedule(task), rank, len(prepared.places), prepared.shards, tile, min(SENDS_AHEAD, n_slots - 1)
+    )
     return dict(zip(prepared.places, made, strict=True))

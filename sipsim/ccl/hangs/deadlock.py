@@ -117,8 +117,8 @@ def find_roots(waits: list[Wait]) -> list[Wait]:
 
 def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
     queues = {(q.place, q.direction): q for d in dumps for q in d.queues}
-    receivers = {q.rx_base_pa: q for q in queues.values()}
-    senders = {q.tx_base_pa: q for q in queues.values() if q.tx_base_pa}
+    receivers = {(q.generation, q.rx_base_pa): q for q in queues.values()}
+    senders = {(q.generation, q.tx_base_pa): q for q in queues.values() if q.tx_base_pa}
     for task in (task for d in dumps for task in d.tasks if task.op):
         for direction in task.directions:
             local = queues.get((task.place, direction))
@@ -126,7 +126,8 @@ def _all_waits(dumps: list[SipDump]) -> Iterator[Wait]:
                 raise BadFrame(
                     f"not the dump of a SIP: {place_name(task.place)} waits in {direction}, which is nowhere"
                 )
-            far = receivers.get(local.tx_base_pa) or senders.get(local.rx_base_pa)
+            number = local.generation
+            far = receivers.get((number, local.tx_base_pa)) or senders.get((number, local.rx_base_pa))
             yield Wait(task, local, far)
 
 
@@ -205,9 +206,10 @@ def _direction_hint(wrong: list[TaskState], state: _State) -> str:
 def _sent_elsewhere_hint(state: _State) -> str:
     """A PE that others wait for has sent messages that nobody has received, perhaps in a wrong direction."""
     senders = {wait.local.peer for wait in state.roots if wait.task.op == "recv"}
-    by_tx = {queue.tx_base_pa: queue for dump in state.dumps for queue in dump.queues if queue.tx_base_pa}
+    queues = (queue for dump in state.dumps for queue in dump.queues if queue.tx_base_pa)
+    by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues}
     for queue in (queue for queues in state.unread.values() for queue in queues if queue.peer in senders):
-        sender = by_tx.get(queue.rx_base_pa)
+        sender = by_tx.get((queue.generation, queue.rx_base_pa))
         way = f" in direction {sender.direction}" if sender is not None else ""
         sent = f"{place_name(queue.peer)} has sent {queue.unread}{way} to {place_name(queue.place)}"
         return f"perhaps a wrong direction: {sent}, which has not received them"

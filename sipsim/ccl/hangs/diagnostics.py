@@ -46,9 +46,9 @@ def pointer_dump(sip: SipView) -> str:
 
 
 def queue_states(sip: SipView) -> Iterable[QueueState]:
-    """The queue pairs of all PEs in use, in order of cube and PE."""
+    """The queue pairs of all PEs in use, in order of cube and PE: the plan's, then later ones by full name."""
     for pe in sip.pes_in_use():
-        for queue in pe.ipcq.queues.values():
+        for queue in pe.ipcq.every.values():
             yield _queue_state(pe.ipcq.place, queue)
 
 
@@ -74,4 +74,5 @@ def _queue_state(place: Place, queue: QueuePair) -> QueueState:
         queue.peer.rx_base_pa if queue.can_send else 0,
         queue.n_slots,
         tuple(taken.handle for taken in queue.in_use),
+        queue.generation,
     )

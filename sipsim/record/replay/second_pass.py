@@ -118,7 +118,7 @@ class SecondPass:
         self.messages: dict[tuple[int, int], bytes] = {}
         self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
-        self._on_the_way: dict[tuple[int, int], bytes] = {}
+        self._on_the_way: dict[tuple[int, int, str], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
         self._arrived: dict[tuple[Place, str, str], Checksums] = {}
         self._records = 0
@@ -147,9 +147,12 @@ class SecondPass:
         self.differences.wrote(address, nbytes, now_ps, now_ps, "the host")
 
     def note_sent(self, sender: Place, direction: str, dst: str, slot: tuple[int, int], data: bytes) -> None:
-        """A message leaves for a slot, (address, number), of PE ``dst``."""
+        """A message leaves for a slot, (address, number), of PE ``dst``.
+
+        Its direction tells it from one to the same slot by another generation of queue pairs.
+        """
         if int(dst.partition(".")[0]) == self.sip:
-            self._on_the_way[slot] = data
+            self._on_the_way[*slot, direction] = data
         else:
             _of(self._sent, sender, direction, dst).add(*slot, data)
 
@@ -237,7 +240,7 @@ class SecondPass:
         if self._stopped:
             return
         if sender[0] == self.sip:
-            sent = self._on_the_way.pop((address, seq), None)
+            sent = self._on_the_way.pop((address, seq, arrival.direction), None)
             if sent is not data and sent != data:
                 self._note_changed(arrival, sent)
         self.messages[address, seq] = data

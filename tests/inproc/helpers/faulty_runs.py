@@ -148,10 +148,12 @@ class Player(SyncClient):
         self._size = system.size
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
+        reactions = system.reactions_ps
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps, reactions)
         self.session.model = self
         self.at = self.engine.at
         self.emit = self.session.emit
+        self.emit_far = self.session.emit_far
         self.device = Automaton(rank, system, self)
         self.log = PacketLog(str(run.folder), rank, "plan")
 

@@ -77,6 +77,7 @@ class _Inside:
         self._engine = session.engine
         self.at = self._engine.at
         self.emit = session.emit
+        self.emit_far = session.emit_far
 
     def now_ps(self) -> int:
         return self._engine.now_ps
@@ -96,8 +97,8 @@ class SyncClient:
         self._mail = mail
         self.engine = parts.engine()
         self.engine.pace = rng.choice((1, 2, 3, 50))
-        reaction_ps = parts.reactions(system)[rank]
-        self.session = parts.session(rank, self.engine, system.channels, self._send_batch, reaction_ps)
+        reactions = parts.reactions(system)
+        self.session = parts.session(rank, self.engine, system.channels, self._send_batch, reactions[rank], reactions)
         self.device = Automaton(rank, system, _Inside(self.session))
         self.session.model = self
         self.session.costs = lambda: (rng.choice((0, 300, 10**6)), rng.randrange(300))

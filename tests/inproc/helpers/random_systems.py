@@ -42,11 +42,15 @@ class Habits(NamedTuple):
 
 
 class System(NamedTuple):
-    """Everything that decides the result; the timing of mail, grants and clients is not in it."""
+    """Everything that decides the result; the timing of mail, grants and clients is not in it.
+
+    ``far``: packets go to SIPs to which no channel leads, too.
+    """
 
     seed: int
     channels: list[Channel]
     habits: list[Habits]
+    far: bool = False
 
     @property
     def size(self) -> int:
@@ -63,6 +67,19 @@ class System(NamedTuple):
             if channel.src == src:
                 least[channel.dst] = min(least.get(channel.dst, channel.delay_ps), channel.delay_ps)
         return least
+
+    def far_delays_ps(self, src: int) -> dict[int, int]:
+        """By destination without a channel from ``src``: the least delay of all chains that lead there, relaxed over
+        and over, with the reactions of the SIPs between.
+        """
+        near = least = self.pair_delays_ps(src)
+        for _ in range(self.size):
+            least = dict(least)
+            for c in self.channels:
+                if c.src != src and c.src in least:
+                    over_ps = least[c.src] + self.reactions_ps[c.src] + c.delay_ps
+                    least[c.dst] = min(least.get(c.dst, over_ps), over_ps)
+        return {dst: delay for dst, delay in sorted(least.items()) if dst != src and dst not in near}
 
 
 class Outcome(NamedTuple):
@@ -145,6 +162,7 @@ class World(Protocol):
     def now_ps(self) -> int: ...
     def at(self, time_ps: int, action: Callable[[], None]) -> None: ...
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None: ...
+    def emit_far(self, dst: int, arrival_ps: int, body: bytes) -> None: ...
     def host(self, action: Callable[[], None]) -> None: ...
 
 
@@ -162,6 +180,7 @@ class Automaton:
         self.trace: list[tuple[int, int, int]] = []
         self._channels = system.channels
         self._pair_delays_ps = system.pair_delays_ps(rank)
+        self._far = list(system.far_delays_ps(rank).items()) if system.far else []
         self._world = world
         self._state = (system.seed * 64 + rank + 1) * 0x9E3779B97F4A7C15 & BITS
         self._server_free_ps = 0
@@ -235,6 +254,11 @@ class Automaton:
         return max(hush_ps, (now_ps + 3, now_ps + 8, now_ps + 30, NEVER_SENDS_PS)[self._draw(4)])
 
     def _send(self, now_ps: int, hush_ps: int) -> None:
+        if self._far and self._draw(3) == 0:
+            dst, delay_ps = self._far[self._draw(len(self._far))]
+            arrival_ps = max(now_ps, hush_ps) + delay_ps + (0, 0, 1, self._draw(20))[self._draw(4)]
+            self._world.emit_far(dst, arrival_ps, self._draw(50).to_bytes(2, "big"))
+            return
         channel = self.habits.channels[self._draw(len(self.habits.channels))]
         late_ps = (0, 0, 0, 0, 1, 1, 2, self._draw(self.habits.far_ps + 1))[self._draw(8)]
         _, dst, delay_ps, _ = self._channels[channel]
@@ -260,6 +284,10 @@ class _OneQueue:
 
     def packet(self, channel: int, arrival_ps: int, body: bytes) -> None:
         src, dst = self.system.channels[channel][:2]
+        self.arrival(src, dst, channel, arrival_ps, body)
+
+    def arrival(self, src: int, dst: int, channel: int, arrival_ps: int, body: bytes) -> None:
+        """Far packets come as if by one channel behind all others."""
         number = self._numbers.get((src, dst), 0)
         self._numbers[src, dst] = number + 1
         receive = self.devices[dst].receive
@@ -289,6 +317,9 @@ class _OneSip:
 
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
         self._queue.packet(channel, arrival_ps, body)
+
+    def emit_far(self, dst: int, arrival_ps: int, body: bytes) -> None:
+        self._queue.arrival(self._rank, dst, len(self._queue.system.channels), arrival_ps, body)
 
     def host(self, action: Callable[[], None]) -> None:
         action()

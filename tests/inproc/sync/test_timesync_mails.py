@@ -210,7 +210,8 @@ class Player(SyncClient):
         self._endpoint = endpoint
         self.engine = Engine()
         reaction_ps = system.habits[rank].reaction_ps
-        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps)
+        reactions = system.reactions_ps
+        self.session = Session(rank, self.engine, system.channels, self.send_batch, reaction_ps, reactions)
         self.session.model = self
         self.at = self.engine.at
         self._padding = bytes(padding)
@@ -246,6 +247,9 @@ class Player(SyncClient):
 
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
         self.session.emit(channel, arrival_ps, body + self._padding)
+
+    def emit_far(self, dst: int, arrival_ps: int, body: bytes) -> None:
+        self.session.emit_far(dst, arrival_ps, body + self._padding)
 
     def host(self, action: Callable[[], None]) -> None:
         action()

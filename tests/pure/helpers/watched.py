@@ -5,6 +5,7 @@ import random
 import pytest
 
 from broker.ids import MAX_PS
+from broker.sync.delays import DelayMatrix
 from broker.wire import Grant, Report
 from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
@@ -19,7 +20,7 @@ class Watched:
         self.last: dict[int, Report] = {}
         self.in_force: dict[int, int] = {}
         self.plan: Plan | None = None
-        emit, report, begin = Session.emit, Session.report, Session.begin
+        emit, emit_far, report, begin = Session.emit, Session.emit_far, Session.report, Session.begin
 
         def watched_emit(session: Session, channel: int, arrival_ps: int, body: bytes) -> None:
             plan, rank = session.model.plan, session.rank
@@ -27,6 +28,13 @@ class Watched:
             sent_ps = arrival_ps - plan.pair_delay_ps[rank, spec.dst]
             self.slacks.append(sent_ps - self.in_force.get(rank, 0))
             emit(session, channel, arrival_ps, body)
+
+        def watched_emit_far(session: Session, dst: int, arrival_ps: int, body: bytes) -> None:
+            plan, rank = session.model.plan, session.rank
+            delay_ps = DelayMatrix(plan.system.n_sips, plan.channels, plan.reactions_ps).get(rank, dst)
+            assert delay_ps is not None
+            self.slacks.append(arrival_ps - delay_ps - self.in_force.get(rank, 0))
+            emit_far(session, dst, arrival_ps, body)
 
         def watched_report(session: Session) -> Report:
             made = self.last[session.rank] = report(session)
@@ -42,6 +50,7 @@ class Watched:
             begin(session)
 
         monkeypatch.setattr(Session, "emit", watched_emit)
+        monkeypatch.setattr(Session, "emit_far", watched_emit_far)
         monkeypatch.setattr(Session, "report", watched_report)
         monkeypatch.setattr(Session, "begin", watched_begin)
 

@@ -26,6 +26,7 @@ ODD_COSTS = {
     "router.overhead_ns": 5,
     "io_port.overhead_ns": 11,
     "pe_ipcq.overhead_ns": 23,
+    "cube.pes": 1,
 }
 """Every cost on the route to a port has another value."""
 
@@ -35,7 +36,8 @@ def ps(*terms_ns: float) -> int:
 
 
 def default_plan(settings: dict[str, Any] | None = None) -> Plan:
-    return Plan(config(settings or {}))
+    """With one PE a cube: bounds are those of the PE that is nearest to a port."""
+    return Plan(config({"cube.pes": 1, **(settings or {})}))
 
 
 # --- what the plan derives ------------------------------------------------------------------------------------
@@ -45,6 +47,8 @@ TO_W = ps(1, 1, 2 * 1, 2, 0.05, 1 * 0.25, 0.1)
 TO_N = ps(1, 1, 3 * 1, 2, 0.05, 2 * 0.25, 0.1)
 TO_S = ps(1, 1, 4 * 1, 2, 0.05, 3 * 0.25, 0.1)
 TO_E = ps(1, 1, 5 * 1, 2, 0.05, 4 * 0.25, 0.1)
+NEAREST = ps(1, 1, 1, 2, 0.05, 0.1)
+"""From the PE at the router that a port hangs on."""
 TORUS = {"system.sips.topology": "torus_2d"}
 MESH = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.count": 4, "system.sips.shape": [2, 2]}
 
@@ -81,13 +85,16 @@ OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0
     [("ucie", 10, 256 / 64, 256 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
 )
 def test_a_receive_only_sip_sends_only_credits(link: str, latency_ns: float, chunk_ns: float, credit_ns: float) -> None:
-    """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link."""
+    """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link.
+
+    So it is of the plan's own queue pairs; others could be of any PE.
+    """
     settings = {**ONE_CUBE, "system.sips.link": link}
     plan = WiredPlan(config(settings), [PePlace(0, 0, 0), PePlace(1, 0, 0)], {0: {"global_E": 1}, 1: {}})
     gain = ps(1) + OUT_BY_W + ps(latency_ns) + IN_BY_E + ps(credit_ns) - ps(latency_ns, chunk_ns)
     assert plan.pair_delay_ps[1, 0] == ps(latency_ns, chunk_ns)
-    assert plan.egress_ps == [TO_E, gain]
-    assert plan.reactions_ps == [TO_E, gain]
+    assert plan.control_ps == [TO_E, gain]
+    assert plan.egress_ps == plan.reactions_ps == [NEAREST, NEAREST]
 
 
 def far_and_near(settings: dict[str, Any], far: bool) -> Plan:
@@ -106,16 +113,17 @@ def test_egress_counts_the_route_between_two_ports_for_through_traffic(
 ) -> None:
     """From W to E four routers; a chunk, which is in the lookahead already, is not counted twice.
 
-    Of a far pair the credits have a channel that is theirs alone, so nothing is gained on it.
+    Control packets allow no egress to a SIP with a far pair, or with none to another SIP.
     """
     between_ports = ps(2, 4 * 1, 2, 0.1, 3 * 0.25, 0.1)
     gained = 0 if chunk_ns is None else between_ports - ps(chunk_ns)
-    assert gained < TO_W
+    assert gained < NEAREST
     plan = far_and_near(settings, far=True)
-    assert plan.egress_ps == [0, TO_W, 0]
+    assert (plan.control_ps, plan.egress_ps) == ([0, TO_W, 0], [0, NEAREST, 0])
     assert plan.reactions_ps == [0, gained, 0]
     near = far_and_near(settings, far=False)
-    assert near.egress_ps == near.reactions_ps == [TO_E, TO_W, 0]
+    assert (near.control_ps, near.egress_ps) == ([TO_E, TO_W, 0], [NEAREST, NEAREST, 0])
+    assert near.reactions_ps == [gained, gained, 0], "others may send through, too"
 
 
 # --- what a run keeps -----------------------------------------------------------------------------------------
@@ -187,7 +195,7 @@ def test_through_traffic_keeps_the_promise_in_force(
     packets = sum(each["packets_sent"] for each in done.document["ranks"])
     assert packets > 2 * 12 * 3 * sips * (sips - 1), "of a message and its credit, some are sent on"
     assert len(watched.slacks) == packets
-    assert min(watched.slacks) == 0
+    assert min(watched.slacks) >= 0
 
 
 THROUGH = """
@@ -223,12 +231,12 @@ def test_a_promise_made_during_through_traffic_is_kept(
     flags += ["--set", "sip.cube_mesh.w=3", "--set", "sip.cube_mesh.h=1", "--no-verify-data"]
     done = run(*ccl_file(tmp_path, THROUGH), *flags)
     assert done.document["status"] == "ok"
-    assert done.prepared.plan.egress_ps == [0, TO_W, 0]
+    assert done.prepared.plan.egress_ps == [0, NEAREST, 0]
     # Three pairs of hops: the near one, and the far one twice; and the credits, which go straight.
     assert len(watched.slacks) == 30 * (2 + 4) + 30 * (2 + 2)
     # The lookahead is of a message of one byte; the least here has two, which UCIe rounds up to a flit like that one.
     assert min(watched.slacks) == {"ucie": 0, "ethernet_100g": ps(1 / 12.5)}[link]
-    assert max(watched.gains) == TO_W
+    assert max(watched.gains) == NEAREST
 
 
 # --- what the broker makes of them ----------------------------------------------------------------------------

@@ -75,6 +75,19 @@ SYSTEMS = {
     "one way of three": (ONE_WAY, ("--sips", 3)),
 }
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", 300, "--no-verify-data")
+SMALL += ("--set", "cube.pes=1")
+"""The bounds are those of the PE that is nearest to a port, so a cube has no other."""
+
+
+def is_tight(system: str, mode: str) -> bool:
+    """Whether each SIP sends by its nearest port as soon as any PE could. What goes one way does not, and where credits
+    go to SIPs to which no link leads, control packets allow no egress.
+    """
+    has_far_credits = system != "two SIPs" and mode in ("fast_path", "auto")
+    return not (system.startswith("one way") or has_far_credits)
+
+
+TIGHT = [(system, mode) for system in SYSTEMS for mode in MODES if is_tight(system, mode)]
 
 
 def run_mode(folder: Path, system: str, mode: str, link: str, *flags: object) -> Run:
@@ -95,7 +108,7 @@ def test_promises_are_kept_and_tight(
     assert done.document["status"] == "ok", done.document["error"]
     assert len(watched.slacks) == sum(each["packets_sent"] for each in done.document["ranks"]) >= 50
     assert min(watched.slacks) >= 0
-    if link == "ucie":
+    if link == "ucie" and is_tight(system, mode):
         assert min(watched.slacks) == 0
     assert max(watched.gains) == max(done.prepared.plan.egress_ps), "it widens by the way to a port"
 
@@ -154,12 +167,11 @@ def test_slow_parts_of_a_pe_are_in_the_promise(tmp_path: Path, mode: str) -> Non
     assert done.document["status"] == "ok", done.document["error"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(("system", "mode"), TIGHT)
 def test_promises_of_sending_sips_are_exact(tmp_path: Path, system: str, mode: str) -> None:
     """With promises at any time, each SIP has a packet that leaves exactly at its promise.
 
-    What is on its way from an address counts its fetch: SIP 0 of those that send one way sends nothing else.
+    What is on its way from an address counts its fetch.
     """
     least: dict[int, int] = {}
     for seed in SEEDS:
@@ -172,12 +184,13 @@ def test_promises_of_sending_sips_are_exact(tmp_path: Path, system: str, mode: s
     raise AssertionError(f"by SIP, it could have been later by {least}")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_a_promise_a_nanosecond_late_is_detected(tmp_path: Path, system: str, mode: str) -> None:
-    """Every SIP assumes that its route to a port, or its credit's, is that much longer: a run fails by name."""
+@pytest.mark.parametrize(("system", "mode"), TIGHT)
+def test_a_promise_that_is_late_is_detected(tmp_path: Path, system: str, mode: str) -> None:
+    """Every SIP assumes that its route to a port is longer: by more than the port that it uses is farther than the
+    nearest one. A run fails by name.
+    """
     real = Plan.egress_ps.func  # type: ignore[attr-defined]
-    longer = cached_property(lambda plan: [egress_ps + 1_000 for egress_ps in real(plan)])
+    longer = cached_property(lambda plan: [egress_ps + 6_000 for egress_ps in real(plan)])
     longer.__set_name__(Plan, "egress_ps")
     errors = []
     for seed in SEEDS:

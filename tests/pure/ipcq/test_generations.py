@@ -1,0 +1,418 @@
+"""Queue pairs that are made and closed while time runs, on one SIP: names, early messages, credits after the close.
+
+The pair and its times are those of ``pair_times``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hardware import Bench, pair_bench, tcm
+from later import later
+from pair_times import arrival_ps, put
+
+from sipsim.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
+from sipsim.ipcq.generation import ClosedGenerations, Generations
+from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.tl.language import TL
+from sipsim.topology.address import PePlace, PhysAddr
+
+PAIR = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
+TABLE = {0: {"E": 1}, 1: {"W": 0}}
+MODES = ("fast_path", "fabric", "piggyback", "auto")
+
+
+def part(bench: Bench, generation: int, place: PePlace, table: Any = TABLE) -> None:
+    """Install one PE's part of a generation, as its own rank would."""
+    entries = later(bench.plan, PAIR, table)[place]
+    bench.ipcq(place.cube, place.pe).install(generation, entries, PAIR.index(place), len(PAIR))
+
+
+def whole(bench: Bench, generation: int) -> None:
+    bench.sip.install(generation, later(bench.plan, PAIR, TABLE), PAIR)
+
+
+def kernel(bench: Bench, place: PePlace, body: Callable[[TL], object], generation: int = 1, call: str = "") -> None:
+    bench.ipcq(place.cube, place.pe).use(generation, call)
+    bench.kernel(place.cube, place.pe, lambda tl: body(tl) and None)
+
+
+def send(*counts: int) -> Callable[[TL], None]:
+    def body(tl: TL) -> None:
+        for count in counts:
+            tl.send("E", src_addr=tcm(0, 0), shape=count, dtype="i32")
+
+    return body
+
+
+def receive(got: list[Any], *counts: int, way: str | None = "W") -> Callable[[TL], None]:
+    def body(tl: TL) -> None:
+        got.extend(tl.recv(way, count, "i32").array.tolist() for count in counts)
+
+    return body
+
+
+# --- names and places -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
+def test_a_kernel_names_the_queue_pairs_of_its_generation(kind: str) -> None:
+    """By short names; logs have the full ones. Rings lie in the TCM whatever the plan's do, and times follow."""
+    bench = pair_bench({"defaults.buffer_kind": kind})
+    put(bench, tcm(0, 0), range(16), "<i4")
+    whole(bench, 3)
+    got: list[Any] = []
+
+    def both(tl: TL) -> None:
+        got.append((tl.rank(), tl.world_size(), tl.has_direction("E"), tl.has_direction("W"), tl.ipcq_slots("E")))
+        send(16)(tl)
+
+    kernel(bench, PAIR[0], both, 3)
+    kernel(bench, PAIR[1], receive(got, 16, way=None), 3)
+    bench.run()
+    assert got == [(0, 2, True, False, (8, 4096)), list(range(16))]
+    (sent,), (taken,) = bench.records("ipcq.send"), bench.records("ipcq.recv")
+    assert (sent.fields["dir"], taken.fields["dir"]) == ("E#3", "W#3")
+    assert PhysAddr.decode(sent.fields["addr"]).space == sent.fields["space"] == "tcm"
+    assert bench.ipcq(1, 0).last_polled_dir == "W"
+    assert bench.ipcq(1, 0).every["W#3"].freed_ps == arrival_ps(64, "tcm")
+    assert bench.ipcq(1, 0).queues["W"].my_tail == 1, "of the generation in use"
+    bench.ipcq(1, 0).use()
+    assert bench.ipcq(1, 0).queues["W"].my_tail == 0, "of the plan"
+
+
+def test_the_generations_of_a_pe_do_not_mix() -> None:
+    """Two are there at a time, with the plan's; a receive without a direction takes none but its kernel's own."""
+    bench = pair_bench()
+    put(bench, tcm(0, 0), range(16), "<i4")
+    whole(bench, 1)
+    bench.sip.install(2, later(bench.plan, PAIR, TABLE, 2**19 + 2**17), PAIR)
+    got: list[Any] = []
+    for generation, count in ((0, 1), (1, 2), (2, 3)):
+        kernel(bench, PAIR[0], send(count), generation)
+        bench.run()
+    for generation, count in ((2, 3), (0, 1), (1, 2)):
+        kernel(bench, PAIR[1], receive(got, count, way=None), generation)
+        bench.run()
+    assert [len(each) for each in got] == [3, 1, 2]
+
+
+def test_a_direction_that_a_generation_lacks_is_refused_with_its_name() -> None:
+    bench = pair_bench()
+    whole(bench, 7)
+    kernel(bench, PAIR[1], send(1), 7)
+    with pytest.raises(IpcqInvalidDirection, match="'E' is not installed; installed in generation 7: W"):
+        bench.run()
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_kernel_cannot_run_with_what_is_not_there(number: int) -> None:
+    bench = pair_bench()
+    whole(bench, 2)
+    bench.sip.close(2)
+    state = "closed" if number == 2 else "not installed"
+    with pytest.raises(InvariantViolation, match=f"is to run with generation {number}, which is {state} at"):
+        bench.ipcq(0, 0).use(number)
+
+
+def test_a_number_is_used_once() -> None:
+    bench = pair_bench()
+    whole(bench, 2)
+    for _ in range(2):
+        with pytest.raises(InvariantViolation, match="generation 2 is or was in use"):
+            whole(bench, 2)
+        if 2 in bench.sip.generations.live:
+            bench.sip.close(2)
+
+
+@pytest.mark.parametrize("mmu", [{"virtual_rings": True}, {"virtual_rings": False}], ids=str)
+def test_rings_of_later_generations_are_mapped_and_unmapped(mmu: dict[str, Any]) -> None:
+    """Where rings have virtual addresses, the sender's MMU translates those of each generation by themselves."""
+    bench = pair_bench({"pe_mmu": {"page_KiB": 64, "tlb_entries": 4, "walk_ns": 50, **mmu}})
+    got: list[Any] = []
+    for generation in (1, 2):
+        whole(bench, generation)
+        assert bench.ipcq(0, 0).every[f"E#{generation}"].has_va is mmu["virtual_rings"]
+        kernel(bench, PAIR[0], send(4), generation)
+        kernel(bench, PAIR[1], receive(got, 4), generation)
+        bench.run()
+        bench.sip.close(generation)
+    assert len(got) == 2
+
+
+# --- early messages -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_messages_that_come_before_their_generation_are_delivered_by_its_install(mode: str) -> None:
+    """In order, and not before; the PE need not exist."""
+    bench = pair_bench({"defaults.credit_return_mode": mode})
+    put(bench, tcm(0, 0), range(16), "<i4")
+    part(bench, 1, PAIR[0])
+    kernel(bench, PAIR[0], send(3, 1, 2))
+    bench.run()
+    (held,) = bench.ipcq(1, 0).unread()
+    assert (held.sender, held.sender_direction, held.messages) == ((0, 0, 0), "E#1", 3)
+    assert held.receiver_direction == "generation 1, not installed"
+    part(bench, 1, PAIR[1])
+    assert bench.ipcq(1, 0).every["W#1"].peer_head_cache == 3
+    got: list[Any] = []
+    kernel(bench, PAIR[1], receive(got, 3, 1, 2))
+    bench.run()
+    assert [len(each) for each in got] == [3, 1, 2]
+    assert bench.ipcq(0, 0).every["E#1"].peer_tail_cache == 3
+
+
+def test_credits_with_an_early_message_are_not_held() -> None:
+    """Piggybacked credits may be of another generation, whose sender waits for them."""
+    both = {0: {"E": 1}, 1: {"W": 0}}
+    bench = pair_bench({"defaults.credit_return_mode": "piggyback", "defaults.piggyback_wait_ns": 10**6})
+    got: list[Any] = []
+    kernel(bench, PAIR[0], send(1), 0)
+    kernel(bench, PAIR[1], receive(got, 1), 0)
+    bench.engine.run_before(10**6, 10**6)
+    assert bench.queue(0, 0, "E").peer_tail_cache == 0
+    part(bench, 1, PAIR[1], both)
+    kernel(bench, PAIR[1], lambda tl: tl.send("W", src_addr=tcm(1, 0), shape=1, dtype="i32"))
+    bench.engine.run_before(2 * 10**6, 10**6)
+    assert bench.queue(0, 0, "E").peer_tail_cache == 1
+    assert [each.messages for each in bench.ipcq(0, 0).unread()] == [1]
+
+
+# --- closing --------------------------------------------------------------------------------------------------
+
+
+def unread(bench: Bench) -> None:
+    kernel(bench, PAIR[0], send(1))
+
+
+def posted(bench: Bench) -> None:
+    kernel(bench, PAIR[1], receive([], 1))
+
+
+def posted_to_any(bench: Bench) -> None:
+    kernel(bench, PAIR[1], receive([], 1, way=None))
+
+
+def a_send_waits(bench: Bench) -> None:
+    kernel(bench, PAIR[0], send(*[1] * 9))
+
+
+@pytest.mark.parametrize(
+    ("begin", "place", "what"),
+    [
+        (unread, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while its ring holds 1 message that"),
+        (posted, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
+        (posted_to_any, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
+        (a_send_waits, PAIR[0], "E#1 of rank 0 cube 0 PE 0 is closed while a send waits"),
+    ],
+)
+def test_a_generation_in_use_is_not_closed(begin: Callable[[Bench], None], place: PePlace, what: str) -> None:
+    bench = pair_bench()
+    whole(bench, 1)
+    begin(bench)
+    bench.run()
+    with pytest.raises(IpcqInUse, match=what):
+        bench.ipcq(place.cube, place.pe).close(1)
+    with pytest.raises(IpcqInUse):
+        bench.sip.close(1)
+    assert not any(
+        generation.is_closed for pe in bench.sip.pes_in_use() for generation in pe.ipcq.generations.live.values()
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_closed_generation_is_known_until_its_last_credit(mode: str) -> None:
+    bench = pair_bench({"defaults.credit_return_mode": mode})
+    whole(bench, 1)
+    kernel(bench, PAIR[0], send(1, 1))
+    bench.run()
+    bench.ipcq(0, 0).close(1)
+    assert "E#1" in bench.ipcq(0, 0).every
+    got: list[Any] = []
+    kernel(bench, PAIR[1], receive(got, 1, 1))
+    bench.run()
+    assert list(bench.ipcq(0, 0).every) == ["E"]
+    assert list(bench.ipcq(0, 0).generations.live) == [0]
+    bench.ipcq(1, 0).close(1)
+    assert list(bench.ipcq(1, 0).generations.live) == [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_addresses_serve_a_later_generation(mode: str) -> None:
+    """Its first message comes while the receiver has not closed the earlier one; numbers begin at 0 again, and credits
+    of the one are none of the other.
+    """
+    bench = pair_bench({"defaults.credit_return_mode": mode}, replays=True)
+    part(bench, 1, PAIR[0])
+    part(bench, 1, PAIR[1])
+    got: list[Any] = []
+    kernel(bench, PAIR[0], send(1, 2))
+    bench.engine.run_before(1_000, 100)
+    assert bench.ipcq(0, 0).every["E#1"].my_head == 2
+    bench.ipcq(0, 0).close(1)
+    part(bench, 2, PAIR[0])
+    kernel(bench, PAIR[0], send(3, 4), 2)
+    bench.engine.run_before(2_000, 100)
+    assert bench.ipcq(1, 0).every["W#1"].peer_head_cache == 0, "all are on their way"
+    bench.run()
+    kernel(bench, PAIR[1], receive(got, 1, 2), 1)
+    bench.run()
+    assert bench.ipcq(0, 0).every["E#2"].peer_tail_cache == 0
+    bench.ipcq(1, 0).close(1)
+    part(bench, 2, PAIR[1])
+    kernel(bench, PAIR[1], receive(got, 3, 4), 2)
+    bench.run()
+    assert [len(each) for each in got] == [1, 2, 3, 4]
+    assert bench.ipcq(0, 0).every["E#2"].peer_tail_cache == 2
+    verdict = bench.sip.verdict()
+    assert verdict is not None
+    assert (verdict.difference, verdict.races, verdict.stopped) == (None, 0, "")
+
+
+def test_what_comes_for_a_closed_generation_is_refused_by_name() -> None:
+    bench = pair_bench()
+    whole(bench, 4)
+    kernel(bench, PAIR[0], send(1), 4)
+    late = bench.ipcq(1, 0)
+    arrived: list[Any] = []
+    bench.sip.ipcqs[1, 0].arrive = arrived.append  # type: ignore[method-assign]
+    bench.run()
+    (token,) = arrived
+    bench.sip.generations.closed.add(4)
+    del late.generations.live[4]
+    with pytest.raises(
+        InvariantViolation, match=r"of generation 4 from E#4 of rank 0 cube 0 PE 0 arrived at .* closed"
+    ):
+        PeIpcq.arrive(late, token)
+
+
+def test_a_credit_of_a_generation_that_is_gone_is_refused_by_name() -> None:
+    bench = pair_bench()
+    whole(bench, 1)
+    got: list[Any] = []
+    came: list[Any] = []
+    sender = bench.ipcq(0, 0)
+    real = sender.credit
+
+    def note(credit: Any) -> None:
+        came.append(credit)
+        real(credit)
+
+    sender.credit = note  # type: ignore[method-assign]
+    kernel(bench, PAIR[0], send(1))
+    kernel(bench, PAIR[1], receive(got, 1))
+    bench.run()
+    bench.sip.close(1)
+    with pytest.raises(InvariantViolation, match="of generation 1 from W#1 of rank 0 cube 1 PE 0 arrived at"):
+        real(came[0])
+
+
+def test_nothing_grows_by_a_thousand_generations() -> None:
+    """Neither what a SIP keeps by generation nor by queue pair, checker and paths included."""
+    bench = pair_bench()
+    sizes = []
+    for generation in range(1, 1001):
+        whole(bench, generation)
+        kernel(bench, PAIR[0], send(1), generation)
+        kernel(bench, PAIR[1], receive([], 1), generation)
+        bench.run()
+        bench.sip.close(generation)
+        for pe in bench.sip.pes_in_use():
+            pe.ipcq.use()
+        bench.sip.tasks.clear()
+        sizes.append(_kept(bench))
+    assert sizes[0] == sizes[-1]
+
+
+def _kept(bench: Bench) -> list[int]:
+    sip = bench.sip
+    kept: list[Any] = [sip.generations.live, sip.generations.closed, sip.network.messages._paths, sip.ipcqs]
+    assert sip.checker is not None
+    kept += [sip.checker._counts, sip.fabric.use()]
+    for pe in sip.pes_in_use():
+        held = pe.ipcq.generations
+        kept += [held.live, held.queues, held._early, pe.ipcq.queues]
+    return [len(each) for each in kept]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ranges"),
+    [([1, 2, 3], 1), ([3, 1, 2], 1), ([2, 4, 6], 3), ([6, 2, 4, 3, 5], 1), ([9, 1, 8, 2], 2), ([5], 1)],
+)
+def test_closed_numbers_are_ranges(numbers: list[int], ranges: int) -> None:
+    closed = ClosedGenerations()
+    for number in numbers:
+        closed.add(number)
+    assert [each for each in range(12) if each in closed] == sorted(numbers)
+    assert len(closed) == ranges
+
+
+# --- calls ----------------------------------------------------------------------------------------------------
+
+ONE, OTHER = "all_reduce #3 of 1024 f16 (sum, ring)", "all_gather #3 of 512 f16 (ring)"
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [(ONE, ONE), ("", ONE), (OTHER, ""), ("", "")])
+def test_messages_of_one_call_or_of_none_are_taken(sender: str, receiver: str) -> None:
+    bench = pair_bench()
+    got: list[Any] = []
+    kernel(bench, PAIR[0], send(2), 0, sender)
+    kernel(bench, PAIR[1], receive(got, 2), 0, receiver)
+    bench.run()
+    assert len(got) == 1
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_a_message_of_another_call_names_both(count: int) -> None:
+    """Before its size is looked at."""
+    bench = pair_bench()
+    kernel(bench, PAIR[0], send(2), 0, ONE)
+    kernel(bench, PAIR[1], receive([], count), 0, OTHER)
+    with pytest.raises(CollectiveMismatch) as caught:
+        bench.run()
+    assert str(caught.value).startswith(f"rank 0 called {ONE}, rank 0 called {OTHER}; every rank must make the same")
+
+
+# --- planted bugs ---------------------------------------------------------------------------------------------
+
+
+def ignores_the_generation_at_arrival(patch: pytest.MonkeyPatch) -> None:
+    real = PeIpcq.arrive
+    patch.setattr(PeIpcq, "arrive", lambda ipcq, token: real(ipcq, token._replace(generation=0)))
+
+
+def ignores_the_generation_of_a_credit(patch: pytest.MonkeyPatch) -> None:
+    """The credit goes to the latest generation that sends to that ring."""
+    real = PeIpcq.credit
+
+    def credit(ipcq: PeIpcq, metadata: Any) -> None:
+        latest = max(n for n, each in ipcq.generations.live.items() if metadata.dst_rx_base_pa in each.by_peer_rx)
+        real(ipcq, metadata._replace(generation=latest))
+
+    patch.setattr(PeIpcq, "credit", credit)
+
+
+def delivers_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    real = Generations.install
+    patch.setattr(Generations, "install", lambda *args: real(*args)[::-1])
+
+
+@pytest.mark.parametrize(
+    ("plant", "test"),
+    [
+        (ignores_the_generation_at_arrival, lambda: test_a_kernel_names_the_queue_pairs_of_its_generation("tcm")),
+        (ignores_the_generation_of_a_credit, lambda: test_the_same_addresses_serve_a_later_generation("fabric")),
+        (
+            delivers_in_another_order,
+            lambda: test_messages_that_come_before_their_generation_are_delivered_by_its_install("fabric"),
+        ),
+    ],
+)
+def test_a_planted_bug_is_caught(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], test: Callable[[], None]
+) -> None:
+    test()
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, InvariantViolation)):
+        test()
