@@ -189,6 +189,10 @@ class ChipKind(ABC, Generic[PlanType]):
         """Lines about a run for the user."""
         return plan.notes()
 
+    def choices(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about what was chosen for such a job by its cost, and why."""
+        return []
+
     def explain(
         self, plan: PlanType, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
     ) -> list[Explanation | None]:

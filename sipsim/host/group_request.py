@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Array, Call
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.cost.choice import ranked, reason
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.launch import Prepared, prepared
 from sipsim.ccl.groups.select import ALL, AUTO, able, select
@@ -93,6 +94,17 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
     return [*lines, *job.notes]
 
 
+def group_choices(job: Job, plan: Plan) -> list[str]:
+    """For each size the algorithm that was chosen, its estimate and those of the others."""
+    collective = COLLECTIVES.get(job.collective)
+    assert isinstance(collective, GroupCollective)
+    itemsize, lines = DTYPES[job.dtype].itemsize, []
+    for n_elem, tasks in zip(job.n_elems, tasks_of(job, collective, plan), strict=True):
+        nbytes = max(collective.elements(n_elem, tasks[0].task.size)) * itemsize
+        lines.append(f"size {nbytes}: auto chose {reason(ranked(plan.catalog, tasks[0]))}")
+    return lines
+
+
 def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, plan: Plan) -> Prepared:
     defaults, dtype = plan.resolved.ccl.defaults, DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
@@ -173,7 +185,7 @@ def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
     if name == ALL:
         raise ConfigError("--algorithm: all is all that there are; name it alone")
     try:
-        chosen = [select(plan.catalog, each.task, plan.algorithm, name).name for each in tasks]
+        chosen = [select(plan.catalog, each, plan.algorithm, name).name for each in tasks]
     except (ValueError, ConfigError) as error:
         raise ConfigError(f"{'--algorithm' if name else '--collective'}: {error}") from None
     return chosen[0]

@@ -34,7 +34,7 @@ from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.parts.base import part_kinds
-from sipsim.plan.base import Added, RunPlan
+from sipsim.plan.base import Added, RunPlan, reactions_ps
 from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace

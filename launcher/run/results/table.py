@@ -47,8 +47,14 @@ class Table:
         ended = sum(rank["launches"] for rank in document["ranks"])
         for line in launch_lines(document["launches"], ended, self._verbose):
             self._write(f"# {line}")
+        for line in self._choices():
+            self._write(f"# {line}")
         for note in _notes(document, self._prepared):
             self._write(note)
+
+    def _choices(self) -> list[str]:
+        plan, job = self._prepared.plan, self._prepared.job
+        return kind_of(plan.resolved).choices(job, plan) if self._verbose or job.explain else []
 
     def _write_rows(self, runs: list[dict[str, Any]]) -> None:
         if not self._has_head:

@@ -19,11 +19,13 @@ from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.cost.commands import Commands, Ways
 from sipsim.ccl.cost.threads import Move, Thread, moves_of, passes_of, threads_of
 from sipsim.ccl.groups.install import ring_size
-from sipsim.ccl.groups.launch import Prepared
+from sipsim.ccl.groups.launch import SENDS_AHEAD, Prepared
 from sipsim.ccl.schedule.program import Shards
 from sipsim.ccl.schedule.steps import Schedule, Wiring
 from sipsim.ccl.schedule.traffic import Port, route
 from sipsim.ccl.settings import effective_ipcq
+from sipsim.system.system import System
+from sipsim.units import BYTES_PER_KIB
 
 Ps = int
 Box = tuple[int, int, str]
@@ -43,8 +45,8 @@ class Estimate(NamedTuple):
     link_ps: Ps
 
 
-def estimate(algorithm: Algorithm, made: Prepared, window_bytes: int) -> Estimate:
-    """Of a task with its workers. ``window_bytes``: for the rings of its group."""
+def estimate(algorithm: Algorithm, made: Prepared, limit_ps: Ps | None = None) -> Estimate | None:
+    """Of a task with its workers. None where one link alone is busy for ``limit_ps`` or longer."""
     task = made.task
     if task.size == 1:
         return Estimate(0, 0, 0)
@@ -53,25 +55,27 @@ def estimate(algorithm: Algorithm, made: Prepared, window_bytes: int) -> Estimat
     schedule: Schedule = algorithm.schedule(task)
     wiring: Wiring = algorithm.wiring(task.group)
     system = task.group.system
+    assert isinstance(system, System)
     knobs = effective_ipcq(system.resolved, algorithm.name)
-    rings = ring_size(wiring, knobs, window_bytes)
+    rings = ring_size(wiring, knobs, system.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB)
     commands = Commands(system, knobs)
     tile = max(rings.slot_size // task.itemsize, 1)
     n_steps = sum(len(flow.steps_of(rank)) for flow in schedule for rank in range(task.size))
     most = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
     threads = threads_of(schedule, made.places, most)
     run = _Run(task, schedule, wiring, threads, commands, rings.n_slots, made)
+    ahead = min(SENDS_AHEAD, rings.n_slots - 1)
     for thread_index, thread in enumerate(threads):
         for rank in range(task.size):
-            run.add(rank, thread_index, moves_of(task, schedule, thread, rank, tile, made.shards, rings.n_slots - 1))
+            run.add(rank, thread_index, moves_of(task, schedule, thread, rank, tile, made.shards, ahead))
     passes = max(passes_of(task, thread) for thread in threads)
+    if limit_ps is not None and passes * run.busiest_ps() >= limit_ps:
+        return None
     found = run.estimate(1)
     if passes > 1:
         twice = run.estimate(2)
         more = passes - 1
-        found = Estimate(
-            found.time_ps + more * (twice.time_ps - found.time_ps), found.in_a_row, passes * found.link_ps
-        )
+        found = Estimate(found.time_ps + more * (twice.time_ps - found.time_ps), found.in_a_row, passes * found.link_ps)
     return found
 
 
@@ -142,7 +146,17 @@ class _Run:
                 )
             if move.is_send:
                 for port in self._ways[rank, move.direction]:
-                    self._users[port][thread] += move.tiles * move.nbytes * self._threads[thread].count
+                    self._users[port][thread] += move.tiles * move.nbytes * self._threads[thread].workers
+
+    def busiest_ps(self) -> Ps:
+        """For how long the busiest link carries bytes in one pass."""
+        busy: Counter[Port] = Counter()
+        for (rank, thread), moves in self._moves.items():
+            workers = self._threads[thread].workers
+            for move in moves:
+                for way in self._ways[rank, move.direction] if move.is_send else ():
+                    busy[way] += self._commands.link_ps(way, move.nbytes) * workers * move.tiles
+        return max(busy.values(), default=0)
 
     def estimate(self, passes: int) -> Estimate:
         """Carry out all moves, so often."""
@@ -199,10 +213,8 @@ class _Run:
         stored = state.stored_bytes
         return max(state.free_ps, state.loaded_ps) + (self._commands.store_ps(stored) if stored else 0)
 
-    def _send(
-        self, rank: int, thread: int, state: _State, move: Move
-    ) -> "tuple[Ps, _Message]":
-        commands, workers, tiles = self._commands, self._threads[thread].count, move.tiles
+    def _send(self, rank: int, thread: int, state: _State, move: Move) -> "tuple[Ps, _Message]":
+        commands, workers, tiles = self._commands, self._threads[thread].workers, move.tiles
         issue_ps = commands.issue_ps * (2 if move.loads else 1)
         last = state.last
         follows = last is not None and not last.is_send and tiles > 1 and not last.blocks.isdisjoint(move.blocks)
@@ -278,4 +290,3 @@ def _holders(task: Task, shards: Shards) -> int:
     """How many PEs of a SIP hold a tensor."""
     whole = task.collective.elements(task.n_elem, task.size)
     return max((numel // shard for numel, shard in zip(whole, shards, strict=True) if shard), default=1)
-

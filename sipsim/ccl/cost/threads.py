@@ -29,7 +29,7 @@ class Move(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """``count`` workers at ``places``, which run the same ``flows``, each on ``width`` of ``whole`` of the data."""
+    """Workers at ``places``, which run the same ``flows``, each on ``width`` of ``whole`` of the data."""
 
     places: tuple[Place, ...]
     flows: tuple[int, ...]
@@ -37,7 +37,8 @@ class Thread(NamedTuple):
     whole: int
 
     @property
-    def count(self) -> int:
+    def workers(self) -> int:
+        """Their number."""
         return len(self.places)
 
 

@@ -2,19 +2,22 @@
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.cost.choice import least
 from sipsim.ccl.groups.catalog import Catalog
+from sipsim.ccl.groups.launch import Prepared
 
 AUTO, ALL = "auto", "all"
 """What a user may say in place of an algorithm's name: the one that costs least, or all that suit."""
 
 
-def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "") -> Algorithm:
+def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str = "") -> Algorithm:
     """The algorithm of a task. ``named``: by the call; empty: ``configured`` if it runs
     such collectives, else as with ``auto`` the one that costs least.
 
     Raises:
         ValueError: for one that cannot run it; lists those that can.
     """
+    task = made.task
     collective = task.collective.name
     if not named and collective in configured.collectives:
         named = configured.name
@@ -25,10 +28,10 @@ def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "")
             able = ", ".join(each.name for each in _able(catalog, task)) or "none"
             raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
         return algorithm
-    choices = _able(catalog, task)
-    if not choices:
+    chosen = least(catalog, made)
+    if chosen is None:
         raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
-    return choices[0]
+    return chosen
 
 
 def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
