@@ -4,7 +4,6 @@ The first reported failure is the error of the run; later ones are kept in order
 """
 
 import re
-from itertools import zip_longest
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +22,9 @@ from broker.wire import (
     Sync,
     ToLauncher,
 )
+from launcher.report.calls import first_mismatch
 from launcher.report.error_facts import FoundFacts
+from launcher.report.finished import FinishedRun, finished_runs
 from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.ccl.hangs.positions import explain_positions
 from sipsim.ccl.hangs.wait_groups import place_name
@@ -138,22 +139,23 @@ class Outcome:
         if record.rank < self._size and record.index == len(self._records[record.rank]):
             self._records[record.rank].append(known)
 
-    def finished_runs(self) -> list[tuple[RunRecord, ...]]:
-        """The collectives that every rank has completed, each with the records of all ranks."""
+    def finished_runs(self) -> list[FinishedRun]:
+        """The collectives that every rank of their group has completed, each with the records of these ranks."""
         answers = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
-        longest = (max(answer, known, key=len) for answer, known in zip(answers, self._records, strict=True))
-        return list(zip(*longest, strict=False))
+        return finished_runs(
+            [max(answer, known, key=len) for answer, known in zip(answers, self._records, strict=True)]
+        )
 
     def _note_mismatch(self) -> None:
         """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
-        mismatch = _mismatch([self.ranks[rank].calls for rank in range(self._size)])
+        mismatch = first_mismatch([self.ranks[rank].calls for rank in range(self._size)])
         effect = self.error
         if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
             return
-        self.error = mismatch
+        self.error = RunError(CollectiveMismatch.kind, mismatch.rank, mismatch.message)
         if effect is not None:
             raised = f"rank {effect.rank}: {effect.message}\n" if effect.detail and effect.rank is not None else ""
-            self.error = replace(mismatch, detail=raised + effect.detail)
+            self.error = replace(self.error, detail=raised + effect.detail)
             self.also.insert(0, effect)
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
@@ -251,19 +253,6 @@ def _unread_text(unread: list[Unread]) -> str:
     rest = sum(each.messages for each in unread[MOST_UNREAD:])
     rings += [f"{rest} in {len(unread) - MOST_UNREAD} other directions"] if rest else []
     return f"{total} {'message was' if total == 1 else 'messages were'} sent and never received: {', '.join(rings)}"
-
-
-def _mismatch(calls_of_ranks: list[tuple[str, ...]]) -> RunError | None:
-    """The first collective on which two ranks disagree. Of a rank that made fewer calls the rest is not compared."""
-    for index, calls in enumerate(zip_longest(*calls_of_ranks)):
-        made = [(rank, call) for rank, call in enumerate(calls) if call is not None]
-        usual_rank, usual = made[0]
-        for rank, call in made:
-            if call != usual:
-                what = f"ranks disagree on collective {index}: rank {usual_rank} calls {usual}, rank {rank} {call}"
-                message = f"{what}; every rank must make the same calls in the same order"
-                return RunError(CollectiveMismatch.kind, rank, message)
-    return None
 
 
 def _same(one: RunError, other: RunError) -> bool:

@@ -1,14 +1,18 @@
 """Checks the collectives of a host script: every rank's recorded input and output, against NumPy in the same order."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from launcher.report.finished import FinishedRun
 from launcher.report.outcome import Outcome, RunError
-from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.collectives.base import COLLECTIVES, Collective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import CollectiveMismatch
@@ -28,9 +32,10 @@ class BadRecording(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
-    """Fill in ``wrong`` of every run that all ranks completed and whose results are known here.
+    """Fill in ``wrong`` of every run that all ranks of its group completed and whose results are known here.
 
-    What a collective with operators leaves is known to the algorithm's ``reference``; other collectives know their own.
+    What a collective leaves in a group is known from its algorithm's schedule; of others, what one with operators
+    leaves is known to the algorithm's ``reference``, and one without knows its own results.
     ``folder``: what holds the artifact folders of all ranks.
 
     When ranks disagree on their collectives nothing is compared.
@@ -38,68 +43,31 @@ def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
     disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
     if not outcome.complete or disagree:
         return
-    recorded = ((rank, index, run) for rank in _ranks(plan) for index, run in enumerate(outcome.ranks[rank].runs))
-    missing = [
-        rank
-        for rank, index, run in recorded
-        if _results_of(run, plan) is not None and not _is_complete(folder, index, rank)
-    ]
-    if missing:
-        what = f"the recorded data of rank {missing[0]} have not arrived from its host"
-        outcome.fail(RunError("agent_failed", missing[0], f"{what}; run again, or with --no-verify-data"))
-        return
+    known = [(run, results) for run in outcome.finished_runs() if (results := _results_of(run.records[0], plan))]
+    for run, results in known:
+        for index, (rank, number) in enumerate(zip(run.ranks, run.runs, strict=True)):
+            needed = zip(("in", "out"), results.files(index), strict=True)
+            if not all(_path(folder, number, rank, when).is_file() for when, is_needed in needed if is_needed):
+                what = f"the recorded data of rank {rank} have not arrived from its host"
+                outcome.fail(RunError("agent_failed", rank, f"{what}; run again, or with --no-verify-data"))
+                return
     try:
-        _compare_all(outcome, plan, folder)
+        for run, results in known:
+            if not _compare_all(outcome, run, results, folder):
+                return
     except BadRecording as error:
         outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
 
 
-def _compare_all(outcome: Outcome, plan: RunPlan, folder: str) -> None:
-    ranks = _ranks(plan)
-    for index in range(min(len(outcome.ranks[rank].runs) for rank in ranks)):
-        run = outcome.ranks[0].runs[index]
-        results, dtype = _results_of(run, plan), DTYPES[run.dtype]
-        if results is None:
-            continue
-        inputs = [_elements(load(folder, index, rank, "in"), dtype) for rank in ranks]
-        try:
-            expected = results.compute(inputs)
-        except Exception as error:
-            message = f"{results.whose}() raised {type(error).__name__}: {error}"
-            outcome.fail(RunError("exception", None, message))
-            return
-        for rank in ranks:
-            try:
-                wrong = _compare(folder, index, rank, expected[rank], dtype)
-            except BadRecording:
-                raise
-            except (ValueError, TypeError) as error:
-                raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
-            outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], index, wrong)
-
-
-def _compare(folder: str, index: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
-    """None: that rank's result may be anything."""
-    if expected is None:
-        return NONE_WRONG
-    return compare(_elements(load(folder, index, rank, "out"), dtype), expected)
-
-
-def _elements(stored: Array, dtype: DType) -> Array:
-    """What was stored in another type of the same bits."""
-    return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
-
-
-def _ranks(plan: RunPlan) -> range:
-    """The ranks of the process group."""
-    return range(plan.system.n_sips)
-
-
 class _Results(NamedTuple):
-    """``compute(inputs)``: every rank's result from every rank's source. ``whose``: the function, for messages."""
+    """``compute(inputs)``: every rank's result from every rank's source, flat if ``is_flat``. ``whose``: the function,
+    for messages. ``files(index)``: whether a rank of the group has recorded its source, and its result.
+    """
 
     whose: str
-    compute: Callable[[list[Array]], Any]
+    compute: Callable[[list[Any]], Any]
+    files: Callable[[int], tuple[bool, bool]] = lambda _index: (True, True)
+    is_flat: bool = False
 
 
 def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
@@ -107,6 +75,9 @@ def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
     collective = COLLECTIVES.loaded(run.collective)
     if collective is None:
         return None
+    if run.workers:
+        whose = f"algorithm {run.algorithm}: its schedule"
+        return _Results(whose, partial(plan.group_results, run), partial(_files, collective, run), is_flat=True)
     if not collective.ops:
         whose = f"collective {run.collective}: its results"
         return _Results(whose, lambda inputs: collective.results(inputs, run.values))
@@ -116,21 +87,71 @@ def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
     return _Results(f"algorithm {run.algorithm}: its reference", lambda inputs: reference(inputs, plan.system))
 
 
-def _is_complete(folder: str, index: int, rank: int) -> bool:
-    return all(_path(folder, index, rank, when).is_file() for when in ("in", "out"))
+def _files(collective: Collective, run: RunRecord, index: int) -> tuple[bool, bool]:
+    """Whether rank ``index`` of a group has something before a collective, and whether it needs something after it."""
+    assert isinstance(collective, GroupCollective)
+    size, root = len(run.sips), run.values[0] if collective.has_root else 0
+    every = range(units(collective.cut, size))
+    holds = any(collective.holds(unit, index, size, root) for unit in every)
+    return holds, any(collective.needs(unit, index, size, root) for unit in every)
 
 
-def _path(folder: str, index: int, rank: int, when: str) -> Path:
-    return Path(rank_folder(folder, rank), RECORDED_IO, f"{index}-{rank}-{when}.npy")
+def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: str) -> bool:
+    """Whether the results could be computed; if not, the run has failed."""
+    dtype = DTYPES[run.records[0].dtype]
+    numbers = list(zip(run.ranks, run.runs, strict=True))
+    inputs = [
+        _flat_or_none(folder, number, rank, "in", dtype)
+        if results.is_flat
+        else _elements(load(folder, number, rank, "in"), dtype)
+        for rank, number in numbers
+    ]
+    try:
+        expected = results.compute(inputs)
+    except Exception as error:
+        outcome.fail(RunError("exception", None, f"{results.whose}() raised {type(error).__name__}: {error}"))
+        return False
+    for index, ((rank, number), record) in enumerate(zip(numbers, run.records, strict=True)):
+        try:
+            wrong = _compare(folder, number, rank, expected[index], dtype)
+        except BadRecording:
+            raise
+        except (ValueError, TypeError) as error:
+            raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
+        outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], record, wrong)
+    return True
 
 
-def load(folder: str, index: int, rank: int, when: str) -> Array:
+def _flat_or_none(folder: str, number: int, rank: int, when: str, dtype: DType) -> Array | None:
+    """The recorded elements in order; None where there is no such tensor."""
+    if not _path(folder, number, rank, when).is_file():
+        return None
+    return _elements(load(folder, number, rank, when), dtype).reshape(-1)
+
+
+def _compare(folder: str, number: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
+    """None: that rank's result may be anything."""
+    if expected is None:
+        return NONE_WRONG
+    return compare(_elements(load(folder, number, rank, "out"), dtype), expected)
+
+
+def _elements(stored: Array, dtype: DType) -> Array:
+    """What was stored in another type of the same bits."""
+    return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
+
+
+def _path(folder: str, number: int, rank: int, when: str) -> Path:
+    return Path(rank_folder(folder, rank), RECORDED_IO, f"{number}-{rank}-{when}.npy")
+
+
+def load(folder: str, number: int, rank: int, when: str) -> Array:
     """The recorded ``in`` or ``out`` of one of a rank's runs.
 
     Raises:
         BadRecording: when it is no array of numbers, or incomplete.
     """
-    path = _path(folder, index, rank, when)
+    path = _path(folder, number, rank, when)
     try:
         # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
         mapped = np.lib.format.open_memmap(path, mode="r")
@@ -142,7 +163,7 @@ def load(folder: str, index: int, rank: int, when: str) -> Array:
         raise BadRecording(f"the recorded data of rank {rank} cannot be read: {path.name}: {error}", rank) from None
 
 
-def _with_wrong(rank: RankOutcome, index: int, wrong: Mismatch) -> RankOutcome:
-    runs = list[RunRecord](rank.runs)
-    runs[index] = msgspec.structs.replace(runs[index], wrong=wrong.elements, first_wrong=wrong.first)
-    return msgspec.structs.replace(rank, runs=tuple(runs))
+def _with_wrong(rank: RankOutcome, record: RunRecord, wrong: Mismatch) -> RankOutcome:
+    checked = msgspec.structs.replace(record, wrong=wrong.elements, first_wrong=wrong.first)
+    runs = tuple(checked if each is record else each for each in rank.runs)
+    return msgspec.structs.replace(rank, runs=runs)

@@ -11,7 +11,7 @@ from launcher.report.outcome import Outcome
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared, prepare
 from launcher.run.results.result import iterations_of
-from sipsim.chips.base import kind_of
+from sipsim.chips.base import MeasuredRow, kind_of
 from sipsim.errors import AhbmError, ConfigError
 from sipsim.record.artifacts import rank_folder
 from sipsim.record.explanation import WhatIf
@@ -51,7 +51,10 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
     if outcome.error is not None or not outcome.complete:
         outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
         return
-    rows = [iterations_of(records) for records in outcome.finished_runs()] or [[(0, _end_ps(outcome))]]
+    rows = [
+        MeasuredRow(iterations_of(run.records), dict(zip(run.ranks, run.runs, strict=True)))
+        for run in outcome.finished_runs()
+    ] or [MeasuredRow([(0, _end_ps(outcome))], {})]
     folders = [Path(rank_folder(scratch_dir, rank)) for rank in sorted(outcome.ranks)]
     kind = kind_of(prepared.plan.system.resolved)
     try:
@@ -106,7 +109,7 @@ def _reruns(options: Options) -> int:
 def _last_time_ps(outcome: Outcome) -> int:
     """The longest iteration of the last row, which is explained, or a whole run without rows."""
     runs = outcome.finished_runs()
-    return max(end_ps - start_ps for start_ps, end_ps in iterations_of(runs[-1])) if runs else _end_ps(outcome)
+    return max(end_ps - start_ps for start_ps, end_ps in iterations_of(runs[-1].records)) if runs else _end_ps(outcome)
 
 
 def _end_ps(outcome: Outcome) -> int:

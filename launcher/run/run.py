@@ -174,6 +174,8 @@ def _run(
             os.mkdir(scratch_dir, 0o700)
         try:
             request = _request(prepared, options, faults, started_s, scratch_dir, progress)
+            if request.settings.explain_sync:
+                print(*prepared.plan.sync_notes(), sep="\n", file=sys.stderr)
             with _kept_apart(prepared, options):
                 outcome = ENGINES.get(prepared.engine)(request, signals)
             if request.job.record_io:

@@ -57,7 +57,9 @@ class Algorithm:
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
-        self._root_cube: Callable[[System], int] | None = self._hook("root_cube", callable, "a function", needed=False)
+        self._root_cube: Callable[[System], int | None] | None = self._hook(
+            "root_cube", callable, "a function", needed=False
+        )
         self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
         needs_wiring = self.schedule is not None
         self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=needs_wiring)
@@ -98,7 +100,7 @@ class Algorithm:
         return self._topologies[topology]
 
     def check_root_cube(self, system: System) -> None:
-        """Compare a configured ``root_cube`` with the only one that the module allows, its ``root_cube(system)``.
+        """Check a configured ``root_cube`` by the module's ``root_cube(system)``: the only one, or None for any.
 
         Raises:
             ConfigError: for another cube, or when the module has no such hook.
@@ -109,7 +111,10 @@ class Algorithm:
         if hook is None:
             raise ConfigError(f"{key}: the algorithm has no root cube; leave it null")
         root = self._call("root_cube", lambda: hook(system))
-        if self.entry.root_cube != root:
+        if root is None:
+            if self.entry.root_cube != "auto" and self.entry.root_cube >= system.n_cubes:
+                raise ConfigError(f"{key}: must be null, auto or a cube of the mesh, 0 to {system.n_cubes - 1}")
+        elif self.entry.root_cube != root:
             raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
 
     def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
@@ -237,6 +242,8 @@ def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int
     """The problem with one item of a neighbour map; empty when there is none."""
     if not isinstance(direction, str):
         return "is no name; directions are text"
+    if "#" in direction:
+        return "has a #, which is for the names of queue pairs that are made while time runs"
     if not isinstance(peer, int) or isinstance(peer, bool):
         return f"leads to {peer!r}, which is no rank; ranks are 0 to {world_size - 1}"
     if not 0 <= peer < world_size:

@@ -7,7 +7,7 @@ from sipsim.ccl import rules as ccl_rules
 from sipsim.ccl.collectives.base import COLLECTIVES, default_collective
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.hangs.diagnostics import dump
-from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults, MeasuredRow
 from sipsim.config.document import Problem
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
@@ -29,6 +29,7 @@ from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
+from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.explanation import Explanation
 from sipsim.record.line_file import LineFile
 from sipsim.record.oplog import OPLOG_FILE
@@ -56,7 +57,7 @@ class AhbmChip(Chip):
         self._log_file = self._write_oplog(context.artifact_dir) if job.oplog else None
         recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
-        self.torch.distributed.on_record = lambda record: self.on_record(record)
+        self.torch.distributed.records.on_record = lambda record: self.on_record(record)
         self.bridge = self.torch.bridge
 
     def _write_oplog(self, folder: str) -> LineFile:
@@ -82,8 +83,11 @@ class AhbmChip(Chip):
         else:
             CollectiveJob(job, self.torch, plan, rank).run()
 
-    def calls(self) -> Sequence[str]:
+    def calls(self) -> Sequence[GroupCall]:
         return self.torch.distributed.calls
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        return (work.open_call() for work in self.torch.kernels.unfinished() if work.number)
 
     def dump(self) -> bytes:
         return dump(self.tasks_dump(), self.sip)
@@ -105,10 +109,10 @@ class AhbmChip(Chip):
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),
             bytes_sent=self.sip.network.ports.bytes_sent,
-            runs=tuple(dist.runs),
+            runs=tuple(dist.records.runs),
             calls=tuple(dist.calls),
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
-            peak_mib=dist.memory.mib,
+            peak_mib=dist.records.memory.mib,
             usage=self.sip.usage.measured(),
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
@@ -145,11 +149,9 @@ class Ahbm(ChipKind[Plan]):
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
 
-    def explain(
-        self, plan: Plan, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[Explanation | None]:
+    def explain(self, plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
         explainer = Explainer(plan, read_histories(folders))
-        return [explainer.explain(index, iterations, index == len(rows) - 1) for index, iterations in enumerate(rows)]
+        return [explainer.explain(row.runs, row.iterations, row is rows[-1]) for row in rows]
 
     def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
         try:

@@ -6,7 +6,8 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -24,6 +25,7 @@ from sipsim.host.bridge.base import Bridge
 from sipsim.plan.base import RunPlan
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
+from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
@@ -53,6 +55,15 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     bridge: Bridge | None = None
 
 
+class MeasuredRow(NamedTuple):
+    """``iterations``: start and end of each. ``runs``: the number of its collective on each rank that took part, by
+    rank; empty for a whole run.
+    """
+
+    iterations: Sequence[tuple[int, int]]
+    runs: Mapping[int, int]
+
+
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
@@ -64,7 +75,7 @@ class ChipResults(NamedTuple):
     oplog_sha256: str
     bytes_sent: int = 0
     runs: tuple[RunRecord, ...] = ()
-    calls: tuple[str, ...] = ()
+    calls: tuple[GroupCall, ...] = ()
     unread: tuple[Unread, ...] = ()
     peak_mib: float = 0.0
     usage: tuple[Usage, ...] = ()
@@ -111,8 +122,12 @@ class Chip(ABC):
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
-    def calls(self) -> Sequence[str]:
-        """The collectives that the host script has called, as text."""
+    def calls(self) -> Sequence[GroupCall]:
+        """The collectives and groups that the host script has called."""
+        return ()
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        """Of these collectives those that have not ended."""
         return ()
 
     def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
@@ -124,7 +139,8 @@ class Chip(ABC):
             if task is self.host_task:
                 own = self.bridge.host_frame(own)
             states.append(task_state(rank, task, own, chip_file))
-        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), len(self.calls()))
+        made = dict(Counter(call.group for call in self.calls()))
+        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
 
     def dump(self) -> bytes:
         """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks."""
@@ -193,12 +209,10 @@ class ChipKind(ABC, Generic[PlanType]):
         """Lines about what was chosen for such a job by its cost, and why."""
         return []
 
-    def explain(
-        self, plan: PlanType, folders: Sequence[Path], rows: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[Explanation | None]:
+    def explain(self, plan: PlanType, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
         """Where the time of each row went, from what the SIPs of a job with ``explain`` left in their artifact folders.
 
-        ``rows``: start and end of each iteration. What a change would save is only asked of the last row.
+        What a change would save is only asked of the last row.
         """
         raise NotImplementedError
 

@@ -106,10 +106,13 @@ def _in_dict(value: Any, kind: inspect.DictType, path: Path) -> Problem | None:
 def _in_union(value: Any, kind: inspect.UnionType, path: Path) -> Problem | None:
     if value is None:
         return None
-    inner = next(option for option in kind.types if not isinstance(option, inspect.NoneType))
+    inner, *names = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
+    if any(first_problem(value, name, path) is None for name in names):
+        return None
     found = first_problem(value, inner, path)
     if found and found.paths == (path,):
-        return Problem(found.paths, f"{found.text}, or null")
+        words = [str(word) for name in names if isinstance(name, inspect.LiteralType) for word in name.values]
+        return Problem(found.paths, ", or ".join([found.text, *words, "null"]))
     return found
 
 

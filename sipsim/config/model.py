@@ -163,7 +163,7 @@ class AlgorithmOwn(Section, frozen=True):
     module: str
     topology: str
     n_elem: PositiveInt | None = None
-    root_cube: Index | None = None
+    root_cube: Index | Literal["auto"] | None = None
     rank_per: RankPer | None = None
     world_size: Ranks | None = None
     opposites: dict[str, str] = {}

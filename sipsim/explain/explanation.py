@@ -1,6 +1,6 @@
 """The explanation of a run's rows, from the histories of all ranks: path, parts, phases, and what a change saves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sipsim.explain import what_if
 from sipsim.explain.calls import KERNEL, Calls
@@ -15,6 +15,8 @@ from sipsim.plan.terms import Machine, Ps
 from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
 from sipsim.record.recorder import Span
 
+NO_RUN = -1
+
 
 class Explainer:
     """Explains the iterations of a run."""
@@ -28,10 +30,12 @@ class Explainer:
         self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
         self._paths = PathMaker(self._costs, self._calls, self._phases)
 
-    def explain(self, row: int, iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool) -> Explanation | None:
+    def explain(
+        self, row: Mapping[int, int], iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool
+    ) -> Explanation | None:
         """The longest of the iterations of a row, given by their starts and ends; None if no kernel ended then.
 
-        Where the row is a collective, launches beside it are left out.
+        Where the row is a collective, launches beside it are left out. ``row``: its number on its ranks, by rank.
         """
         index, (since_ps, until_ps) = max(enumerate(iterations), key=lambda each: each[1][1] - each[1][0])
         last = self._last_spans(since_ps, until_ps, row)
@@ -50,20 +54,22 @@ class Explainer:
             self._what_if(steps, last, since_ps) if with_what_if else (),
         )
 
-    def _kernels(self, since_ps: Ps, until_ps: Ps, row: int) -> list[tuple[int, Span]]:
+    def _kernels(self, since_ps: Ps, until_ps: Ps, row: Mapping[int, int]) -> list[tuple[int, Span]]:
         """The kernels that ended then; those of the row's collective if there are any."""
         found = [each for each in self._graph.between(since_ps, until_ps) if each[1].component.endswith(KERNEL)]
-        return [each for each in found if each[1].facts[1] == row] or found
+        return [each for each in found if row.get(each[0], NO_RUN) == each[1].facts[1]] or found
 
-    def _last_spans(self, since_ps: Ps, until_ps: Ps, row: int) -> list[Key]:
+    def _last_spans(self, since_ps: Ps, until_ps: Ps, row: Mapping[int, int]) -> list[Key]:
         """Those by which the hosts know the ends of the row's launches; where these take no time, its kernels' last."""
         ends = [each for each in self._graph.between(since_ps, until_ps) if is_end(each[1])]
-        ends = [each for each in ends if each[1].facts[0] == row] or ends
+        ends = [each for each in ends if row.get(each[0], NO_RUN) == each[1].facts[0]] or ends
         if ends:
             return [(rank, span.number) for rank, span in ends]
         return [(rank, span.facts[0]) for rank, span in self._kernels(since_ps, until_ps, row) if span.facts[0]]
 
-    def _phase_times(self, steps: list[Step], since_ps: Ps, until_ps: Ps, row: int) -> tuple[PhaseTime, ...]:
+    def _phase_times(
+        self, steps: list[Step], since_ps: Ps, until_ps: Ps, row: Mapping[int, int]
+    ) -> tuple[PhaseTime, ...]:
         on_path: dict[str, Ps] = {}
         for step in steps:
             on_path[step.phase] = on_path.get(step.phase, 0) + step.end_ps - step.start_ps

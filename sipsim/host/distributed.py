@@ -8,10 +8,7 @@ script waits, in simulated time, until all of them have ended.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import MethodType
-
-import numpy as np
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.group import GroupCollective
@@ -19,13 +16,12 @@ from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
-from sipsim.errors import OutputError
 from sipsim.host.bridge.base import host_call
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
 from sipsim.host.kernel_queue import KernelQueue, Work
-from sipsim.plan.job import RunRecord
-from sipsim.record.resources import PeakMemory
+from sipsim.host.run_records import RunRecords
+from sipsim.record.calls import GROUPS, WORLD, GroupCall
 from sipsim.sip.sip import Sip
 
 BACKEND = "ahbm"
@@ -51,17 +47,14 @@ class Distributed:
         self._plan = sip.plan
         self._queue = queue
         self.bridge = queue.bridge
-        self._recorded_io_dir = recorded_io_dir
         self._world = sip.plan.world.on_sip(sip.sip)
         self._places = self._world.places_on(sip.sip)
         self._initialized = False
-        self._groups = ProcessGroups(sip.plan, sip.sip)
+        self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
         self._runs_of_groups = GroupRuns(sip, queue)
         self._world_group: GroupHandle | None = None
-        self.runs: list[RunRecord] = []
-        self.calls: list[str] = []
-        self.on_record: Callable[[RunRecord], None] = lambda _record: None
-        self.memory = PeakMemory()
+        self.records = RunRecords(sip, recorded_io_dir)
+        self.calls: list[GroupCall] = []
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
 
@@ -70,7 +63,6 @@ class Distributed:
 
         Raises:
             ValueError: for another backend, or a second call.
-            ConfigError: when the TCM has no room for the group's rings (``defaults.group_KiB``).
         """
         if backend != BACKEND:
             raise ValueError(f"backend {backend!r} is not available; allowed: {BACKEND!r}")
@@ -194,7 +186,7 @@ class Distributed:
         self._check_initialized()
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
         work.is_of_row = True
-        work.on_start = lambda: self._start_run(work, call)
+        work.on_start = lambda: self.records.note_start(work, call)
         if isinstance(collective, GroupCollective):
             self._launch_in_group(work, collective, call, group, algorithm)
         else:
@@ -204,14 +196,12 @@ class Distributed:
         self, work: Work, collective: GroupCollective, call: Call, group: GroupHandle | None, algorithm: str
     ) -> None:
         chosen = self._world_group if group is None else group
-        assert chosen is not None
         if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
             raise ValueError(f"{collective.name}: {chosen!r} is no group that this rank is in")
         ready = self._runs_of_groups.ready(collective, call, chosen, algorithm)
-        work.algorithm = ready.algorithm.name
-        self.calls.append(ready.text)
-        self._on_end(work, collective, call, ready.algorithm.name)
-        self._runs_of_groups.launch(work, ready, call)
+        self._note_call(work, chosen, ready.text, ready.algorithm.name)
+        self._on_end(work, collective, ready.call)
+        self._runs_of_groups.launch(work, ready)
 
     def _launch_wired(self, work: Work, collective: Collective, call: Call, group: GroupHandle | None) -> None:
         """Run the algorithm that was wired before the run, on the ranks of its wiring."""
@@ -223,14 +213,26 @@ class Distributed:
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)
-        self._on_end(work, collective, call, wired.algorithm.name)
-        self._queue.launch(work, wired.algorithm.kernel, args, self._places)
+        self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
-        self.calls.append(f"{collective.name} of {sized.numel()} {sized.dtype} ({how})")
+        world = self._world_group
+        assert isinstance(world, ProcessGroup)
+        world.calls += 1
+        text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
+        self._note_call(work, world, text, wired.algorithm.name)
+        self._queue.launch(work, wired.algorithm.kernel, args, self._places)
 
-    def _on_end(self, work: Work, collective: Collective, call: Call, algorithm: str) -> None:
+    def _note_call(self, work: Work, group: ProcessGroup, text: str, algorithm: str) -> None:
+        work.algorithm, work.text = algorithm, text
+        work.group, work.sips, work.number = group.number, group.group.sips, group.calls
+        self.calls.append(GroupCall(text, group.number, () if group.number == WORLD else group.group.sips))
+
+    def _on_end(self, work: Work, collective: Collective, call: Call) -> None:
         if work.has_own_row:
-            work.on_end = lambda: self._note_run(work, collective, call, algorithm)
+            work.on_end = lambda: self.records.note_end(work, collective, call)
+
+    def _note_group(self, what: str) -> None:
+        self.calls.append(GroupCall(what, GROUPS))
 
     def _check_initialized(self) -> None:
         if not self._initialized:
@@ -258,49 +260,6 @@ class Distributed:
         call: Call,
         works: Sequence[Work],
         wrong: Mismatch | None = None,
-        algorithm: str = "",
     ) -> None:
-        """Add a completed collective to ``runs``, by its timed iterations; sample memory, which is at its peak now."""
-        self.memory.sample()
-        sized, busbw = call.sized(), collective.busbw_factor(self._plan.system.n_sips)
-        self.runs.append(
-            RunRecord(
-                collective=collective.name,
-                algorithm=algorithm or self._world.algorithm.name,
-                dtype=sized.dtype.name,
-                op=call.op,
-                count=sized.numel(),
-                nbytes=sized.nbytes,
-                busbw=(busbw.numerator, busbw.denominator),
-                spans_ps=tuple((work.start_ps, work.end_ps or 0) for work in works),
-                kernels_ps=tuple(work.kernels_ps for work in works),
-                wrong=wrong.elements if wrong is not None else None,
-                first_wrong=wrong.first if wrong is not None else "",
-                values=call.values,
-                usage=self._sip.usage.so_far(),
-            )
-        )
-        self.on_record(self.runs[-1])
-
-    def _start_run(self, work: Work, call: Call) -> None:
-        work.run = len(self.runs)
-        if work.has_own_row and self._recorded_io_dir:
-            self._record_io("in", call.source)
-
-    def _note_run(self, work: Work, collective: Collective, call: Call, algorithm: str) -> None:
-        if self._recorded_io_dir:
-            self._record_io("out", call.result)
-        self.record(collective, call, [work], algorithm=algorithm)
-
-    def _record_io(self, when: str, tensor: DeviceTensor | None) -> None:
-        if tensor is None:
-            return
-        path = Path(self._recorded_io_dir) / f"{len(self.runs)}-{self._sip.sip}-{when}.npy"
-        rows = tensor.numpy().reshape(self._plan.system.n_cubes, -1).view(tensor.dtype.stored)
-        try:
-            np.save(path, rows)
-        except OSError as error:
-            what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
-            raise OutputError(
-                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
-            ) from None
+        """Add a completed collective to the records, by its timed iterations."""
+        self.records.add(collective, call, works, wrong)

@@ -103,7 +103,7 @@ class GroupJob:
             wrong = _sum(wrong, _wrong(buffers))
         if buffers is not None:
             found = wrong if job.verify else None
-            dist.record(self._collective, buffers.call, works, found, algorithm=works[0].algorithm)
+            dist.record(self._collective, buffers.call, works, found)
 
     def _zeros(self, n_elem: int, layout: DPPolicy) -> Tensor:
         return self._torch.zeros((n_elem,), dtype=DTYPES[self._job.dtype], dp=layout)

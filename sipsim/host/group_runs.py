@@ -15,6 +15,8 @@ from sipsim.ccl.groups.workers import Place, WorkerSettings
 from sipsim.ccl.schedule.program import Instruction
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.kernel_queue import KernelQueue, Work
+from sipsim.record.calls import PART
+from sipsim.record.launches import places_text
 from sipsim.sip.sip import Sip
 from sipsim.topology.address import PePlace
 
@@ -23,8 +25,9 @@ MOST_KEPT = 64
 
 
 class Ready(NamedTuple):
-    """A call that can be launched. ``text``: for messages, the same on all ranks that make the same call."""
+    """A call that can be launched, ``call`` with the group's ranks. ``text``: the same on all ranks that make it."""
 
+    call: Call
     group: ProcessGroup
     algorithm: Algorithm
     prepared: Prepared
@@ -57,16 +60,18 @@ class GroupRuns:
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         group.calls += 1
-        return Ready(group, chosen, task, _text(group, collective, call, chosen, task))
+        return Ready(call, group, chosen, task, _text(group, collective, call, chosen, task))
 
-    def launch(self, work: Work, ready: Ready, call: Call) -> None:
+    def launch(self, work: Work, ready: Ready) -> None:
         """Wire the algorithm, if its queue pairs are not there, and launch its kernel on the workers."""
         wired = self._wired(ready)
         programs = self._programs_of(ready, wired)
         places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
         work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
-        tensors = call.tensors()
-        args = (tensors[0], tensors[-1], call.op, ready.group.group.size, programs)
+        tensors, task = ready.call.tensors(), ready.prepared.task
+        work.workers = len(ready.prepared.places)
+        work.count = max(task.collective.elements(task.n_elem, task.size))
+        args = (tensors[0], tensors[-1], ready.call.op, ready.group.group.size, programs)
         self._of_generation.setdefault(wired.generation, []).append(work)
         self._queue.launch(work, ready.algorithm.kernel, args, places)
 
@@ -115,10 +120,14 @@ class GroupRuns:
 
 def _text(group: ProcessGroup, collective: GroupCollective, call: Call, algorithm: Algorithm, made: Prepared) -> str:
     task, dtype = made.task, call.tensors()[0].dtype
-    how = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call), algorithm.name)))
-    shards = f"shards of {made.shards.source} and {made.shards.result}"
-    what = f"{collective.name} of {task.n_elem} {dtype} ({how})"
-    return f"{what}, {len(made.places)} workers, {shards}, call {group.calls} of {group.name}"
+    said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
+    return PART.join(
+        (
+            f"{collective.name} of {task.n_elem} {dtype} ({said})",
+            f"call {group.calls} of {group.name}",
+            f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
+        )
+    )
 
 
 def _root_in(group: ProcessGroup, rank: int) -> int:
@@ -129,5 +138,5 @@ def _root_in(group: ProcessGroup, rank: int) -> int:
     return root
 
 
-def _root(collective: GroupCollective, call: Call) -> list[str]:
-    return [f"root {call.values[0]}"] if collective.has_root else []
+def _root(collective: GroupCollective, call: Call, group: ProcessGroup) -> list[str]:
+    return [f"root {group.group.sips[call.values[0]]}"] if collective.has_root else []

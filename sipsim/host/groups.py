@@ -1,12 +1,13 @@
 """The process groups of one rank: made and destroyed by all ranks in one order, each with a window for its rings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.windows import Windows
 from sipsim.plan.plan import Plan
+from sipsim.record.calls import WORLD
 from sipsim.units import BYTES_PER_KIB
 
 
@@ -26,10 +27,11 @@ GroupHandle = ProcessGroup | NonMember
 
 
 class ProcessGroups:
-    """Those of SIP ``sip``. ``world``: the group of all SIPs, once it is made."""
+    """Those of SIP ``sip``. ``note``: is told of each that is made or destroyed, as text."""
 
-    def __init__(self, plan: Plan, sip: int) -> None:
+    def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
         self._plan = plan
+        self._note = note
         self._sip = sip
         nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
         region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
@@ -37,7 +39,6 @@ class ProcessGroups:
         self._window_bytes = nbytes
         self._made = 0
         self._live: dict[int, GroupHandle] = {}
-        self.history: list[str] = []
 
     def make(self, ranks: Sequence[int] | None) -> GroupHandle:
         """A group of these SIPs, in the order given; None: of all.
@@ -46,13 +47,15 @@ class ProcessGroups:
             ValueError: for a rank that does not exist or is named twice, or none.
             ConfigError: when a SIP has no room for another group's rings.
         """
-        sips = _checked(ranks, self._plan.system.n_sips)
-        window, number = self._windows.take(sips), self._made
+        sips, number = _checked(ranks, self._plan.system.n_sips), self._made
+        # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
+        has_none = number == WORLD and not self._windows.count
+        window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
-        self.history.append(f"new_group({list(sips)})")
+        self._note(f"new_group({list(sips)})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
-            handle = ProcessGroup(number, Group(sips, self._plan.system), window, self._window_bytes)
+            handle = ProcessGroup(number, Group(sips, self._plan.system), window, window_bytes)
         self._live[number] = handle
         return handle
 
@@ -64,7 +67,7 @@ class ProcessGroups:
         """
         if self._live.pop(handle.number, None) is None:
             raise ValueError(f"group {handle.number} was destroyed before")
-        self.history.append(f"destroy_process_group(group {handle.number})")
+        self._note(f"destroy_process_group(group {handle.number})")
         self._windows.give(handle.window)
 
     def is_live(self, handle: GroupHandle) -> bool:

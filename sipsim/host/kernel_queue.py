@@ -9,6 +9,7 @@ from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.host.translation import translation_on
+from sipsim.record.calls import OpenCall
 from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
@@ -24,12 +25,14 @@ BEFORE_START = "launch"
 class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the index of its
-    collective, ``algorithm``: that of it, if it has its own. ``span``: that which released its end. ``ahead``: on how
-    many of its PEs an earlier one has not ended.
+    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its
+    collective on this SIP, ``algorithm``: that of it; ``workers``: the PEs that a schedule was made for; ``count``: the
+    elements of the larger tensor, also where this rank has none. ``span``: that which released its end. ``ahead``: on
+    how many of its PEs an earlier one has not ended.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
-    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them.
+    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
+    of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1; ``text``: of it.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -51,11 +54,18 @@ class Work:
         self.has_own_row = self.is_of_row = False
         self.algorithm = ""
         self.generation = 0
-        self.call = ""
+        self.call = self.text = ""
+        self.group = self.number = 0
+        self.sips: tuple[int, ...] = ()
+        self.workers = self.count = 0
         self.run: int | None = None
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
+
+    def open_call(self) -> OpenCall:
+        """It as a collective of its group."""
+        return OpenCall(self.group, self.sips, self.number, self.text)
 
     def is_completed(self) -> bool:
         """Whether all its kernels have ended."""

@@ -22,6 +22,7 @@ from sipsim.pe.cpu import ROOM
 from sipsim.pe.engines import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.pe.handles import Array
 from sipsim.pe.queues import SendPlaces
+from sipsim.record.calls import differing
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.rules import READ, ReplayPe, replays
 from sipsim.record.trace import TraceLine
@@ -280,8 +281,9 @@ class ReleaseEngine(IpcqEngine):
 
 def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
     """The error of a message that a rank has sent in another call than the one that its receive belongs to."""
+    theirs, own = differing(received.call, call)
     return CollectiveMismatch(
-        f"rank {received.src_sip} called {received.call}, rank {rank} called {call}; "
+        f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
         f"every rank must make the same calls in the same order",
         direction=received.direction,
     )

@@ -7,16 +7,19 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from broker.ids import Channel, pair_delays_ps
 from sipsim import VERSION
 from sipsim.config.model import Resolved
 from sipsim.dtypes import DType
 from sipsim.plan.barrier_tree import BarrierTree
+from sipsim.plan.job import RunRecord
 from sipsim.registry import source_lines
 from sipsim.system.joined import JoinedSips
 
 Ps = int
+Array = np.ndarray[Any, Any]
 
 
 class Added(NamedTuple):
@@ -136,9 +139,19 @@ class RunPlan(ABC):
         """What recorded collectives are checked with (``reference`` of an algorithm's module), if there is such."""
         return None
 
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """What a collective that ran in a group (``workers`` of its record) leaves on each of its ranks, from these
+        ranks' sources, flat arrays; None where nothing is needed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no groups")
+
     def rows_differ(self, added: Added) -> bool:
         """Whether rows that are equal in exact numbers end with different last bits; False where that is not known."""
         return False
+
+    def sync_notes(self) -> list[str]:
+        """Lines about what bounds the windows of SIPs, for ``--explain-sync``."""
+        return []
 
     def notes(self) -> list[str]:
         """Lines about the plan for the user."""

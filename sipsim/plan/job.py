@@ -6,6 +6,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.dtypes import DEFAULT_DTYPE
+from sipsim.record.calls import WORLD, GroupCall
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
 from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
@@ -88,7 +89,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
     :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
-    collective's end on this rank.
+    collective's end on this rank. ``group`` of the ranks ``sips``, empty for all; ``call``: its number in the group.
+    ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: the PEs of a SIP that a
+    schedule was made for, 0 for an algorithm that is none; ``in_place``: source and result are one tensor.
     """
 
     collective: str
@@ -104,6 +107,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_wrong: str
     values: tuple[int, ...] = ()
     usage: Usage | None = None
+    group: int = WORLD
+    sips: tuple[int, ...] = ()
+    call: int = 0
+    run: int | None = None
+    workers: int = 0
+    in_place: bool = True
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +150,7 @@ class RankOutcome(RankResult, frozen=True, kw_only=True):
     """
 
     runs: tuple[RunRecord, ...]
-    calls: tuple[str, ...]
+    calls: tuple[GroupCall, ...]
     unread: tuple[Unread, ...] = ()
     usage: tuple[Usage, ...] = ()
     launch_records: tuple[LaunchRecord, ...] = ()

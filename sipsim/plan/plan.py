@@ -1,16 +1,18 @@
 """The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import gcd
 from typing import Any
 
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import ROUNDED, GroupCollective
+from sipsim.ccl.collectives.base import COLLECTIVES, Array
+from sipsim.ccl.collectives.group import ROUNDED, GroupCollective, Task
 from sipsim.ccl.communicator import Communicator
+from sipsim.ccl.group import Group
 from sipsim.ccl.groups.catalog import Catalog
+from sipsim.ccl.groups.reference import group_results
 from sipsim.ccl.install import (
     InstallPlan,
     check_endpoints,
@@ -29,6 +31,7 @@ from sipsim.ccl.settings import (
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.dtypes import DTYPES
 from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
@@ -36,9 +39,10 @@ from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.parts.base import part_kinds
 from sipsim.plan.base import Added, RunPlan, reactions_ps
 from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
+from sipsim.plan.job import RunRecord
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
-from sipsim.units import ns_to_ps
+from sipsim.units import format_time_ps, ns_to_ps
 
 
 class Plan(RunPlan):
@@ -180,6 +184,15 @@ class Plan(RunPlan):
         """The algorithm's."""
         return self.algorithm.reference
 
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """By the algorithm's schedule."""
+        collective = COLLECTIVES.get(run.collective)
+        assert isinstance(collective, GroupCollective)
+        group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
+        n_elem = run.count // max(collective.elements(1, group.size))
+        task = Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
+        return group_results(self.catalog.get(run.algorithm), task, run.workers, run.op, sources)
+
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
@@ -188,6 +201,18 @@ class Plan(RunPlan):
             return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
         shape = (self.system.n_cubes, added.n_elem)
         return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
+
+    def sync_notes(self) -> list[str]:
+        """What windows lose by bounds that hold for any PE and any peer."""
+        in_force, installed = (sum(windows) for windows in self.shortest_windows_ps())
+        if not in_force or not installed:
+            return []
+        mean = [format_time_ps(total // self.system.n_sips) for total in (in_force, installed)]
+        lost = f"{max(installed - in_force, 0) / installed:.1%}"
+        return [
+            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by those of the plan's own queue "
+            f"pairs; {lost} lost, so that queue pairs may be made while time runs"
+        ]
 
     def notes(self) -> list[str]:
         """The algorithm, its number of ranks and its neighbour table."""

@@ -9,6 +9,7 @@ import msgspec
 
 from broker.ids import MAX_FRAME_BYTES
 from broker.wire import BadFrame, checked
+from sipsim.record.calls import OpenCall
 from sipsim.record.code_place import code_place
 from sipsim.record.fields import no_time
 from sipsim.task import Task
@@ -83,13 +84,16 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called."""
+    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called, by group;
+    ``open_calls``: those that have not ended.
+    """
 
     rank: int
     now_ps: int
     queues: tuple[QueueState, ...]
     tasks: tuple[TaskState, ...]
-    calls: int = 0
+    calls: dict[int, int] = {}
+    open_calls: tuple[OpenCall, ...] = ()
 
 
 NOT_STARTED = "its start"

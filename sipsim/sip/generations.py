@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sipsim.ccl.install import InstallPlan
+from sipsim.errors import InvariantViolation
 from sipsim.ipcq.generation import ClosedGenerations
 from sipsim.ipcq.messages import Installed, IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import full_name
 from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
 from sipsim.plan.plan import Plan
+from sipsim.record.recorder import Recorder
 from sipsim.topology.address import RING_VA_BASE, PePlace
 
 LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
@@ -34,6 +36,7 @@ class SipView(Protocol):
     sip: int
     plan: Plan
     page_table: PageTable | None
+    recorder: Recorder
 
     def pe(self, cube: int, pe: int) -> PeView:
         """A PE, made at its first use."""
@@ -57,10 +60,12 @@ class SipGenerations:
         ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank.
 
         Raises:
-            InvariantViolation: for a number below 1, or one that is or was in use on a PE.
+            InvariantViolation: for a number below 1, or one that is or was in use.
         """
         sip, size = self._sip, len(pe_of_rank)
-        here = self.live.setdefault(generation, {})
+        if generation < 1 or generation in self.live or generation in self.closed:
+            raise InvariantViolation(f"generation {generation} is or was in use on rank {sip.sip}")
+        here = self.live[generation] = {}
         for rank, place in enumerate(pe_of_rank):
             if place.sip != sip.sip:
                 continue
@@ -81,7 +86,11 @@ class SipGenerations:
             InvariantViolation: when it is not installed.
         """
         sip, table = self._sip, self._sip.page_table
-        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live.get(generation, ())}
+        if generation not in self.live:
+            raise InvariantViolation(
+                f"generation {generation} is to be closed, and rank {sip.sip} has not installed it"
+            )
+        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live[generation]}
         for ipcq in ipcqs.values():
             ipcq.check_idle(generation)
         for place, ipcq in ipcqs.items():
@@ -89,8 +98,10 @@ class SipGenerations:
             vas = tuple(e.peer.rx_base_va for e in self.live[generation][place] if e.peer.rx_base_va)
             if table is not None and vas:
                 table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
-        if self.live.pop(generation, None) is not None:
-            self.closed.add(generation)
+        del self.live[generation]
+        self.closed.add(generation)
+        if sip.recorder.feed is not None:
+            sip.recorder.feed.closed(generation)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
         """Give the peers' rings virtual addresses, if the MMU translates those of rings."""

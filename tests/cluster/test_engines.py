@@ -11,7 +11,8 @@ from launch import CHECKOUT, launched
 from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
-LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data", "--set", "sip.cube_mesh={w: 2, h: 2}")
+SMALL_CUBES = ("--bytes", "4K", "--set", "sip.cube_mesh={w: 2, h: 2}")
+LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data", *SMALL_CUBES)
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 

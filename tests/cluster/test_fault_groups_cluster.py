@@ -31,6 +31,7 @@ def reached(hosts: Hosts) -> Iterator[dict[str, str]]:
 
 @pytest.mark.cluster("ssh")
 class TestLinks:
+    @pytest.mark.slow
     def test_one_that_is_down_for_longer_than_the_heartbeats_wait(self, hosts: Hosts, reached: dict[str, str]):
         """Without a budget it ends the run, even if it comes back."""
         script = rounds_script(hosts.folder)
@@ -45,7 +46,7 @@ class TestLinks:
         assert took_s < GONE_S + 3
         nothing_left(hosts, FENCED_WITHIN_S)
 
-    @pytest.mark.parametrize(("percent", "heartbeat_s"), [(1, 2), (10, 10)])
+    @pytest.mark.parametrize(("percent", "heartbeat_s"), [pytest.param(1, 2, marks=pytest.mark.slow), (10, 10)])
     def test_one_that_loses_packets(self, percent: int, heartbeat_s: int, hosts: Hosts, reached: dict[str, str]):
         lose(hosts[2], percent)
         flags = (*DEFAULT, "--bytes", "4K", "--heartbeat-timeout", heartbeat_s)

@@ -29,7 +29,8 @@ def worker(rank, world_size, torch):
 
 def line(usual, other):
     return (
-        f"ranks disagree on collective 1: rank 0 calls all_reduce of {usual} (sum), rank 2 all_reduce of {other} (sum)"
+        f"ranks disagree on call 2 of the group of all ranks: "
+        f"rank 0 calls intercube of {usual} (sum), rank 2 intercube of {other} (sum)"
         "; every rank must make the same calls in the same order"
     )
 
@@ -74,7 +75,7 @@ def worker(rank, world_size, torch):
 """
     error = run(*FLAGS, script_file(tmp_path, source)).outcome.error
     assert error.kind == "CollectiveMismatch"
-    assert "rank 0 calls all_reduce of 8 f16 (sum), rank 1 all_reduce of 10 f16 (sum)" in error.message
+    assert "rank 0 calls intercube of 8 f16 (sum), rank 1 intercube of 10 f16 (sum)" in error.message
 
 
 def test_other_failures_are_not_hidden(tmp_path):

@@ -101,12 +101,13 @@ def rows_told(bench: Any, shapes: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_what_is_missing_of_the_bound_is_told(bench):
-    """Of every row of ``scripts/bench_gemm.py``."""
-    rows = rows_told(bench, bench.SHAPES)
-    assert len(rows) == 20
+@pytest.mark.parametrize(("step", "count"), [pytest.param(1, 20, marks=pytest.mark.slow), (2, 10)])
+def test_what_is_missing_of_the_bound_is_told(bench, step, count):
+    """Of every row of ``scripts/bench_gemm.py``, or of every other one."""
+    rows = rows_told(bench, bench.SHAPES[::step])
+    assert len(rows) == count
     missing = [row["bound_by"] for row in rows if 1 - row["reached"] > bench.MOST_MISSING]
-    assert len(missing) >= 8
+    assert len(missing) >= 0.4 * count
     assert set(missing) == {"the array", "memory"}
 
 

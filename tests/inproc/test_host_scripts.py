@@ -444,7 +444,8 @@ class TestDeadlocks:
         exit_code, kind, line = failure(done)
         assert (exit_code, kind) == (3, "IpcqDeadlock")
         assert line.startswith(
-            "ranks called other collectives: the script of rank 2 has ended after 0 calls, ranks 0 to 1, 3 made 1; "
+            "rank 2 has not called intercube of 32 f16 (sum), call 1 of the group of all ranks (its script has ended); "
+            "ranks 0 to 1, 3 wait in it; "
         )
         assert "; 12 PEs wait and nothing can happen any more, at " in line
         report = done.outcome.error.detail.splitlines()
@@ -502,7 +503,8 @@ class TestDeadlocks:
         done = run_worker(tmp_path, body, "--sips", 2, *SMALL)
         exit_code, kind, line = failure(done)
         assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "the script of rank 0 has ended after 1 call, rank 1 made 2" in line
+        not_called = "rank 0 has not called intercube of 32 f16 (sum), call 2 of the group of all ranks"
+        assert f"{not_called} (its script has ended); rank 1 waits in it" in line
         missing = "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0"
         assert missing in done.outcome.error.detail.splitlines()[0]
         assert [each["wrong"] for each in done.document["runs"]] == [0]

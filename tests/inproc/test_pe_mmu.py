@@ -86,8 +86,14 @@ def explained(reruns: int, *settings: str, **flags: Any) -> Explanation:
 
 
 @pytest.mark.parametrize("rings", [False, True])
-@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
-@pytest.mark.parametrize("ways", ["fast_path", "piggyback"])
+@pytest.mark.parametrize(
+    ("kind", "ways"),
+    [
+        *(("tcm", "fast_path"), ("hbm", "piggyback"), ("sram", "fast_path")),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("tcm", "piggyback"), ("hbm", "fast_path"))),
+        pytest.param("sram", "piggyback", marks=pytest.mark.slow),
+    ],
+)
 def test_the_parts_of_the_path_add_up_and_walks_have_a_price(rings, kind, ways):
     settings = (mmu(4, 3, rings)[1], f"defaults.buffer_kind={kind}", f"defaults.credit_return_mode={ways}")
     told = explained(0, *settings)

@@ -235,7 +235,7 @@ def run_on(folder: Path, kind: str, sips: int, mode: str = "fast_path") -> Run:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sips", [3, 4, 5])
+@pytest.mark.parametrize("sips", [3, pytest.param(4, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("kind", ["Slow", "Holding", "Telling", "Acking"])
 def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: int, mode: str) -> None:
     """Several sizes and iterations, so control packets of the barrier, which pass no port, are sent meanwhile."""

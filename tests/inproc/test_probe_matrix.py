@@ -37,7 +37,8 @@ def pairs(document: dict[str, Any]) -> dict[tuple[tuple[int, ...], tuple[int, ..
         ("sips", ["--sips", "9", "--topology", "torus_2d"], [(9, 9)]),
         ("sips", [*LINE, *MIXED], [(5, 5)]),
         ("sips", [*LINE, *MIXED, "--set", "defaults.credit_return_mode=fabric"], [(5, 5)]),
-        ("sips", ["--sips", "64", "--topology", "torus_2d"], [(64, 64)]),
+        ("sips", ["--sips", "25", "--topology", "torus_2d"], [(25, 25)]),
+        pytest.param("sips", ["--sips", "64", "--topology", "torus_2d"], [(64, 64)], marks=pytest.mark.slow),
         ("cubes", ["--set", "defaults.credit_return_mode=piggyback"], [(16, 16), (16, 16)]),
         ("cubes", ["--sips", "1", "--set", "defaults.hw_strict=true"], [(16, 16)]),
         ("cubes:4,2", [*LINE, *MIXED, "--set", "defaults.buffer_kind=hbm"], [(16, 16), (16, 16)]),
@@ -54,7 +55,7 @@ def test_each_number_is_what_the_simulated_pair_takes(
     found = pairs(document)
     assert all((ps is None) == (src == dst) for (src, dst), ps in found.items())
     several = sorted(pair for pair, ps in found.items() if ps is not None)
-    for src, dst in random.Random(7).sample(several, min(len(several), 6)):
+    for src, dst in random.Random(7).sample(several, min(len(several), 3)):
         assert found[src, dst] == simulated_ps([*src], [*dst], words), (src, dst)
     extremes = {min(filter(None, found.values())), max(filter(None, found.values()))}
     assert {each["ps"] for each in document["checked"]} == extremes

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 
 TORUS = ("--sips", "4", "--topology", "torus_2d")
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
+ALLREDUCE = "intercube_allreduce"
 
 # What every file of schema 1 has had; keys may be added, and docs/result-fields.md has them all.
 # fmt: off
@@ -262,7 +263,7 @@ class TestOutput:
             ("topologies", ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]),
             ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
             ("collectives", ["all_reduce"]),
-            ("algorithms", ["intercube_allreduce", "intercube_allreduce_fused"]),
+            ("algorithms", [ALLREDUCE, f"{ALLREDUCE}_fused", "intercube_hierarchical", "intercube_pipelined"]),
             ("engines", ["auto", "inproc", "k8s", "local", "manual", "mpi", "slurm", "ssh"]),
         ],
     )

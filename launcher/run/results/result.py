@@ -15,6 +15,7 @@ import msgspec
 from launcher.report.destination import STANDARD_OUTPUT, opened
 from launcher.report.error_facts import ErrorFacts
 from launcher.report.failure import error_of
+from launcher.report.finished import FinishedRun
 from launcher.report.outcome import Outcome
 from launcher.report.second_pass import entry_of
 from launcher.run.options import Options
@@ -106,7 +107,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "runs": runs_of(outcome, prepared.plan),
         "whole_run": _whole_run(outcome),
         "explain": outcome.explanations,
-        "launches": [launch for rank in sorted(outcome.ranks) for launch in _launches(outcome, rank)],
+        "launches": list(_launches(outcome)),
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "second_pass": entry_of(outcome),
         "sync": {
@@ -144,12 +145,17 @@ def digest(prepared: Prepared, outcome: Outcome) -> str | None:
 
 
 def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
-    """The collectives that every rank has completed, over all ranks."""
-    runs = outcome.finished_runs()
+    """The collectives that every rank of their groups has completed, over these ranks."""
     by_rank = _usage(outcome)
-    if not by_rank or any(len(each) < len(runs) or not each[0].iterations for each in by_rank):
-        return [run_of(records, plan) for records in runs]
-    return [run_of(records, plan, used) for records, used in zip(runs, zip(*by_rank, strict=False), strict=False)]
+    return [run_of(run, plan, _usage_of(run, by_rank)) for run in outcome.finished_runs()]
+
+
+def _usage_of(run: FinishedRun, by_rank: Sequence[Sequence[Usage]]) -> list[Usage]:
+    """What its ranks used in it; empty where rows were not counted apart."""
+    if not by_rank:
+        return []
+    counted = [by_rank[rank][number : number + 1] for rank, number in zip(run.ranks, run.runs, strict=True)]
+    return [used[0] for used in counted] if all(used and used[0].iterations for used in counted) else []
 
 
 def _whole_run(outcome: Outcome) -> WholeRun | None:
@@ -190,9 +196,10 @@ def mean_launch_ps(together: Sequence[RunRecord], iterations: Sequence[tuple[int
     return total_ps / len(iterations)
 
 
-def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
-    """One collective from the records of all ranks, and what they used; of a run that has not ended, up to its end on
+def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
+    """One collective from the records of its ranks, and what they used; of a run that has not ended, up to its end on
     each rank."""
+    together = run.records
     first, system = together[0], plan.system
     iterations = iterations_of(together)
     time_ps = mean_time_ps(iterations)
@@ -218,16 +225,23 @@ def run_of(together: Sequence[RunRecord], plan: RunPlan, used: Sequence[Usage] =
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
         "checked": all(r.wrong is not None for r in together),
-        **(row_usage(used, time_ps) if is_counted else NOT_COUNTED),
+        "group": list(run.ranks),
+        **(row_usage(used, time_ps, run.ranks) if is_counted else NOT_COUNTED),
     }
 
 
-def _launches(outcome: Outcome, rank: int) -> Iterator[LaunchRow]:
-    for told in outcome.ranks[rank].launch_records:
+def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
+    rows = {
+        place: index
+        for index, run in enumerate(outcome.finished_runs())
+        for place in zip(run.ranks, run.runs, strict=True)
+    }
+    of_ranks = ((each, told) for each in sorted(outcome.ranks) for told in outcome.ranks[each].launch_records)
+    for rank, told in of_ranks:
         yield {
             "name": told.name,
             "rank": rank,
-            "run": told.run,
+            "run": None if told.run is None else rows.get((rank, told.run)),
             "start_ns": told.start_ps / 1000,
             "end_ns": told.end_ps / 1000,
             "target_start_ns": None if told.target_ps is None else told.target_ps / 1000,
@@ -342,4 +356,4 @@ def _write_csv(path: Path, columns: Sequence[str], rows: list[Document]) -> None
     with opened(path) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({**row, "group": " ".join(map(str, row.get("group", ())))} for row in rows)

@@ -17,7 +17,7 @@ Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without c
 
 
 class Measured(TypedDict):
-    """A collective that every rank has completed.
+    """A collective that every rank of its group has completed.
 
     Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
     """
@@ -52,6 +52,9 @@ class Measured(TypedDict):
     ]
     wrong: Annotated[int, no_time("Wrong elements of all ranks and iterations; 0 also where none was checked.")]
     checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
+    group: Annotated[
+        list[int], no_time("The ranks of the collective's group, in its order; in --csv separated by spaces.")
+    ]
 
 
 class RunRow(Measured, UsageColumns):
@@ -79,7 +82,12 @@ class LaunchRow(TypedDict):
 
     name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
     rank: Annotated[int, no_time("The SIP on which it ran.")]
-    run: Annotated[int | None, no_time("The collective's index in runs; null for one of torch.launch.")]
+    run: Annotated[
+        int | None,
+        no_time(
+            "The collective's index in runs; null for one of torch.launch, or one that has not ended on all ranks."
+        ),
+    ]
     start_ns: Annotated[float, simulated_time("When the host launched it and its PEs were free, in ns.")]
     end_ns: Annotated[float, simulated_time("When the host knew that all its kernels had ended, in ns.")]
     target_start_ns: Annotated[
@@ -149,7 +157,7 @@ class ResultDocument(TypedDict):
     shape: Shape
     link: Link | None
     cubes: Cubes
-    runs: Annotated[list[RunEntry], no_time("The collectives that every rank has completed, in order.")]
+    runs: Annotated[list[RunEntry], no_time("The collectives that every rank of their group has completed, in order.")]
     whole_run: Annotated[WholeRun | None, no_time("The use of the machine in the whole run, where rows have none.")]
     explain: Annotated[
         list[Explanation | None],

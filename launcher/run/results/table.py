@@ -1,7 +1,7 @@
 """The table on standard output, in the columns that readers of nccl-tests know. Its rows appear as they are known."""
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 from launcher.report.outcome import Outcome
@@ -37,7 +37,9 @@ class Table:
         """
         if self._prepared.job.script is None:
             plan, more = self._prepared.plan, outcome.finished_runs()[self._rows :]
-            self._write_rows([dict(run_of(records, plan)) for records in more])
+            # Those of other groups may come in any order before the end.
+            of_all = takewhile(lambda run: len(run.ranks) == plan.system.n_sips, more)
+            self._write_rows([dict(run_of(run, plan)) for run in of_all])
 
     def finish(self, document: dict[str, Any]) -> None:
         """Write what is left of the whole text."""
@@ -65,7 +67,8 @@ class Table:
             self._write(f"#{_HEAD[1:]}{'  algorithm' if self._names_algorithms else ''}")
             self._write(f"#{_UNIT[1:]}".rstrip())
         for run in runs:
-            self._write(f"{_row(run)}  {run['algorithm']}" if self._names_algorithms else _row(run))
+            row = _row(run, self._prepared.plan.system.n_sips)
+            self._write(f"{row}  {run['algorithm']}" if self._names_algorithms else row)
         self._rows += len(runs)
 
 
@@ -76,11 +79,12 @@ def render(document: dict[str, Any], prepared: Prepared, verbose: bool = False) 
     return "\n".join(lines) + "\n"
 
 
-def _row(run: dict[str, Any]) -> str:
+def _row(run: dict[str, Any], n_sips: int) -> str:
     wrong = str(run["wrong"]) if run["checked"] else "N/A"
+    ranks = f"  ranks {', '.join(map(str, run['group']))}" if len(run["group"]) < n_sips else ""
     return (
         f"{run['bytes']:>12} {run['count']:>12} {run['dtype']:>6} {run['op']:>6} {run['time_ns'] / 1000:>12.3f} "
-        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}"
+        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}{ranks}"
     )
 
 

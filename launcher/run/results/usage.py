@@ -23,17 +23,22 @@ NOT_COUNTED: UsageRow = {
 }
 
 
-def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
-    """The use of a row whose iterations take ``time_ps``. Bytes and busy times are those of one iteration."""
+def row_usage(of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = ()) -> UsageRow:
+    """The use of a row whose iterations take ``time_ps``, by its ``ranks``, all of them unless they are given.
+
+    Bytes and busy times are those of one iteration.
+    """
+    by_rank = list(zip(ranks or range(len(of_ranks)), of_ranks, strict=True))
     iterations = of_ranks[0].iterations or 1
     # Of a whole run, only the time of its launches counts: what the script does between them is no kernel's.
     is_row = of_ranks[0].iterations > 0
     links = [_link(link, iterations, time_ps) for each in of_ranks for link in each.links]
     used = max((each for each in links if each["wire_bytes"]), key=lambda each: each["busy_ps"], default=None)
-    edge_ps, rank = max((each.edge_busy_ps, -rank) for rank, each in enumerate(of_ranks))
+    rank, most = max(by_rank, key=lambda each: (each[1].edge_busy_ps, -each[0]))
+    edge_ps = most.edge_busy_ps
     kernels = sum(each.kernels for each in of_ranks)
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
-    tlbs = [_tlb(rank, tlb, iterations) for rank, each in enumerate(of_ranks) for tlb in each.tlbs]
+    tlbs = [_tlb(rank, tlb, iterations) for rank, each in by_rank for tlb in each.tlbs]
     used_engines = [each.engines for each in of_ranks if each.engines is not None]
     return {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
@@ -42,7 +47,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float) -> UsageRow:
         "busiest_link_payload_bytes": used["payload_bytes"] if used else None,
         "busiest_link_wire_bytes": used["wire_bytes"] if used else None,
         "busiest_link_utilisation": used["utilisation"] if used else None,
-        "busiest_edge": f"sip{-rank}.{of_ranks[-rank].edge}" if edge_ps else None,
+        "busiest_edge": f"sip{rank}.{most.edge}" if edge_ps else None,
         "busiest_edge_utilisation": _part(edge_ps / iterations, time_ps) if edge_ps else None,
         "kernels": kernels // iterations,
         "links": links,

@@ -20,6 +20,7 @@ from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
+from sipsim.ccl.schedule.blocks import VECTOR
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.grids import (
     Axis,
@@ -57,8 +58,8 @@ def schedule(task: Task) -> Schedule:
     flows = []
     for weight, order in _orders(task, axes):
         ways = [order, [*map(reversed_axis, order)]] if any(axis[0].closed for axis in order) else [order]
-        flows += [_pipelined(task, order, grid_flow(task, way, 2 * weight // len(ways), ends)) for way in ways]
-    return flows
+        flows += [grid_flow(task, way, 2 * weight // len(ways), ends) for way in ways]
+    return flows if _is_even(axes) else [_overlapped(task, axes, flow, flows) for flow in flows]
 
 
 def _axes(group: Group) -> list[Axis]:
@@ -73,13 +74,18 @@ def _orders(task: Task, axes: list[Axis]) -> list[tuple[int, list[Axis]]]:
     return [(weight, order) for weight, order in zip(weights, (axes, axes[::-1]), strict=True) if weight]
 
 
-def _pipelined(task: Task, axes: list[Axis], flow: Flow) -> Flow:
-    """Where an axis is open, its links are busy at different times, so that pieces follow each other closely."""
-    if all(axis[0].closed for axis in axes):
-        return flow
-    rounds = sum(rounds_of(axis[0]) for axis in axes)
-    copies = pieces_of(task.n_elem * task.itemsize, rounds)
-    return staggered(flow, copies, rounds)
+def _is_even(axes: list[Axis]) -> bool:
+    """Whether at all times all links have the same to carry: rings, as long along both axes."""
+    return all(axis[0].closed and len(axis[0].ranks) == len(axes[0][0].ranks) for axis in axes)
+
+
+def _overlapped(task: Task, axes: list[Axis], flow: Flow, flows: Schedule) -> Flow:
+    """Links that are busy in some rounds only carry one piece's first half of rounds beside another's second."""
+    whole = sum(each.weight for each in flows)
+    unit = task.n_elem if task.collective.cut == VECTOR else task.n_elem * task.size
+    rounds = sum(rounds_of(axis[0]) for axis in axes) * (2 if task.collective.name == "all_reduce" else 1)
+    nbytes = unit * task.itemsize * flow.weight // whole
+    return staggered(flow, pieces_of(nbytes, rounds, 2 * task.size), max(rounds // 2, 1))
 
 
 def busiest_link(task: Task) -> Fraction | None:

@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sipsim.arithmetic.operations import elementwise
 from sipsim.ccl.collectives.base import NO_OP, Array, Call, Collective, DeviceTensor
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
+from sipsim.dtypes import dtype_of
 
+_MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The operation of PE_MATH that combines two values by an operator."""
 REDUCTIONS = ("sum", "max", "min", "prod", "avg")
 ROUNDED = ("sum", "prod", "avg")
 """Those whose results in floating types depend on the order of operations."""
@@ -133,16 +137,14 @@ class GroupCollective(Collective):
 def combine_all(op: str, terms: list[Array]) -> Array:
     """All terms by an operator, one after the other; ``avg`` divides their sum."""
     total = terms[0]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for term in terms[1:]:
-            total = combine(op, total, term)
+    for term in terms[1:]:
+        total = combine(op, total, term)
     return total / np.asarray(len(terms), total.dtype) if op == "avg" else total
 
 
 def combine(op: str, own: Array, arrived: Array) -> Array:
     """Two arrays by an operator, as PE_MATH combines them; ``avg`` adds."""
-    functions = {"sum": np.add, "avg": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-    return np.asarray(functions[op](own, arrived))
+    return elementwise(_MATH[op], (own, arrived), dtype_of(own.dtype))
 
 
 class Task(NamedTuple):

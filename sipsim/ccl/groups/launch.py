@@ -51,7 +51,10 @@ def prepared(
 def worker_programs(
     algorithm: Algorithm, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, list[Instruction]]:
-    """The instructions of each worker of a rank. A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end."""
+    """The instructions of each worker of a rank.
+
+    A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end.
+    """
     task = prepared.task
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)

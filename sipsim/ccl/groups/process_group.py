@@ -12,6 +12,7 @@ from sipsim.ccl.groups.windows import Room
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.steps import Wiring
 from sipsim.config.model import IpcqKnobs
+from sipsim.record.calls import group_name
 
 WIRINGS_PER_GROUP = 2**20
 """Generations are numbered through within a group."""
@@ -53,8 +54,7 @@ class ProcessGroup:
     @property
     def name(self) -> str:
         """For messages."""
-        ranks = ", ".join(map(str, self.group.sips))
-        return "the group of all ranks" if self.number == 0 else f"group {self.number} of ranks {ranks}"
+        return group_name(self.number, self.group.sips)
 
     def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> Replaced:
         """The wiring of an algorithm, made if it has no room in the window any more.

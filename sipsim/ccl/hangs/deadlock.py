@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.wire import BadFrame
+from sipsim.ccl.hangs.calls import calls_hint
 from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
-from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, numbered, place_name, shortened
+from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, place_name, shortened
 from sipsim.record.dump import Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 
@@ -150,7 +151,7 @@ def _unread_elsewhere(task: TaskState, unread: Unread) -> list[QueueState]:
 
 def _hints(state: _State) -> tuple[str, str]:
     """What is likelier than a cycle or a missing message, and what may be behind those; each may be ""."""
-    calls = _calls_hint(state.dumps)
+    calls = calls_hint(state.dumps)
     if calls:
         return calls, ""
     unused = _unused_hint(state)
@@ -160,20 +161,6 @@ def _hints(state: _State) -> tuple[str, str]:
     wrong = [task for task in tasks if _unread_elsewhere(task, state.unread)]
     text = _direction_hint(wrong, state) if wrong else _sent_elsewhere_hint(state)
     return (text, "") if wrong and len(wrong) == len(tasks) else ("", text)
-
-
-def _calls_hint(dumps: list[SipDump]) -> str:
-    """Scripts that have ended after fewer collectives than others have called."""
-    most = max((dump.calls for dump in dumps), default=0)
-    fewer = {dump.rank: dump.calls for dump in dumps if dump.calls < most and not dump.tasks}
-    if not fewer:
-        return ""
-    number = min(fewer.values())
-    who = numbered("rank", {rank for rank, calls in fewer.items() if calls == number})
-    others = numbered("rank", {dump.rank for dump in dumps if dump.calls == most})
-    calls = "1 call" if number == 1 else f"{number} calls"
-    what = f"the script of {who} has ended after {calls}, {others} made {most}"
-    return f"ranks called other collectives: {what}; every rank must make the same calls in the same order"
 
 
 def _unused_hint(state: _State) -> str:

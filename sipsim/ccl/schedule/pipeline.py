@@ -14,10 +14,13 @@ MESSAGE_BYTES = 8192
 MOST_PIECES = 64
 
 
-def pieces_of(nbytes: int, transfers: int) -> int:
-    """In how many pieces to send ``nbytes`` through so many transfers one after the other; at least 1."""
+def pieces_of(nbytes: int, transfers: int, blocks: int = 1) -> int:
+    """In how many pieces to send ``nbytes`` through so many transfers one after the other; at least 1.
+
+    ``blocks``: in how many the bytes are cut anyhow. A block of a piece is worth its messages.
+    """
     wanted = isqrt(max(transfers - 1, 0) * nbytes // MESSAGE_BYTES)
-    return max(min(wanted, MOST_PIECES, nbytes // MESSAGE_BYTES), 1)
+    return max(min(wanted, MOST_PIECES, nbytes // (blocks * MESSAGE_BYTES)), 1)
 
 
 def staggered(flow: Flow, copies: int, lag: int) -> Flow:
@@ -30,7 +33,8 @@ def staggered(flow: Flow, copies: int, lag: int) -> Flow:
 
     def moved(step: Step, copy: int) -> Step:
         def share(blocks: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(block * copies + copy for block in blocks)
+            # Of an original block too: ~(b * copies + copy) is ~b * copies + copies - 1 - copy.
+            return tuple(block * copies + (copy if block >= 0 else copies - 1 - copy) for block in blocks)
 
         number = (step.round + copy * lag) * copies + copy
         return step._replace(round=number, sends=share(step.sends), recvs=share(step.recvs))

@@ -51,7 +51,8 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None]
 """A record of the op log, the values that the first pass has made, None for none, the handle that has them, and when
 the engine took the command from its queue, None without queues."""
-Item = ToldRecord | Arrival | Gone
+Item = ToldRecord | Arrival | Gone | int
+"""A number is that of a generation of queue pairs that this SIP has closed."""
 
 
 class Performer(Protocol):
@@ -111,6 +112,10 @@ class Feed:
         """A message has arrived in its slot."""
         self._items.append(Arrival(self._now(), address, seq, sender, direction, data))
         self._nbytes += len(data)
+
+    def closed(self, generation: int) -> None:
+        """A generation of queue pairs is closed; its messages have all been told."""
+        self._items.append(generation)
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
         """The host writes to a memory, now."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from sipsim.record.oplog import FIELDS
-from sipsim.record.replay.checksums import Checksums
+from sipsim.record.replay.checksums import Checksums, Sums, is_later
 from sipsim.record.replay.comparison import are_same, where_wrong
 from sipsim.record.replay.differences import Differences, Numbered, Range
 from sipsim.record.replay.feed import Arrival, Gone, Item, ToldRecord
@@ -121,6 +121,7 @@ class SecondPass:
         self._on_the_way: dict[tuple[int, int, str], bytes] = {}
         self._sent: dict[tuple[Place, str, str], Checksums] = {}
         self._arrived: dict[tuple[Place, str, str], Checksums] = {}
+        self._sums_sent, self._sums_arrived = Sums(), Sums()
         self._records = 0
         self._stopped = ""
 
@@ -135,6 +136,8 @@ class SecondPass:
                     item.values.pop(item.name, None)
             elif type(item) is Arrival:
                 self._arrival(item)
+            elif type(item) is int:
+                self._close(item)
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
         """The host writes to a memory."""
@@ -167,9 +170,28 @@ class SecondPass:
             difference=self.differences.first(),
             races=self.differences.races,
             first_race=self.differences.first_race,
-            sent=_checks(self._sent),
-            arrived=_checks(self._arrived),
+            sent=(*_checks(self._sent), *self._sums(self._sent, self._sums_sent).told()),
+            arrived=(*_checks(self._arrived), *self._sums(self._arrived, self._sums_arrived).told()),
         )
+
+    def _close(self, generation: int) -> None:
+        """Keep only the sums of a generation of queue pairs that has sent and taken all its messages."""
+        end = f"#{generation}"
+        for queues, sums in ((self._sent, self._sums_sent), (self._arrived, self._sums_arrived)):
+            for sender, direction, peer in [key for key in queues if key[1].endswith(end)]:
+                sums.add(sender, self._receiver(peer), direction, queues.pop((sender, direction, peer)))
+
+    def _sums(self, queues: dict[tuple[Place, str, str], Checksums], closed: Sums) -> Sums:
+        """Of all later queue pairs, closed or not."""
+        sums = closed.copy()
+        for (sender, direction, peer), messages in queues.items():
+            if is_later(direction):
+                sums.add(sender, self._receiver(peer), direction, messages)
+        return sums
+
+    def _receiver(self, peer: str) -> int:
+        """The rank of the PE that receives, as the sender names it; of messages that arrived it is this SIP's."""
+        return int(peer.partition(".")[0]) if peer else self.sip
 
     def _record(self, item: ToldRecord) -> None:
         record, told, gone, _taken_ps = item

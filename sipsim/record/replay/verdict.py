@@ -20,7 +20,8 @@ class QueueCheck(msgspec.Struct, frozen=True):
     """The messages of a queue pair between SIPs as one end saw them: ``sender`` (SIP, cube, PE) and its ``direction``.
 
     ``peer``: the PE at the other end, as sip.cube.pe. ``count`` messages; ``checks``: the CRC-32 of all messages so far
-    after each ``stride`` of them and after the last, 4 bytes each, little endian.
+    after each ``stride`` of them and after the last, 4 bytes each, little endian. With ``stride`` 0 it is the sum of
+    all queue pairs from the sender to one SIP that were made while time ran.
     """
 
     sender: tuple[int, int, int]

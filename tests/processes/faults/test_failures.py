@@ -165,7 +165,7 @@ class TestAFailureOfTheProgram:
         assert done.exit_code == 3
         assert_partial(done, "failed", "IpcqDeadlock")
         first, *report = done.own_lines
-        assert first.startswith("ahbm-launch: IpcqDeadlock: ranks called other collectives: the script of rank 1 has ")
+        assert first.startswith("ahbm-launch: IpcqDeadlock: rank 1 has not called intercube of ")
         assert "; 8 PEs wait and nothing can happen any more, at " in first
         assert report[0].startswith("  missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 ")
         assert report[-1].endswith("give --log-dir DIR, and read DIR/deadlock.txt")

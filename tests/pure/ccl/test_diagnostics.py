@@ -43,7 +43,7 @@ def blobs(
                 now_ps if rank == 0 else now_ps - 1,
                 tuple(q for q in queues if q.place[0] == rank),
                 tuple(t for t in tasks if t.place[0] == rank),
-                calls[rank] if calls else 0,
+                {0: calls[rank]} if calls else {},
             )
         )
         for rank in range(ranks)

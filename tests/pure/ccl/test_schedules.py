@@ -3,29 +3,20 @@
 Programs of all workers of all ranks are carried out, tile by tile, with rings of few slots.
 """
 
-import importlib
-import pkgutil
 from collections import Counter
-from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
+from schedules import MODULES, Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
 
-import sipsim.ccl.algorithms
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.patterns.trees import complementary, in_order
 from sipsim.ccl.schedule.program import Shards
 from sipsim.ccl.schedule.traffic import link_elements
 
-MODULES: dict[str, ModuleType] = {
-    found.name: module
-    for found in pkgutil.iter_modules(sipsim.ccl.algorithms.__path__)
-    if hasattr(module := importlib.import_module(f"sipsim.ccl.algorithms.{found.name}"), "schedule")
-}
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
 STAR = ((0, "E", 1, "N"), (1, "E", 2, "W"), (1, "S", 3, "W"))
 GROUPS = {
@@ -97,6 +88,7 @@ def check_any_call(name: str, collective: str, data: st.DataObject) -> None:
         data.draw(st.integers(1, 40), "elements"),
         data.draw(st.integers(0, group.size - 1), "root"),
         data.draw(st.sampled_from([1, 4, 4096]), "bytes of an element"),
+        COLLECTIVES.get(collective).in_place and data.draw(st.booleans(), "in place"),
     )
     shards = data.draw(st.sampled_from([Shards(0, 0), Shards(5, 0), Shards(3, 7), Shards(8, 8)]), "shards")
     assert not wrong_ranks(
@@ -155,6 +147,8 @@ FORMULAS = [
     ("recursive_doubling", "ring of 2"),
     ("recursive_doubling", "ring of 8"),
     ("halving_doubling", "ring of 8"),
+    ("one_shot", "ring of 5"),
+    ("one_shot", "ring of 8"),
     ("direct", "ring of 2"),
     ("direct", "ring of 5"),
     ("direct", "ring of 8"),

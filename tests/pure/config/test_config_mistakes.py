@@ -90,6 +90,10 @@ ONE_SET = [
     ("links=3", "links = 3: must be a mapping of names to entries"),
     ("links.x=3", "links.x = 3: must be a mapping; allowed: kind, params, source"),
     ("links.x={kind: ucie}", "links.x.source: missing; it must be given"),
+    (
+        "algorithms.x={module: m, topology: none, root_cube: middle}",
+        "algorithms.x.root_cube = 'middle': must be a whole number, or auto, or null",
+    ),
     ("algorithms.x={module: m}", "algorithms.x.topology: missing; it must be given"),
     (
         "algorithms.x={module: m, topology: none, n_slot: 3}",

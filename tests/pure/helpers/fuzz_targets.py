@@ -47,6 +47,7 @@ from sipsim.links.frames import decode as decode_packet
 from sipsim.links.frames import encode as encode_packet
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
 from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
+from sipsim.record.calls import GroupCall
 from sipsim.record.dump import QueueState, SipDump, TaskState
 from sipsim.record.trace import TRACE_FILE
 from sipsim.recovery.packet_log import PacketLog
@@ -280,7 +281,7 @@ RECORD = RunRecord(
 OUTCOME = RankOutcome(
     rank=1, pid=2, host="here", sim_end_ps=3, events=4, grants=5, packets_sent=6, packets_received=7, bytes_sent=8,
     tensor_sha256="ab", oplog_sha256="cd", wall_s=0.5, cpu_s=1e-9, peak_pss_mib=1e9, run_s=0.0, send_s=0.0, wait_s=0.0,
-    runs=(RECORD, RECORD), calls=("all_reduce",),
+    runs=(RECORD, RECORD), calls=(GroupCall("all_reduce"), GroupCall("all_gather", 3, (1, 0))),
 )  # fmt: skip
 STANDS = wire.SipSync(3, "waiting", 1, 2, 9, 4, 0, 5, 6, ("0.E>3.W",), ((0, 2),), 7, 8, 9, 10)
 MESSAGES: list[wire.Message] = [

@@ -1,5 +1,7 @@
 """Groups without a machine, and schedules carried out as the programs of all workers of all ranks, in NumPy."""
 
+import importlib
+import pkgutil
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -7,19 +9,28 @@ from typing import Any, cast
 
 import numpy as np
 
+import sipsim.ccl.algorithms
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import Array, GroupCollective, Task, combine
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Shards, programs
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST, Wiring
+from sipsim.links.base import LinkKind
 from sipsim.system.joined import FarEnd, JoinedSips
 from sipsim.topology.base import TOPOLOGIES
 
 WHOLE = Shards(0, 0)
 
 
+class Plain(LinkKind, frozen=True):
+    """A link without framing."""
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return payload_bytes
+
+
 class Joined(JoinedSips):
-    """SIPs and their links by a topology's definition, without chips and link kinds."""
+    """SIPs and their links by a topology's definition, without chips. Each link carries a byte a nanosecond."""
 
     def __init__(
         self, topology: str, shape: tuple[int, int], edges: tuple[tuple[int, str, int, str], ...] = ()
@@ -32,10 +43,19 @@ class Joined(JoinedSips):
             count=self.n_sips, custom_links=[SimpleNamespace(**dict(zip(names, edge, strict=True))) for edge in edges]
         )
         self.links = sorted(TOPOLOGIES.get(topology).build(sips, shape))
+        self.link_kinds = [Plain(bandwidth_GBps=1, latency_ns=1)] * len(self.links)
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
             for channel, link in enumerate(self.links)
         }
+
+
+MODULES: dict[str, ModuleType] = {
+    found.name: module
+    for found in pkgutil.iter_modules(sipsim.ccl.algorithms.__path__)
+    if hasattr(module := importlib.import_module(f"sipsim.ccl.algorithms.{found.name}"), "schedule")
+}
+"""Every algorithm that is a schedule."""
 
 
 def group_of(
@@ -48,9 +68,11 @@ def group_of(
     return Group(tuple(range(shape[0] * shape[1])) if sips is None else sips, Joined(topology, shape, edges))
 
 
-def task_of(name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4) -> Task:
-    """A task of the collective ``name``, not in place."""
-    return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place=False)
+def task_of(
+    name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4, in_place: bool = False
+) -> Task:
+    """A task of the collective ``name``."""
+    return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place)
 
 
 def sources_of(task: Task, seed: int = 0, dtype: str = "i4") -> list[Array]:
@@ -80,6 +102,8 @@ def carry_out(
     """
     _, count = task.collective.elements(task.n_elem, task.size)
     results = [np.zeros(count, sources[0].dtype) for _ in range(task.size)]
+    if task.in_place:
+        sources = results = [source.copy() for source in sources]
     wiring, schedule = module.wiring(task.group), module.schedule(task)
     of_ranks = [programs(task, schedule, rank, n_workers, shards, tile, n_slots - 1) for rank in range(task.size)]
     for worker in range(n_workers):

@@ -3,6 +3,7 @@
 The pair and its times are those of ``pair_times``.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from pair_times import arrival_ps, put
 from sipsim.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.ipcq.generation import ClosedGenerations, Generations
 from sipsim.ipcq.pe_ipcq import PeIpcq
+from sipsim.memory.store import MemoryStore
+from sipsim.record.replay.feed import Arrival
+from sipsim.record.replay.second_pass import SecondPass
 from sipsim.tl.language import TL
 from sipsim.topology.address import PePlace, PhysAddr
 
@@ -123,6 +127,11 @@ def test_a_number_is_used_once() -> None:
             whole(bench, 2)
         if 2 in bench.sip.generations.live:
             bench.sip.close(2)
+    for number in (2, 3):
+        with pytest.raises(InvariantViolation, match=f"generation {number} is to be closed, and rank 0 has not"):
+            bench.sip.close(number)
+    with pytest.raises(InvariantViolation, match="generation 0 is or was in use"):
+        whole(bench, 0)
 
 
 @pytest.mark.parametrize("mmu", [{"virtual_rings": True}, {"virtual_rings": False}], ids=str)
@@ -334,6 +343,19 @@ def _kept(bench: Bench) -> list[int]:
         held = pe.ipcq.generations
         kept += [held.live, held.queues, held._early, pe.ipcq.queues]
     return [len(each) for each in kept]
+
+
+def test_the_second_pass_keeps_nothing_of_closed_queue_pairs() -> None:
+    """Those between SIPs, of which it keeps checksums."""
+    second_pass = SecondPass(0, MemoryStore(0, {"tcm": 2**20}, frozenset()))
+    sizes = []
+    for generation in range(1, 1001):
+        second_pass.note_sent((0, 0, 0), f"E#{generation}", "1.0.0", (64, 0), b"data")
+        arrival = Arrival(5, 64, 0, (1, 0, 0), f"W#{generation}", b"data")
+        second_pass.perform(deque([arrival, generation]))
+        second_pass.messages.clear()
+        sizes.append((len(second_pass._sent), len(second_pass._arrived), len(second_pass._sums_sent.told())))
+    assert set(sizes) == {(0, 0, 1)}
 
 
 @pytest.mark.parametrize(

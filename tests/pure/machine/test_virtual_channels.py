@@ -231,7 +231,7 @@ def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: 
     assert sum(each <= CHUNK_PS for each in found) / len(found) >= wanted
 
 
-@pytest.mark.parametrize("seeds", [6, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [4, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("load", LOADS)
 def test_the_mean_latency_of_random_workloads(load: float, seeds: int) -> None:
     """Within 1 % of the chunk-exact simulation; the ordinary suite has too few of them for that, and allows 2 %."""

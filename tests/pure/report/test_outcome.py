@@ -239,29 +239,33 @@ def recorded(rank: int, index: int, run: RunRecord = RUN) -> RankRecord:
     return RankRecord(rank, index, to_bytes(run))
 
 
+def records_of(seen: Outcome) -> list[tuple[RunRecord, ...]]:
+    return [run.records for run in seen.finished_runs()]
+
+
 class TestRecords:
     SECOND = record(nbytes=256)
 
     def test_a_collective_is_finished_when_every_rank_has_completed_it(self) -> None:
         seen = outcome(recorded(0, 0), recorded(0, 1, self.SECOND))
-        assert seen.finished_runs() == []
+        assert records_of(seen) == []
         seen.note(recorded(1, 0))
-        assert seen.finished_runs() == [(RUN, RUN)]
+        assert records_of(seen) == [(RUN, RUN)]
         seen.note(recorded(1, 1, self.SECOND))
-        assert seen.finished_runs() == [(RUN, RUN), (self.SECOND, self.SECOND)]
+        assert records_of(seen) == [(RUN, RUN), (self.SECOND, self.SECOND)]
 
     def test_a_restarted_rank_sends_its_records_again(self) -> None:
         seen = outcome(recorded(0, 0), recorded(1, 0), recorded(0, 0), recorded(0, 1))
-        assert seen.finished_runs() == [(RUN, RUN)]
+        assert records_of(seen) == [(RUN, RUN)]
 
     def test_what_a_rank_answers_at_its_end_replaces_its_records(self) -> None:
         checked = wrong(1, "at [0]")
         seen = outcome(recorded(0, 0), recorded(1, 0), result(0, checked))
-        assert seen.finished_runs() == [(checked, RUN)]
+        assert records_of(seen) == [(checked, RUN)]
 
     def test_a_rank_that_died_leaves_its_records(self) -> None:
         seen = outcome(recorded(0, 0), recorded(1, 0), result(0, RUN, self.SECOND, partial=True))
-        assert seen.finished_runs() == [(RUN, RUN)]
+        assert records_of(seen) == [(RUN, RUN)]
 
     @pytest.mark.parametrize("blob", [b"", b"{}", b"[1]"])
     def test_other_bytes_fail_the_run(self, blob: bytes) -> None:
@@ -270,7 +274,7 @@ class TestRecords:
         assert seen.error.message.startswith("what rank 1 has completed is not the record of a collective")
 
     def test_a_rank_that_does_not_exist_changes_nothing(self) -> None:
-        assert outcome(recorded(2, 0)).finished_runs() == []
+        assert records_of(outcome(recorded(2, 0))) == []
 
 
 class TestLimitOfSimulatedTime:

@@ -17,7 +17,7 @@ from sipsim.tl import language
 
 ROOT = Path(language.__file__).parents[2]
 KERNEL = TaskState((3, 0, 0), "cube 0, PE 0", "recv W", "recv", ("W",), "/a/\u00e9.py", 7, "recv")
-DUMP = SipDump(3, 1500, (), (KERNEL,), 2)
+DUMP = SipDump(3, 1500, (), (KERNEL,), {0: 2})
 
 
 def frame_through(*calls: tuple[str, str]) -> FrameType:

@@ -194,7 +194,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(STEP, max_size=25))
 def test_random_layouts_and_frees(steps: list[Any]) -> None:
     """Live tensors overlap on no PE, each PE reads its copy, and all memory is free again at the end."""

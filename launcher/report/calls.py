@@ -1,0 +1,53 @@
+"""Compares the calls of all ranks, group by group: ranks that disagree are told with both calls. Pure."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from sipsim.record.calls import GROUPS, GroupCall, differing, group_name
+
+
+class CallMismatch(NamedTuple):
+    """``rank``: the first whose call is another than that of the ranks before it."""
+
+    rank: int
+    message: str
+
+
+def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
+    """The first call on which two ranks disagree: first those that make and destroy groups, then those of each group.
+
+    Of a rank that made fewer calls the rest is not compared.
+    """
+    by_group: dict[int, list[list[str]]] = {}
+    members: dict[int, tuple[int, ...]] = {}
+    for rank, calls in enumerate(calls_of_ranks):
+        for call in calls:
+            members.setdefault(call.group, call.sips)
+            by_group.setdefault(call.group, [[] for _ in calls_of_ranks])[rank].append(call.text)
+    for group, texts in sorted(by_group.items()):
+        for index, made in enumerate(zip_longest(*texts)):
+            if found := _other_call(index, group, members[group], made):
+                return found
+    return None
+
+
+def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[str | None]) -> CallMismatch | None:
+    texts = [(rank, text) for rank, text in enumerate(made) if text is not None]
+    usual_rank, usual = texts[0]
+    for rank, text in texts:
+        if text != usual:
+            first, other = differing(usual, text)
+            where = _where(index, group, sips)
+            return CallMismatch(
+                rank,
+                f"ranks disagree on {where}: rank {usual_rank} calls {first}, rank {rank} {other}; "
+                f"every rank must make the same calls in the same order",
+            )
+    return None
+
+
+def _where(index: int, group: int, sips: tuple[int, ...]) -> str:
+    if group == GROUPS:
+        return "their groups"
+    return f"call {index + 1} of {group_name(group, sips)}"

@@ -1,0 +1,1 @@
+"""The least times that collectives can take on a system, whatever the algorithm."""

@@ -1,0 +1,54 @@
+"""What the kernels compute, in NumPy, with the same order of additions (:mod:`.tree`)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sipsim.ccl.intercube.schedule import Unit
+from sipsim.ccl.intercube.tree import Axis, Leg
+
+Array = np.ndarray[Any, Any]
+Combine = Callable[[Array, Array], Array]
+UFUNCS: dict[str, Combine] = {
+    "sum": np.add,
+    "avg": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+}
+
+
+def combined(rows: Array, axes: tuple[Axis, ...], units: Sequence[Unit], op: str = "sum") -> Array:
+    """The row that all members end with.
+
+    ``rows``: shape (\\*sizes of axes, elements). ``units`` cover the elements.
+    """
+    result = np.empty(rows.shape[-1], rows.dtype)
+    with np.errstate(all="ignore"):
+        for unit in units:
+            part = slice(unit.start, unit.start + unit.length)
+            result[part] = _of_unit(rows[..., part], axes, unit.legs, UFUNCS[op])
+        if op == "avg":
+            result = (result / np.asarray(rows[..., 0].size, rows.dtype)).astype(rows.dtype)
+    return result
+
+
+def _of_unit(values: Array, axes: tuple[Axis, ...], legs: tuple[Leg, ...], combine: Combine) -> Array:
+    """Axes are kept with size 1, so that their numbers stay."""
+    for leg in legs:
+        values = np.expand_dims(_along(np.moveaxis(values, leg.axis, 0), axes[leg.axis], leg, combine), leg.axis)
+    return values.reshape(values.shape[-1])
+
+
+def _along(values: Array, axis: Axis, leg: Leg, combine: Combine) -> Array:
+    total: Array = values[leg.owner]
+    behind, ahead = leg.arms(axis)
+    for length, way in ((behind, -1), (ahead, 1)):
+        if length:
+            arm = [values[(leg.owner + way * hops) % axis.size] for hops in range(length, 0, -1)]
+            partial = arm[0]
+            for own in arm[1:]:
+                partial = combine(own, partial)
+            total = combine(total, partial)
+    return total

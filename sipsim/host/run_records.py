@@ -1,0 +1,90 @@
+"""What one rank notes of its collectives: a record each, for results, and their data, for the launcher's check."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sipsim.ccl.collectives.base import Call, Collective, DeviceTensor
+from sipsim.ccl.seeded import Mismatch
+from sipsim.errors import OutputError
+from sipsim.host.kernel_queue import Work
+from sipsim.plan.job import RunRecord
+from sipsim.record.resources import PeakMemory
+from sipsim.sip.sip import Sip
+
+
+class RunRecords:
+    """``runs``: of the collectives that have ended on a SIP, in the order of their ends. ``on_record``: told of each.
+
+    ``recorded_io_dir``: where their data go; empty: nowhere. A collective is numbered when it starts, as in the spans
+    and counters of the SIP.
+    """
+
+    def __init__(self, sip: Sip, recorded_io_dir: str) -> None:
+        self._sip = sip
+        self._recorded_io_dir = recorded_io_dir
+        self._started = 0
+        self.runs: list[RunRecord] = []
+        self.on_record: Callable[[RunRecord], None] = lambda _record: None
+        self.memory = PeakMemory()
+
+    def note_start(self, work: Work, call: Call) -> None:
+        """A collective starts: its source has its values. Those without a row of their own have a number in common."""
+        work.run = self._started
+        if work.has_own_row:
+            self._started += 1
+            self._record_io(work, "in", call.source)
+
+    def note_end(self, work: Work, collective: Collective, call: Call) -> None:
+        """A collective with a row of its own has ended."""
+        self._record_io(work, "out", call.result)
+        self.add(collective, call, [work])
+
+    def add(self, collective: Collective, call: Call, works: Sequence[Work], wrong: Mismatch | None = None) -> None:
+        """Add a completed collective, by its timed iterations; sample memory, which is at its peak now."""
+        self.memory.sample()
+        last = works[-1]
+        assert last.run is not None
+        self._started = max(self._started, last.run + 1)
+        sized, busbw = call.sized(), collective.busbw_factor(len(last.sips))
+        count = last.count or sized.numel()
+        self.runs.append(
+            RunRecord(
+                collective=collective.name,
+                algorithm=last.algorithm,
+                dtype=sized.dtype.name,
+                op=call.op,
+                count=count,
+                nbytes=count * sized.dtype.itemsize,
+                busbw=(busbw.numerator, busbw.denominator),
+                spans_ps=tuple((work.start_ps, work.end_ps or 0) for work in works),
+                kernels_ps=tuple(work.kernels_ps for work in works),
+                wrong=wrong.elements if wrong is not None else None,
+                first_wrong=wrong.first if wrong is not None else "",
+                values=call.values,
+                usage=self._sip.usage.so_far(),
+                group=last.group,
+                sips=last.sips,
+                call=last.number,
+                run=last.run,
+                workers=last.workers,
+                in_place=call.source is call.result,
+            )
+        )
+        self.on_record(self.runs[-1])
+
+    def _record_io(self, work: Work, when: str, tensor: DeviceTensor | None) -> None:
+        if tensor is None or not self._recorded_io_dir:
+            return
+        path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
+        # A schedule's tensor has no row a cube.
+        n_rows = 1 if work.workers else self._sip.plan.system.n_cubes
+        rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
+        try:
+            np.save(path, rows)
+        except OSError as error:
+            what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
+            raise OutputError(
+                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
+            ) from None

@@ -1,0 +1,143 @@
+"""Calls of ranks that do not fit each other: an error that names both ranks' calls, in plain English; never a hang."""
+
+import re
+
+import pytest
+from group_runs import run_groups
+
+SETUP = """
+    one = dict(dp=DPPolicy("row_wise", "row_wise", 1, 1))
+    def zeros(n, dtype="f32", **layout):
+        return torch.zeros((n,), dtype=dtype, **(layout or one))
+    odd = rank == 2
+"""
+SAME = "; every rank must make the same calls in the same order"
+WORLD = "ranks disagree on call 1 of the group of all ranks: "
+GROUP = "ranks disagree on call 1 of group 1 of ranks 1 to 3: "
+SUM = "all_reduce of 8 f32 (sum, ring)"
+CASES = {
+    "collective": (
+        'dist.broadcast(zeros(8), algorithm="direct") if odd else dist.all_reduce(zeros(8), algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 broadcast of 8 f32 (root 0, direct){SAME}",
+    ),
+    "size": (
+        'dist.all_reduce(zeros(12 if odd else 8), algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 12 f32 (sum, ring){SAME}",
+    ),
+    "size, with more messages": (
+        'dist.all_reduce(zeros(40000 if odd else 8), algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 40000 f32 (sum, ring){SAME}",
+    ),
+    "type of the same size": (
+        'dist.all_reduce(zeros(8, "i32" if odd else "f32"), algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 i32 (sum, ring){SAME}",
+    ),
+    "operator": (
+        'dist.all_reduce(zeros(8), op="max" if odd else "sum", algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 f32 (max, ring){SAME}",
+    ),
+    "root": (
+        'dist.broadcast(zeros(8), src=1 if odd else 3, algorithm="tree")',
+        f"{WORLD}rank 0 calls broadcast of 8 f32 (root 3, tree), rank 2 broadcast of 8 f32 (root 1, tree){SAME}",
+    ),
+    "algorithm": (
+        'dist.all_reduce(zeros(8), algorithm="bidirectional_ring" if odd else "ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 f32 (sum, bidirectional_ring){SAME}",
+    ),
+    "layout": (
+        'dist.all_reduce(zeros(8, dp=DPPolicy(num_cubes=2)) if odd else zeros(8), algorithm="ring")',
+        f"{WORLD}rank 0 calls {SUM}, on cube 0, PE 0 with shards of 8 and 8 elements, "
+        f"rank 2 {SUM}, on cubes 0-1, PE 0 with shards of 4 and 4 elements{SAME}",
+    ),
+    "order of two calls": (
+        """
+        calls = [dist.all_reduce, dist.broadcast]
+        for call in reversed(calls) if odd else calls:
+            call(zeros(8), algorithm="ring")
+        """,
+        f"{WORLD}rank 0 calls {SUM}, rank 2 broadcast of 8 f32 (root 0, ring){SAME}",
+    ),
+    "in a group": (
+        """
+        group = dist.new_group([1, 2, 3])
+        dist.all_reduce(zeros(9 if odd else 8), group=group, algorithm="ring")
+        """,
+        f"{GROUP}rank 1 calls {SUM}, rank 2 all_reduce of 9 f32 (sum, ring){SAME}",
+    ),
+    "other ranks of a new group": (
+        "dist.all_reduce(zeros(8), group=dist.new_group([0, 2] if odd else [2, 0]))",
+        f"ranks disagree on their groups: rank 0 calls new_group([2, 0]), rank 2 new_group([0, 2]){SAME}",
+    ),
+    "groups in another order": (
+        """
+        ranks = [[0, 1], [2, 3]]
+        groups = [dist.new_group(each) for each in (reversed(ranks) if odd else ranks)]
+        dist.all_reduce(zeros(8), group=groups[rank // 2 ^ odd])
+        """,
+        f"ranks disagree on their groups: rank 0 calls new_group([0, 1]), rank 2 new_group([2, 3]){SAME}",
+    ),
+    "a group that is destroyed too early": (
+        """
+        groups = [dist.new_group([0, 2]), dist.new_group([0, 2])]
+        dist.destroy_process_group(groups[1] if odd else groups[0])
+        """,
+        "ranks disagree on their groups: rank 0 calls destroy_process_group(group 1), "
+        f"rank 2 destroy_process_group(group 2){SAME}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_calls_that_differ(tmp_path, case):
+    body, message = CASES[case]
+    done = run_groups(tmp_path, SETUP + _indented(body))
+    error = done.outcome.error
+    assert (done.outcome.exit_code, error.kind, error.message) == (3, "CollectiveMismatch", message)
+
+
+def _indented(body: str) -> str:
+    lines = body.strip("\n").splitlines()
+    least = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    return "".join(f"    {line[least:]}\n" for line in lines)
+
+
+ABSENT = {
+    "a rank of all": (
+        'if not odd:\n    dist.all_reduce(zeros(8), algorithm="ring")',
+        f"rank 2 has not called {SUM}, call 1 of the group of all ranks (its script has ended); "
+        "ranks 0 to 1, 3 wait in it",
+    ),
+    "a rank of a group": (
+        """
+        group = dist.new_group([3, 1, 2])
+        if rank in (1, 3):
+            dist.all_reduce(zeros(8), group=group, algorithm="ring")
+        """,
+        f"rank 2 has not called {SUM}, call 1 of group 1 of ranks 3, 1, 2 (its script has ended); "
+        "ranks 1, 3 wait in it",
+    ),
+    "the second call": (
+        'for _ in range(1 + (rank < 2)):\n    dist.all_reduce(zeros(8), algorithm="ring")',
+        f"ranks 2 to 3 have not called {SUM}, call 2 of the group of all ranks (their scripts have ended); "
+        "ranks 0 to 1 wait in it",
+    ),
+    "two groups in opposite orders": (
+        """
+        groups = [dist.new_group([0, 1]), dist.new_group([1, 0])]
+        for group in groups if rank else reversed(groups):
+            if rank < 2:
+                dist.all_reduce(zeros(8), group=group, algorithm="ring")
+        """,
+        f"rank 0 has not called {SUM}, call 1 of group 1 of ranks 0, 1; rank 1 waits in it; "
+        f"rank 1 has not called {SUM}, call 1 of group 2 of ranks 1, 0; rank 0 waits in it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_a_rank_that_never_calls(tmp_path, case):
+    body, start = ABSENT[case]
+    done = run_groups(tmp_path, SETUP + _indented(body))
+    error = done.outcome.error
+    assert (done.outcome.exit_code, error.kind) == (3, "IpcqDeadlock")
+    assert re.sub("; [0-9]+ PEs? waits? and nothing can happen any more, at .*", "", error.message) == f"{start}{SAME}"
