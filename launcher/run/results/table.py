@@ -67,8 +67,7 @@ class Table:
             self._write(f"#{_HEAD[1:]}{'  algorithm' if self._names_algorithms else ''}")
             self._write(f"#{_UNIT[1:]}".rstrip())
         for run in runs:
-            row = _row(run, self._prepared.plan.system.n_sips)
-            self._write(f"{row}  {run['algorithm']}" if self._names_algorithms else row)
+            self._write(_row(run, self._prepared.plan.system.n_sips, self._names_algorithms))
         self._rows += len(runs)
 
 
@@ -79,13 +78,14 @@ def render(document: dict[str, Any], prepared: Prepared, verbose: bool = False) 
     return "\n".join(lines) + "\n"
 
 
-def _row(run: dict[str, Any], n_sips: int) -> str:
+def _row(run: dict[str, Any], n_sips: int, names_algorithm: bool) -> str:
     wrong = str(run["wrong"]) if run["checked"] else "N/A"
     ranks = f"  ranks {', '.join(map(str, run['group']))}" if len(run["group"]) < n_sips else ""
+    algorithm = f"  {run['algorithm']:<20}" if names_algorithm else ""
     return (
         f"{run['bytes']:>12} {run['count']:>12} {run['dtype']:>6} {run['op']:>6} {run['time_ns'] / 1000:>12.3f} "
-        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}{ranks}"
-    )
+        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}{algorithm}{ranks}"
+    ).rstrip()
 
 
 def _rank(rank: dict[str, Any]) -> str:
