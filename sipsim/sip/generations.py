@@ -57,15 +57,17 @@ class SipGenerations:
     def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
         """Make the queue pairs of this SIP's PEs, and these PEs if need be; held messages are delivered in this step.
 
-        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank.
+        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank. Later
+        calls add further PEs to a generation that is not closed.
 
         Raises:
-            InvariantViolation: for a number below 1, or one that is or was in use.
+            InvariantViolation: for a number below 1, one that was in use, or one that is in use on such a PE.
         """
         sip, size = self._sip, len(pe_of_rank)
-        if generation < 1 or generation in self.live or generation in self.closed:
+        here = self.live.get(generation, {})
+        if generation < 1 or generation in self.closed or any(place in here for place in pe_of_rank):
             raise InvariantViolation(f"generation {generation} is or was in use on rank {sip.sip}")
-        here = self.live[generation] = {}
+        self.live[generation] = here
         for rank, place in enumerate(pe_of_rank):
             if place.sip != sip.sip:
                 continue

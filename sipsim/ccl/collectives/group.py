@@ -150,7 +150,7 @@ def combine(op: str, own: Array, arrived: Array) -> Array:
 class Task(NamedTuple):
     """What an algorithm makes a schedule for. ``root``: a rank of the group; ``n_elem``: elements of a unit.
 
-    ``in_place``: source and result are one tensor.
+    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements.
     """
 
     collective: GroupCollective
@@ -159,6 +159,7 @@ class Task(NamedTuple):
     itemsize: int
     root: int = 0
     in_place: bool = True
+    workers: int = 1
 
     @property
     def size(self) -> int:

@@ -44,7 +44,7 @@ def prepared(
     layouts = ((tensor or present[0]).dp for tensor in (call.source, call.result))
     shards = Shards(*(n // layout.blocks() for n, layout in zip(whole, layouts, strict=True)))
     root = call.values[0] if collective.has_root else 0
-    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result)
+    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places))
     return Prepared(task, tuple(places), shards)
 
 

@@ -104,11 +104,19 @@ def test_pieces_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "transfers", "blocks", "pieces"),
-    [(2**20, 1, 1, 1), (100, 9, 1, 1), (2**20, 5, 1, 22), (2**30, 9, 1, MOST_PIECES), (2**20, 5, 32, 4)],
+    ("nbytes", "transfers", "blocks", "workers", "pieces"),
+    [
+        (2**20, 1, 1, 1, 1),
+        (100, 9, 1, 1, 1),
+        (2**20, 5, 1, 1, 22),
+        (2**30, 9, 1, 1, MOST_PIECES),
+        (2**20, 5, 32, 1, 4),
+        (2**20, 5, 32, 8, 1),
+        (2**20, 5, 1, 16, 16),
+    ],
 )
-def test_pieces_of_some_sizes(nbytes: int, transfers: int, blocks: int, pieces: int) -> None:
-    assert pieces_of(nbytes, transfers, blocks) == pieces
+def test_pieces_of_some_sizes(nbytes: int, transfers: int, blocks: int, workers: int, pieces: int) -> None:
+    assert pieces_of(nbytes, transfers, blocks, workers) == pieces
 
 
 def test_sends_too_far_ahead_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
