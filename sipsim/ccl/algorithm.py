@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,12 @@ class Algorithm:
     def is_users(self) -> bool:
         """Whether its module is a user's, and not of this package."""
         return not self._module.__name__.startswith(OWN_PACKAGE)
+
+    @property
+    def about(self) -> str:
+        """The first sentence of its module's docstring, on one line; empty without one."""
+        text = " ".join((self._module.__doc__ or "").partition("\n\n")[0].split())
+        return re.split(r"(?<=[^ ]{2})\.(?: |$)", re.sub(r":mod:`\.?([^`]*)`", r"\1", text))[0]
 
     @property
     def is_schedule(self) -> bool:
