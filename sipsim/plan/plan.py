@@ -205,7 +205,7 @@ class Plan(RunPlan):
         assert isinstance(collective, GroupCollective)
         group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
         n_elem = run.count // max(collective.elements(1, group.size))
-        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
+        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place, run.workers)
 
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
