@@ -18,6 +18,7 @@ from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import host_call
+from sipsim.host.futures import Outputs
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
 from sipsim.host.kernel_queue import KernelQueue, Work
@@ -192,6 +193,7 @@ class Distributed(TorchNames, PointToPoint):
         work = Work(self._queue, name)
         work.has_own_row = True
         call = call._replace(source=as_one(call.source), result=as_one(call.result))
+        work.outputs = Outputs(call.result)
         self._launch(work, collective, call, group, algorithm, tuple(pes))
         if async_op:
             return work
