@@ -38,6 +38,17 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
     return parse_list
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Names, separated by commas, each of them once."""
+    found = tuple(part.strip() for part in text.split(","))
+    if "" in found:
+        raise argparse.ArgumentTypeError(f"{text!r}: a name is missing; write NAME or NAME,NAME")
+    for name, times in Counter(found).items():
+        if times > 1:
+            raise argparse.ArgumentTypeError(f"{text!r} has {name} {times} times; name it once")
+    return found
+
+
 def place(text: str) -> tuple[int, int, int]:
     """A PE as SIP.CUBE.PE."""
     parts = text.split(".")

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.collectives.base import COLLECTIVES, default_collective
+from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.tables.base import TABLES
 from sipsim.chips.base import CHIPS
 from sipsim.config.load import variants
 from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
 from sipsim.topology.base import TOPOLOGIES
 
 
@@ -31,7 +33,20 @@ def _tables(_: Resolved) -> list[str]:
 
 
 def _algorithms(resolved: Resolved) -> list[str]:
-    return [f"{name:<20} {entry.module}" for name, entry in sorted(resolved.ccl.algorithms.items())]
+    catalog = Catalog(resolved)
+    head = f"{'name':<26} {'ranks identical':<16} collectives; source"
+    return [head, *(_algorithm(catalog, name) for name in sorted(resolved.ccl.algorithms))]
+
+
+def _algorithm(catalog: Catalog, name: str) -> str:
+    """A line of an algorithm; of one that cannot be loaded, why."""
+    try:
+        found = catalog.get(name)
+    except ConfigError as error:
+        return f"{name:<26} {error}"
+    identical = {True: "yes", False: "no", None: "see reference"}[found.rank_identical]
+    collectives = ", ".join(found.collectives) or default_collective()
+    return f"{name:<26} {identical:<16} {collectives}; {found.about or found.entry.module}"
 
 
 def _variants(_: Resolved) -> list[str]:

@@ -16,12 +16,11 @@ from broker.mail.sockets import HEARTBEAT_MS
 from launcher.engines import ENGINES
 from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run import arguments
+from launcher.run.flags.collective import add_collective
 from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
-from sipsim.ccl.collectives.base import operators
 from sipsim.config.load import VARIANT
-from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -55,7 +54,11 @@ class Options(RunSettings):
     ccl: Path | None
     settings: tuple[str, ...]
     collective: str | None
-    algorithm: str | None
+    algorithm: tuple[str, ...] | None
+    group: str
+    root: int | None
+    layout: tuple[int, int] | None
+    in_place: bool | None
     sizes: tuple[int, ...]
     size_source: str = field(compare=False)
     n_elems: tuple[int, ...]
@@ -162,8 +165,10 @@ def given_options(argv: list[str]) -> dict[str, str]:
     """The options that a valid command line sets, with their flags."""
     own, script, as_module, _ = _split_script(argv)
     parser = launch_parser()
-    flags = {action.dest: action.option_strings[-1] for action in parser._actions}
+    flags: dict[str, str] = {}
     for action in parser._actions:
+        # Two flags may be the two values of one option.
+        flags[action.dest] = "/".join(filter(None, (flags.get(action.dest), action.option_strings[-1])))
         action.default = argparse.SUPPRESS
     names = vars(parser.parse_args(own))
     given = {name: flags[name] for name in names}
@@ -172,7 +177,7 @@ def given_options(argv: list[str]) -> dict[str, str]:
 
 def _check_script_flags(own: list[str]) -> None:
     only = argparse.ArgumentParser(add_help=False)
-    _add_collective(only.add_argument_group())
+    add_collective(only.add_argument_group())
     without_effect = {action.dest for action in only._actions}
     for name, flag in given_options(own).items():
         if name in without_effect:
@@ -220,7 +225,7 @@ def launch_parser() -> argparse.ArgumentParser:
     )
     add_system(parser.add_argument_group("the system"))
     _add_work(parser.add_argument_group("the work"))
-    _add_collective(parser.add_argument_group("the work without a script"))
+    add_collective(parser.add_argument_group("the work without a script"))
     _add_run(parser.add_argument_group("the run"))
     _add_hosts(parser.add_argument_group("the hosts"))
     _add_failures(parser.add_argument_group("failures"))
@@ -248,29 +253,16 @@ def add_system(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--algorithm", metavar="NAME", help="an entry of ccl.yaml; see --list algorithms")
+    group.add_argument(
+        "--algorithm",
+        type=arguments.names,
+        metavar="NAME[,NAME...]",
+        help="entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least",
+    )
     group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")
     group.add_argument(
         "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
     )
-
-
-def _add_collective(group: "argparse._ArgumentGroup") -> None:
-    """The flags of the built-in job, which have no effect with a script."""
-    group.add_argument("--collective", metavar="NAME", help="what to run; see --list collectives")
-    group.add_argument(
-        "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
-    )
-    group.add_argument(
-        "--n-elem", type=arguments.list_of(arguments.IntRange(1)), metavar="N[,N...]", help="elements a cube"
-    )
-    group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
-    group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
-    group.add_argument("-f", type=arguments.IntRange(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
-    group.add_argument("--dtype", choices=list(DTYPES), default=DEFAULT_DTYPE, help=f"element type ({DEFAULT_DTYPE})")
-    group.add_argument("--op", choices=operators(), default="sum", help="reduction (sum)")
-    group.add_argument("-n", "--iters", type=arguments.IntRange(1), default=1, metavar="N", help="timed iterations (1)")
-    group.add_argument("-w", "--warmup", type=arguments.IntRange(0), default=0, metavar="N", help="untimed ones (0)")
 
 
 def _add_run(group: "argparse._ArgumentGroup") -> None:

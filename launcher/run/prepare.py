@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launcher.run.options import DEFAULT_SIZE, Options
+from sipsim.ccl.groups.select import ALL, AUTO
 from sipsim.chips.base import ChipKind, kind_of
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
@@ -36,7 +37,7 @@ def resolve(options: Options | Namespace) -> Resolved:
         ("--topology", "system.sips.topology", options.topology),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
-        ("--algorithm", "defaults.algorithm", options.algorithm),
+        ("--algorithm", "defaults.algorithm", _one_algorithm(options.algorithm)),
     )
     overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
@@ -70,8 +71,9 @@ def _plan(kind: ChipKind[Any], resolved: Resolved) -> RunPlan:
 def describe(prepared: Prepared) -> str:
     """The text of ``--dry-run``."""
     system, job = prepared.plan.system, prepared.job
-    notes = "".join(f"{note}; " for note in prepared.plan.notes())
-    what = job.script or kind_of(system.resolved).describe_job(job)
+    kind = kind_of(system.resolved)
+    notes = "".join(f"{note}; " for note in kind.notes(job, prepared.plan))
+    what = job.script or kind.describe_job(job)
     return (
         f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
         f"engine {prepared.engine}; {notes}plan {prepared.plan.digest[:16]}"
@@ -110,7 +112,17 @@ def _request(options: Options) -> JobRequest:
         trace=options.trace_ccl is not None,
         explain=options.explain,
         oplog=options.oplog is not None,
+        algorithms=options.algorithm or (),
+        group=options.group,
+        root=options.root,
+        layout=options.layout,
+        in_place=options.in_place,
     )
+
+
+def _one_algorithm(names: tuple[str, ...] | None) -> str | None:
+    """The entry of ``ccl.yaml`` that a flag names, if it names one and only one."""
+    return names[0] if names is not None and len(names) == 1 and names[0] not in (AUTO, ALL) else None
 
 
 def _let_import_from(*folders: Path) -> None:

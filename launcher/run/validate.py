@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from launcher.run.options import Options
 from launcher.supervise.fault_injector import CUT_PROGRAM
+from sipsim.ccl.groups.select import ALL
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
@@ -45,6 +46,9 @@ def check_flags(options: Options) -> None:
                 f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
             )
     _check_records(options)
+    if options.script is not None and (len(options.algorithm or ()) > 1 or options.algorithm == (ALL,)):
+        names = ",".join(options.algorithm or ())
+        raise ConfigError(f"--algorithm {names}: a script names an algorithm in each call; give one here, or none")
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":

@@ -19,6 +19,7 @@ from sipsim.forecast.job import forecast
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.group_job import GroupJob
+from sipsim.host.group_request import group_choices, group_notes
 from sipsim.host.torch_api import Torch
 from sipsim.memory import rules as memory_rules
 from sipsim.memory.host_log import HostLog
@@ -139,7 +140,14 @@ class Ahbm(ChipKind[Plan]):
         return collective_job(request, plan)
 
     def describe_job(self, job: Job) -> str:
-        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements a cube, {job.dtype}"
+        each = "a rank" if job.algorithms else "a cube"
+        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
+
+    def notes(self, job: Job, plan: Plan) -> list[str]:
+        return group_notes(job, plan) if job.algorithms else plan.notes()
+
+    def choices(self, job: Job, plan: Plan) -> list[str]:
+        return group_choices(job, plan) if job.algorithms and job.is_auto else []
 
     def explain(self, plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
         explainer = Explainer(plan, read_histories(folders))

@@ -201,6 +201,14 @@ class ChipKind(ABC, Generic[PlanType]):
         """Such a job in a few words."""
         return job.collective
 
+    def notes(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about a run for the user."""
+        return plan.notes()
+
+    def choices(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about what was chosen for such a job by its cost, and why."""
+        return []
+
     def explain(self, plan: PlanType, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
         """Where the time of each row went, from what the SIPs of a job with ``explain`` left in their artifact folders.
 

@@ -25,6 +25,8 @@ def forecast(job: Job, plan: Plan) -> JobForecast:
     Raises:
         Uncountable: when the algorithm's kernels cannot be counted.
     """
+    if job.algorithms:
+        raise Uncountable("programs of collectives over a group")
     times = CommandTimes(plan)
     known: dict[int, SizeForecast] = {}
     for n_elem in job.n_elems:

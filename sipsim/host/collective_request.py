@@ -1,11 +1,15 @@
 """From a request to the built-in job: a collective that can run on the system, with sizes that fit."""
 
+from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Collective, default_collective
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.groups.select import ALL, AUTO
 from sipsim.ccl.seeded import check_contributions
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
+from sipsim.host.dp_policy import COPIES, ROWS, DPPolicy
+from sipsim.host.group_request import group_job
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.registry import UnknownName
@@ -20,13 +24,18 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     """
     collective, system = _collective(request, plan), plan.system
     if isinstance(collective, GroupCollective):
-        return _group_job(request, collective, plan)
+        return group_job(request, collective, plan, _job(request, collective, ()))
+    _check_flags(request, collective, plan)
+    dp = job_layout(plan)
     if request.verify:
-        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, system.n_cubes))
+        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, dp.parts(ROWS)))
     sizes = collective.elements(1, system.n_sips)
     n_elems = request.n_elems or tuple(_elements(size, max(sizes), request, plan) for size in request.sizes)
     _check_room(n_elems, sizes[:1] if collective.in_place else sizes, request.dtype, plan)
     for n_elem in n_elems:
+        if dp.num_pes > 1 and n_elem % dp.num_pes:
+            what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
+            raise ConfigError(f"{n_elem} elements a cube are no whole number for each of {what}")
         args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, collective.kernel_takes)
     return _job(request, collective, n_elems)
@@ -49,22 +58,39 @@ def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) 
     )
 
 
-def _group_job(request: JobRequest, collective: GroupCollective, plan: Plan) -> Job:
-    """``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a rank."""
-    size, itemsize = plan.system.n_sips, DTYPES[request.dtype].itemsize
-    if request.verify and collective.ops and request.op in ("sum", "avg"):
-        check_contributions(DTYPES[request.dtype], size)
-    larger = max(collective.elements(1, size)) * itemsize
-    n_elems = request.n_elems or tuple(nbytes // larger for nbytes in request.sizes)
-    if 0 in n_elems:
-        raise ConfigError(
-            f"{request.size_source}: {collective.name} on {size} ranks takes at least {larger} bytes in {request.dtype}"
-        )
-    return _job(request, collective, n_elems)
+def job_layout(plan: Plan) -> DPPolicy:
+    """Of the job's tensors: a row a cube, or what the algorithm takes, on all PEs."""
+    n_cubes, layout = plan.system.n_cubes, plan.algorithm.layout
+    if layout is None or layout[1] == COPIES:
+        return DPPolicy(num_cubes=n_cubes)
+    return DPPolicy(*layout, num_cubes=n_cubes, num_pes=plan.system.n_pes)
+
+
+def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:
+    """Flags that only collectives over a group take, of which several may run one after the other."""
+    given = {
+        f"--group {request.group}": bool(request.group),
+        f"--root {request.root}": request.root is not None,
+        "--layout": request.layout is not None,
+        "--in-place" if request.in_place else "--out-of-place": request.in_place is not None,
+    }
+    for flag, is_given in given.items():
+        if is_given:
+            what = f"{collective.name} runs on all SIPs, in one layout"
+            raise ConfigError(f"{flag}: {what}; leave it out, or name another --collective")
+    if plan.algorithm.is_schedule:
+        runs = ", ".join(plan.algorithm.collectives)
+        what = f"algorithm {plan.algorithm.name} runs {runs}"
+        wired = ", ".join(plan.catalog.wired)
+        raise ConfigError(f"--collective {collective.name}: {what}; those that are wired before the run: {wired}")
+    if len(request.algorithms) > 1 or ALL in request.algorithms:
+        names = ",".join(request.algorithms)
+        what = f"the algorithms of {collective.name} are wired before the run"
+        raise ConfigError(f"--algorithm {names}: {what}; name one, or a --collective over groups, such as all_reduce")
 
 
 def _collective(request: JobRequest, plan: Plan) -> Collective:
-    named = request.collective or next(iter(plan.algorithm.collectives), default_collective())
+    named = request.collective or _usual_collective(request, plan)
     try:
         collective = COLLECTIVES.get(named)
     except UnknownName as error:
@@ -74,6 +100,25 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
             f"--op {request.op}: {collective.name} does not take it; allowed: {', '.join(collective.ops)}"
         )
     return collective
+
+
+def _usual_collective(request: JobRequest, plan: Plan) -> str:
+    """The first that all algorithms of the request run, or that of the config."""
+    named = [name for name in request.algorithms if name not in (AUTO, ALL)]
+    if not named:
+        return next(iter(plan.algorithm.collectives), default_collective())
+    first, *others = (_algorithm(name, plan).collectives or (default_collective(),) for name in named)
+    found = next((each for each in first if all(each in other for other in others)), None)
+    if found is None:
+        raise ConfigError(f"--algorithm {','.join(named)}: they have no collective in common; name those of one")
+    return found
+
+
+def _algorithm(name: str, plan: Plan) -> Algorithm:
+    try:
+        return plan.algorithm if name == plan.algorithm.name else plan.catalog.get(name)
+    except ConfigError as error:
+        raise ConfigError(f"--algorithm: {error}") from None
 
 
 def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:

@@ -16,7 +16,6 @@ from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
-from sipsim.errors import ConfigError
 from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.group_runs import GroupRuns
@@ -60,7 +59,6 @@ class Distributed(TorchNames, PointToPoint):
         self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
         self._runs_of_groups = GroupRuns(sip, queue)
         self._world_group: GroupHandle | None = None
-        self._no_world = ConfigError("there is no group of all ranks")
         self.records = RunRecords(sip, recorded_io_dir)
         self.calls: list[GroupCall] = []
         self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
@@ -80,11 +78,7 @@ class Distributed(TorchNames, PointToPoint):
         if self._initialized:
             raise ValueError("init_process_group was called twice")
         self._initialized = True
-        try:
-            self._world_group = self._groups.make(None)
-        except ConfigError as error:
-            # Collectives that are wired before the run need no rings of a group.
-            self._no_world = error
+        self._world_group = self._groups.make(None)
 
     @host_call
     def new_group(
@@ -149,10 +143,10 @@ class Distributed(TorchNames, PointToPoint):
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
         """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
 
-        So has every tensor for an algorithm of the user's that is wired before the run: it knows its layouts itself.
+        Or as an algorithm that is wired before the run takes it: every tensor for one of the user's.
         """
         cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
-        if wired.is_users and not wired.is_schedule:
+        if (wired.is_users and not wired.is_schedule) or (dp.cube, dp.pe) == wired.layout:
             return True
         return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
 
@@ -253,8 +247,6 @@ class Distributed(TorchNames, PointToPoint):
         """A group that this rank is in; None: that of all."""
         self._check_initialized()
         chosen = self._world_group if group is None else group
-        if chosen is None:
-            raise self._no_world
         if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
             raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
         return chosen
@@ -264,7 +256,8 @@ class Distributed(TorchNames, PointToPoint):
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         system, wired = self._plan.system, self._world
-        collective.check(call, system.n_sips, system.n_cubes)
+        layout = wired.algorithm.layout
+        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
         wired.check_holders(call, self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, collective.kernel_takes)

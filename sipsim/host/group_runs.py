@@ -58,7 +58,7 @@ class GroupRuns:
             call = call._replace(values=(_root_in(group, call.values[0]),))
         collective.check_call(call, group.group.size)
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
-        chosen = select(self._plan.catalog, task.task, self._plan.algorithm, algorithm)
+        chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         group.calls += 1
         return Ready(call, group, chosen, task, _text(group, collective, call, chosen, task))
 

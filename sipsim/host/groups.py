@@ -9,6 +9,7 @@ from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.windows import Windows
 from sipsim.host.places import allowed_pes
 from sipsim.plan.plan import Plan
+from sipsim.record.calls import WORLD
 from sipsim.units import BYTES_PER_KIB
 
 NO_GROUP = -1
@@ -64,14 +65,16 @@ class ProcessGroups:
             ConfigError: when a SIP has no room for another group's rings.
         """
         sips, system = _checked(ranks, self._plan.system.n_sips), self._plan.system
-        allowed = allowed_pes(self._plan, pes)
-        window, number = self._windows.take(sips), self._made
+        allowed, number = allowed_pes(self._plan, pes), self._made
+        # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
+        has_none = number == WORLD and not self._windows.count
+        window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
         on = f", pes={list(allowed)}" if allowed else ""
         self._note(f"new_group({list(sips)}{on})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
-            handle = ProcessGroup(number, Group(sips, system), window, self._window_bytes, allowed)
+            handle = ProcessGroup(number, Group(sips, system), window, window_bytes, allowed)
         self._live[number] = handle
         return handle
 

@@ -4,7 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,6 +20,16 @@ from sipsim.system.joined import JoinedSips
 
 Ps = int
 Array = np.ndarray[Any, Any]
+
+
+class Added(NamedTuple):
+    """What combined values: names, the type, and the elements of a row."""
+
+    collective: str
+    algorithm: str
+    op: str
+    dtype: DType
+    n_elem: int
 
 
 class RunPlan(ABC):
@@ -139,11 +149,8 @@ class RunPlan(ABC):
         """Whether a rank of the group of such a collective has something before it, and needs something after it."""
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
-    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
-        """Whether rows of ``n_elem`` elements that are equal in exact numbers end with different last bits of a type.
-
-        False where that is not known.
-        """
+    def rows_differ(self, added: Added) -> bool:
+        """Whether rows that are equal in exact numbers end with different last bits; False where that is not known."""
         return False
 
     def sync_notes(self) -> list[str]:

@@ -18,7 +18,8 @@ class JobRequest(NamedTuple):
     """What a user asks of a run without a script; its chip kind checks it and makes the :class:`Job`.
 
     ``collective``: None for what the chip runs if none is named. Either ``sizes``, in bytes, or ``n_elems``
-    is given.
+    is given. ``algorithms``: the names of ``--algorithm``, perhaps ``auto`` or ``all``; empty: as the config says.
+    ``group``, ``root``, ``layout`` (cubes and PEs) and ``in_place``: as their flags say, empty or None without.
     ``size_source``: what gave the sizes, for messages; ``has_default_size``: nothing did.
     """
 
@@ -37,15 +38,24 @@ class JobRequest(NamedTuple):
     trace: bool
     explain: bool = False
     oplog: bool = False
+    algorithms: tuple[str, ...] = ()
+    group: str = ""
+    root: int | None = None
+    layout: tuple[int, int] | None = None
+    in_place: bool | None = None
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective; empty for
     the default one.
 
-    ``n_elems``: elements a cube, one run each. What a rank records in its artifact folder: ``record_io``, the data of a
-    script's collectives, for the launcher's check; ``trace``, its sends and receives; ``explain``, its spans;
-    ``oplog``, its op log.
+    ``n_elems``: elements a cube, or of a unit of a collective over a group, one run each. The latter runs the
+    ``algorithms`` of each size, one after the other, in all ``groups`` at the same time (their SIPs; empty: in that of
+    all), from or to rank ``root`` of each, with tensors over ``layout``, cubes and PEs of each, ``in_place`` or not.
+    ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
+
+    What a rank records in its artifact folder: ``record_io``, the data of a script's collectives, for the launcher's
+    check; ``trace``, its sends and receives; ``explain``, its spans; ``oplog``, its op log.
     """
 
     collective: str = ""
@@ -64,6 +74,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     trace: bool = False
     explain: bool = False
     oplog: bool = False
+    algorithms: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    root: int = 0
+    layout: tuple[int, int] | None = None
+    in_place: bool = False
+    is_auto: bool = False
+    notes: tuple[str, ...] = ()
 
 
 SEND_RECV = "send_recv"

@@ -8,7 +8,7 @@ from typing import Any
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import COLLECTIVES, Array
-from sipsim.ccl.collectives.group import GroupCollective, Task
+from sipsim.ccl.collectives.group import ROUNDED, GroupCollective, Task
 from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.catalog import Catalog
@@ -32,13 +32,13 @@ from sipsim.ccl.settings import (
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.dtypes import DTYPES, DType
+from sipsim.dtypes import DTYPES
 from sipsim.ipcq.backpressure import backpressure_of
 from sipsim.ipcq.credit_return import credit_mode_of
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.parts.base import part_kinds
-from sipsim.plan.base import RunPlan, reactions_ps
+from sipsim.plan.base import Added, RunPlan, reactions_ps
 from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.plan.job import SEND_RECV, RunRecord
 from sipsim.system.system import System
@@ -207,10 +207,14 @@ class Plan(RunPlan):
         n_elem = run.count // max(collective.elements(1, group.size))
         return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
 
-    def rows_differ(self, dtype: DType, n_elem: int) -> bool:
-        """By the algorithm's reference."""
-        shape = (self.system.n_cubes, n_elem)
-        return self.reference is not None and rows_differ(self.reference, self.system, self.system.n_sips, shape, dtype)
+    def rows_differ(self, added: Added) -> bool:
+        """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
+        collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
+        if isinstance(collective, GroupCollective):
+            rounds = added.dtype.exact_int is not None and added.op in ROUNDED
+            return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
+        shape = (self.system.n_cubes, added.n_elem)
+        return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
 
     def sync_notes(self) -> list[str]:
         """What windows lose by bounds that hold for any PE and any peer."""

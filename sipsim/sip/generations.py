@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sipsim.ccl.install import InstallPlan
+from sipsim.errors import InvariantViolation
 from sipsim.ipcq.generation import ClosedGenerations
 from sipsim.ipcq.messages import Installed, IpcqInitEntry
 from sipsim.ipcq.pe_ipcq import PeIpcq
@@ -56,13 +57,17 @@ class SipGenerations:
     def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
         """Make the queue pairs of this SIP's PEs, and these PEs if need be; held messages are delivered in this step.
 
-        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank.
+        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank. Later
+        calls add further PEs to a generation that is not closed.
 
         Raises:
-            InvariantViolation: for a number below 1, or one that is or was in use on a PE.
+            InvariantViolation: for a number below 1, one that was in use, or one that is in use on such a PE.
         """
         sip, size = self._sip, len(pe_of_rank)
-        here = self.live.setdefault(generation, {})
+        here = self.live.get(generation, {})
+        if generation < 1 or generation in self.closed or any(place in here for place in pe_of_rank):
+            raise InvariantViolation(f"generation {generation} is or was in use on rank {sip.sip}")
+        self.live[generation] = here
         for rank, place in enumerate(pe_of_rank):
             if place.sip != sip.sip:
                 continue
@@ -83,7 +88,11 @@ class SipGenerations:
             InvariantViolation: when it is not installed.
         """
         sip, table = self._sip, self._sip.page_table
-        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live.get(generation, ())}
+        if generation not in self.live:
+            raise InvariantViolation(
+                f"generation {generation} is to be closed, and rank {sip.sip} has not installed it"
+            )
+        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live[generation]}
         for ipcq in ipcqs.values():
             ipcq.check_idle(generation)
         for place, ipcq in ipcqs.items():
@@ -91,10 +100,10 @@ class SipGenerations:
             vas = tuple(e.peer.rx_base_va for e in self.live[generation][place] if e.peer.rx_base_va)
             if table is not None and vas:
                 table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
-        if self.live.pop(generation, None) is not None:
-            self.closed.add(generation)
-            if sip.recorder.feed is not None:
-                sip.recorder.feed.closed(generation)
+        del self.live[generation]
+        self.closed.add(generation)
+        if sip.recorder.feed is not None:
+            sip.recorder.feed.closed(generation)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
         """Give the peers' rings virtual addresses, if the MMU translates those of rings."""

@@ -1,7 +1,7 @@
 """The table on standard output, in the columns that readers of nccl-tests know. Its rows appear as they are known."""
 
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from launcher.report.outcome import Outcome
@@ -11,7 +11,9 @@ from launcher.run.results.launches import launch_lines
 from launcher.run.results.result import run_of
 from sipsim import VERSION
 from sipsim.ccl.collectives.base import NO_OP
+from sipsim.chips.base import kind_of
 from sipsim.dtypes import DTYPES
+from sipsim.plan.base import Added
 
 _HEAD = f"{'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'time':>12} {'algbw':>9} {'busbw':>9} {'#wrong':>7}"
 _UNIT = f"{'(B)':>12} {'(elements)':>12} {'':>6} {'':>6} {'(us)':>12} {'(GB/s)':>9} {'(GB/s)':>9} {'':>7}"
@@ -26,6 +28,7 @@ class Table:
         self._verbose = verbose
         self._has_head = False
         self._rows = 0
+        self._names_algorithms = len({*chain(*prepared.job.algorithms)}) > 1 or prepared.job.is_auto
 
     def note(self, outcome: Outcome) -> None:
         """Write the rows of the collectives that every rank has completed by now.
@@ -46,18 +49,25 @@ class Table:
         ended = sum(rank["launches"] for rank in document["ranks"])
         for line in launch_lines(document["launches"], ended, self._verbose):
             self._write(f"# {line}")
+        for line in self._choices():
+            self._write(f"# {line}")
         for note in _notes(document, self._prepared):
             self._write(note)
+
+    def _choices(self) -> list[str]:
+        plan, job = self._prepared.plan, self._prepared.job
+        return kind_of(plan.resolved).choices(job, plan) if self._verbose or job.explain else []
 
     def _write_rows(self, runs: list[dict[str, Any]]) -> None:
         if not self._has_head:
             self._has_head = True
+            self._names_algorithms |= len({run["algorithm"] for run in runs}) > 1
             about = f"{self._prepared.plan.system.describe()}, engine {self._prepared.engine}"
             self._write(f"# ahbm-launch {VERSION}: {about}")
-            self._write(f"#{_HEAD[1:]}")
+            self._write(f"#{_HEAD[1:]}{'  algorithm' if self._names_algorithms else ''}")
             self._write(f"#{_UNIT[1:]}".rstrip())
         for run in runs:
-            self._write(_row(run, self._prepared.plan.system.n_sips))
+            self._write(_row(run, self._prepared.plan.system.n_sips, self._names_algorithms))
         self._rows += len(runs)
 
 
@@ -68,13 +78,14 @@ def render(document: dict[str, Any], prepared: Prepared, verbose: bool = False) 
     return "\n".join(lines) + "\n"
 
 
-def _row(run: dict[str, Any], n_sips: int) -> str:
+def _row(run: dict[str, Any], n_sips: int, names_algorithm: bool) -> str:
     wrong = str(run["wrong"]) if run["checked"] else "N/A"
     ranks = f"  ranks {', '.join(map(str, run['group']))}" if len(run["group"]) < n_sips else ""
+    algorithm = f"  {run['algorithm']:<20}" if names_algorithm else ""
     return (
         f"{run['bytes']:>12} {run['count']:>12} {run['dtype']:>6} {run['op']:>6} {run['time_ns'] / 1000:>12.3f} "
-        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}{ranks}"
-    )
+        f"{run['algbw_GBps']:>9.3f} {run['busbw_GBps']:>9.3f} {wrong:>7}{algorithm}{ranks}"
+    ).rstrip()
 
 
 def _rank(rank: dict[str, Any]) -> str:
@@ -85,10 +96,14 @@ def _rank(rank: dict[str, Any]) -> str:
 
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
-    notes = [f"# {note}" for note in prepared.plan.notes()]
     plan = prepared.plan
-    added = {(run["dtype"], run["count"] // plan.n_rows) for run in document["runs"] if run["op"] != NO_OP}
-    if any(plan.rows_differ(DTYPES[dtype], n_elem) for dtype, n_elem in added):
+    notes = [f"# {note}" for note in kind_of(plan.resolved).notes(prepared.job, plan)]
+    added = {
+        Added(run["collective"], run["algorithm"], run["op"], DTYPES[run["dtype"]], run["count"] // plan.n_rows)
+        for run in document["runs"]
+        if run["op"] != NO_OP
+    }
+    if any(map(plan.rows_differ, added)):
         notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")
     notes += [f"# {line}".rstrip() for line in where.notes(document)]
     if document["digest"] is not None:

@@ -10,25 +10,20 @@ No message waits for another rank's, so latency is one path and G - 1 messages f
 and for small tensors. All ranks have the same bits: each block is combined at one rank, in one order, then copied.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.group import Group, pairwise_wiring, towards
+from sipsim.ccl.group import towards
 from sipsim.ccl.schedule.blocks import VECTOR
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
-from sipsim.ccl.schedule.patterns.paths import Blocks
-from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, Wiring, flow_of
+from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load
+from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
+from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
 RANK_IDENTICAL = True
-
-
-def wiring(group: Group) -> Wiring:
-    """All pairs."""
-    return pairwise_wiring({(a, b) for b in range(group.size) for a in range(b)})
 
 
 def schedule(task: Task) -> Schedule:
@@ -38,21 +33,12 @@ def schedule(task: Task) -> Schedule:
     if task.collective.has_root:
         transfers = _with_root(task)
     elif task.collective.name == "all_to_all":
-        transfers = _exchange(size, lambda src, dst: (src * size + dst,), 0)
+        transfers = all_pairs(size, lambda src, dst: (src * size + dst,), 0)
     else:
-        transfers = _exchange(size, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
+        transfers = all_pairs(size, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
         if task.collective.name != "reduce_scatter":
-            transfers += _exchange(size, lambda src, dst: (src,), size)
+            transfers += all_pairs(size, lambda src, dst: (src,), size)
     return [flow_of(1, pieces, transfers, wiring(task.group))]
-
-
-def _exchange(size: int, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> list[Transfer]:
-    """Between all pairs: ``blocks_of`` source and destination."""
-    return [
-        Transfer(first + shift, rank, towards((rank + shift) % size), blocks_of(rank, (rank + shift) % size), combine)
-        for rank in range(size)
-        for shift in range(1, size)
-    ]
 
 
 def _with_root(task: Task) -> list[Transfer]:
@@ -69,8 +55,7 @@ def _with_root(task: Task) -> list[Transfer]:
 
 def busiest_link(task: Task) -> Fraction | None:
     """Elements over the busiest link of a ring of neighbours, for collectives without a root; None elsewhere."""
-    size = task.size
-    if task.collective.has_root or not task.group.is_ring or task.group.grid[1] != 1:
+    load = None if task.collective.has_root else busiest_ring_load(task.group)
+    if load is None:
         return None
-    units = Fraction(size * (size + 2) if size % 2 == 0 else size * size - 1, 8)
-    return units * (Fraction(2 * task.n_elem, size) if task.collective.cut == VECTOR else task.n_elem)
+    return load * (Fraction(2 * task.n_elem, task.size) if task.collective.cut == VECTOR else task.n_elem)

@@ -30,7 +30,7 @@ RANK_IDENTICAL = True
 def schedule(task: Task) -> Schedule:
     """A flow for each tree."""
     size, ends = task.size, wiring(task.group)
-    copies = pieces_of(task.n_elem * task.itemsize // 2, 2 * size.bit_length())
+    copies = pieces_of(task.n_elem * task.itemsize // 2, 2 * size.bit_length(), workers=-(-task.workers // 2))
     flows = []
     for pairs in (in_order(size), complementary(size)):
         children = {child for _, child in pairs}

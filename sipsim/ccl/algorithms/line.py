@@ -41,7 +41,8 @@ def schedule(task: Task) -> Schedule:
     if task.collective.cut == VECTOR:
         root = task.root if task.collective.has_root else line.ranks[task.size // 2]
         tree = Tree(root, path_edges(line))
-        return [tree_flow(task, tree, 1, ends, pieces_of(task.n_elem * task.itemsize, tree.height[root]))]
+        pieces = pieces_of(task.n_elem * task.itemsize, tree.height[root], workers=task.workers)
+        return [tree_flow(task, tree, 1, ends, pieces)]
     return [flow_of(1, 1, _transfers(task, line), ends)]
 
 

@@ -53,7 +53,8 @@ def schedule(task: Task) -> Schedule:
         return [Flow(1, 1, lambda rank: [])]
     if task.collective.has_root:
         trees = disjoint_trees(axes, task.root)
-        copies = pieces_of(task.n_elem * task.itemsize // len(trees), max(tree.height[task.root] for tree in trees))
+        share, depth = task.n_elem * task.itemsize // len(trees), max(tree.height[task.root] for tree in trees)
+        copies = pieces_of(share, depth, workers=-(-task.workers // len(trees)))
         return [tree_flow(task, tree, 1, ends, copies) for tree in trees]
     flows = []
     for weight, order in _orders(task, axes):
@@ -85,7 +86,8 @@ def _overlapped(task: Task, axes: list[Axis], flow: Flow, flows: Schedule) -> Fl
     unit = task.n_elem if task.collective.cut == VECTOR else task.n_elem * task.size
     rounds = sum(rounds_of(axis[0]) for axis in axes) * (2 if task.collective.name == "all_reduce" else 1)
     nbytes = unit * task.itemsize * flow.weight // whole
-    return staggered(flow, pieces_of(nbytes, rounds, 2 * task.size), max(rounds // 2, 1))
+    pieces = pieces_of(nbytes, rounds, task.size, -(-task.workers // len(flows)))
+    return staggered(flow, pieces, max(rounds // 2, 1))
 
 
 def busiest_link(task: Task) -> Fraction | None:

@@ -45,7 +45,7 @@ def _flow(task: Task) -> Flow:
 
 
 def _copies(task: Task) -> int:
-    return pieces_of(task.n_elem * task.itemsize, task.size.bit_length())
+    return pieces_of(task.n_elem * task.itemsize, task.size.bit_length(), workers=task.workers)
 
 
 def most_moved(task: Task) -> int:

@@ -19,6 +19,8 @@ from sipsim.dtypes import dtype_of
 _MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
 """The operation of PE_MATH that combines two values by an operator."""
 REDUCTIONS = ("sum", "max", "min", "prod", "avg")
+ROUNDED = ("sum", "prod", "avg")
+"""Those whose results in floating types depend on the order of operations."""
 
 
 class GroupCollective(Collective):
@@ -43,6 +45,11 @@ class GroupCollective(Collective):
     def combines(self) -> bool:
         """Whether values are combined by an operator."""
         return bool(self.ops)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several ranks get the same combination."""
+        return self.combines and self.needs(0, 0, 2, 0) and self.needs(0, 1, 2, 0)
 
     def elements(self, n_elem: int, size: int) -> tuple[int, int]:
         """Elements of source and result, with units of ``n_elem``."""
@@ -70,11 +77,11 @@ class GroupCollective(Collective):
         if call.op == "avg" and not tensors[0].dtype.is_float:
             raise ValueError(f"{self.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
         for tensor in tensors:
-            self._check_layout(tensor)
+            self._check_shards(tensor)
         if call.source is not None and call.result is not None:
             self._check_pair(call.source, call.result, size)
 
-    def _check_layout(self, tensor: DeviceTensor) -> None:
+    def _check_shards(self, tensor: DeviceTensor) -> None:
         levels = ((tensor.dp.cube, tensor.dp.num_cubes, "cubes"), (tensor.dp.pe, tensor.dp.num_pes, "PEs"))
         for layout, count, who in levels:
             if count > 1 and layout == "replicate":
@@ -143,7 +150,7 @@ def combine(op: str, own: Array, arrived: Array) -> Array:
 class Task(NamedTuple):
     """What an algorithm makes a schedule for. ``root``: a rank of the group; ``n_elem``: elements of a unit.
 
-    ``in_place``: source and result are one tensor.
+    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements.
     """
 
     collective: GroupCollective
@@ -152,6 +159,7 @@ class Task(NamedTuple):
     itemsize: int
     root: int = 0
     in_place: bool = True
+    workers: int = 1
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """The algorithms of ``ccl.yaml`` that are schedules, by name; each is loaded when it is first asked for."""
 
+from collections.abc import Hashable
 from functools import cached_property
 
 from sipsim.ccl.algorithm import Algorithm
@@ -9,11 +10,12 @@ from sipsim.registry import unknown_name
 
 
 class Catalog:
-    """All entries of a config."""
+    """All entries of a config. ``chosen``: what was found to cost least, by what was asked."""
 
     def __init__(self, resolved: Resolved) -> None:
         self._entries = resolved.ccl.algorithms
         self._loaded: dict[str, Algorithm] = {}
+        self.chosen: dict[Hashable, Algorithm | None] = {}
 
     def get(self, name: str) -> Algorithm:
         """One of them.
@@ -32,6 +34,11 @@ class Catalog:
         """Those that run in any group, in the order of their names."""
         every = (self.get(name) for name in sorted(self._entries))
         return [algorithm for algorithm in every if algorithm.is_schedule]
+
+    @cached_property
+    def wired(self) -> list[str]:
+        """The names of all others, which are wired before a run."""
+        return [name for name in sorted(self._entries) if not self.get(name).is_schedule]
 
     def of(self, collective: str) -> list[Algorithm]:
         """Those that run a collective."""

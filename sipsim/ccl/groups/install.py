@@ -46,8 +46,8 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
     slot_size = min(knobs.slot_size, a_ring // n_slots // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
     if not slot_size:
         raise ConfigError(
-            f"{directions} rings of a PE do not fit the {window_bytes} bytes of its group; "
-            f"set defaults.group_KiB higher"
+            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the TCM that its group has; "
+            f"set defaults.group_KiB higher, or the slots of the algorithm that is wired before the run lower"
         )
     return RingSize(n_slots, slot_size, directions)
 

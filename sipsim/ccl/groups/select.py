@@ -2,18 +2,22 @@
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.cost.choice import least
 from sipsim.ccl.groups.catalog import Catalog
+from sipsim.ccl.groups.launch import Prepared
 
-AUTO = "auto"
+AUTO, ALL = "auto", "all"
+"""What a user may say in place of an algorithm's name: the one that costs least, or all that suit."""
 
 
-def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "") -> Algorithm:
+def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str = "") -> Algorithm:
     """The algorithm of a task. ``named``: by the call; empty: ``configured`` if it runs
     such collectives, else as with ``auto`` the one that costs least.
 
     Raises:
         ValueError: for one that cannot run it; lists those that can.
     """
+    task = made.task
     collective = task.collective.name
     if not named and collective in configured.collectives:
         named = configured.name
@@ -24,10 +28,23 @@ def select(catalog: Catalog, task: Task, configured: Algorithm, named: str = "")
             able = ", ".join(each.name for each in _able(catalog, task)) or "none"
             raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
         return algorithm
-    choices = _able(catalog, task)
-    if not choices:
+    chosen = least(catalog, made)
+    if chosen is None:
         raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
-    return choices[0]
+    return chosen
+
+
+def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The algorithms that run all of these tasks of one collective; and those that do not, each with the reason."""
+    names: list[str] = []
+    refused: list[tuple[str, str]] = []
+    for algorithm in catalog.of(tasks[0].collective.name):
+        why = next(filter(None, map(algorithm.why_not, tasks)), "")
+        if why:
+            refused.append((algorithm.name, why))
+        else:
+            names.append(algorithm.name)
+    return names, refused
 
 
 def _able(catalog: Catalog, task: Task) -> list[Algorithm]:

@@ -15,7 +15,7 @@ class Windows:
         self._first = first
         self.nbytes = nbytes
         self._free = [list(range(count)) for _ in range(n_sips)]
-        self._count = count
+        self.count = count
 
     def take(self, sips: tuple[int, ...]) -> dict[int, int]:
         """The TCM offset of a group's window on each of its SIPs: the lowest free one.
@@ -26,7 +26,7 @@ class Windows:
         full = next((sip for sip in sips if not self._free[sip]), None)
         if full is not None:
             raise ConfigError(
-                f"SIP {full} is in {self._count} groups, and its PEs' TCM has room for the rings of no more; give one "
+                f"SIP {full} is in {self.count} groups, and its PEs' TCM has room for the rings of no more; give one "
                 f"back with destroy_process_group(group), or set defaults.group_KiB or defaults.slot_size lower"
             )
         return {sip: self._first + self._free[sip].pop(0) * self.nbytes for sip in sips}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.ccl.schedule.steps import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring
+from sipsim.ccl.schedule.steps import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring, number_of
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]
@@ -36,7 +36,7 @@ class Evaluated(NamedTuple):
 
 def messages(blocks: tuple[int, ...], tiling: Callable[[int], list[Tile]]) -> list[Message]:
     """What blocks are sent as: in order, each in its tiles."""
-    return [(block, start, stop) for block in blocks for start, stop in tiling(block)]
+    return [(block, start, stop) for block in blocks for start, stop in tiling(number_of(block))]
 
 
 def evaluate(
@@ -89,6 +89,7 @@ class _Run:
         rounds = [step.round for step in steps]
         if any(later <= earlier for earlier, later in pairwise(rounds)):
             raise ValueError(f"rank {rank}: rounds {rounds} do not rise")
+        before = {block: own[~block].copy() for step in steps for block in step.sends if block < 0}
         for step in steps:
             out, into = (messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
             for leaving, coming in zip_longest(out, into):
@@ -97,7 +98,8 @@ class _Run:
                     while self._n_slots is not None and len(self._rings[to]) >= self._n_slots:
                         yield f"waits in round {step.round} for a slot {step.send}"
                     block, start, stop = leaving
-                    self._rings[to].append(((step.round, leaving), own[block][start:stop].copy()))
+                    data = (own if block >= 0 else before)[block][start:stop].copy()
+                    self._rings[to].append(((step.round, (number_of(block), start, stop)), data))
                     self.sent[rank, step.send] += stop - start
                     yield ""
                 if coming is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.schedule.blocks import Block, Part, block_of, units
 from sipsim.ccl.schedule.evaluate import Message, Tile, messages
-from sipsim.ccl.schedule.steps import REPLACE, Flow, Schedule, Step
+from sipsim.ccl.schedule.steps import REPLACE, Flow, Schedule, Step, number_of
 
 NOWHERE = -1
 Position = tuple[int, int, int]
@@ -139,7 +139,7 @@ class _Translation:
         for move, (keeps, stores) in zip(moves, self._fates(moves), strict=True):
             key, sends = move.key, move.is_send
             load_at = self._at(key, "source") if (sends or move.combines) and key not in held else NOWHERE
-            if load_at != NOWHERE and key not in self._stored and self._is_to_copy(key):
+            if load_at != NOWHERE and key[0] >= 0 and key not in self._stored and self._is_to_copy(key):
                 # A rank's own part of the result, such as in an all-gather, is stored as it is sent.
                 self._stored.add(key)
                 stores = True
@@ -196,7 +196,7 @@ class _Translation:
         return task.collective.needs(block // self._pieces, self._rank, task.size, task.root)
 
     def _at(self, key: Message, tensor: str) -> int:
-        block, _ = self._block(key[0])
+        block, _ = self._block(number_of(key[0]))
         return (block.source if tensor == "source" else block.result) + key[1]
 
     def _tiling(self, number: int) -> list[Tile]:

@@ -26,8 +26,9 @@ REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
 class Step(NamedTuple):
     """One rank's step: ``sends`` leave in direction ``send`` while ``recvs`` come from direction ``recv``.
 
-    An empty direction: it sends, or receives, nothing. ``combine``: what becomes of what comes. A rank has one step of
-    a round at most, and steps in order of rounds.
+    An empty direction: it sends, or receives, nothing. A block that is sent as it was before the collective, whatever
+    has been combined with it since, stands as :func:`original`. ``combine``: what becomes of what comes. A rank has one
+    step of a round at most, and steps in order of rounds.
     """
 
     round: int
@@ -53,6 +54,16 @@ End = tuple[int, str]
 """A rank of the group, and one of its directions."""
 Wiring = dict[End, End]
 """Where each direction of each rank leads: to a direction of another rank, which leads back."""
+
+
+def original(block: int) -> int:
+    """A block as its rank had it before, in ``sends`` and transfers; of that the block."""
+    return ~block
+
+
+def number_of(block: int) -> int:
+    """The number of a block, original or not."""
+    return max(block, ~block)
 
 
 class Transfer(NamedTuple):
@@ -86,7 +97,7 @@ def flow_of(weight: int, pieces: int, transfers: Iterable[Transfer], wiring: Wir
             step = found[dst].get(number, Step(number))
             if step.recv:
                 raise ValueError(f"rank {dst} receives {step.recv} and {recv} in round {number}")
-            found[dst][number] = step._replace(recv=recv, recvs=blocks, combine=combine)
+            found[dst][number] = step._replace(recv=recv, recvs=tuple(map(number_of, blocks)), combine=combine)
         return {rank: [own[number] for number in sorted(own)] for rank, own in found.items()}
 
     return Flow(weight, pieces, lambda rank: steps().get(rank, []))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import Part, block_of
-from sipsim.ccl.schedule.steps import Schedule, Wiring
+from sipsim.ccl.schedule.steps import Schedule, Wiring, number_of
 
 Port = tuple[int, str]
 """A SIP, and the port by which a link leaves it."""
@@ -24,7 +24,7 @@ def link_elements(task: Task, schedule: Schedule, wiring: Wiring) -> Counter[Por
             for step in flow.steps_of(rank):
                 for number in step.sends:
                     block = block_of(
-                        collective.cut, collective.gathers, task.n_elem, task.size, part, flow.pieces, number
+                        collective.cut, collective.gathers, task.n_elem, task.size, part, flow.pieces, number_of(number)
                     )
                     sent[rank, step.send] += block.length
         for (rank, direction), elements in sent.items():

@@ -337,6 +337,10 @@ FAILING = [
     ("return {'E': rank}", "direction 'E' leads back to the rank itself; leave it out"),
     ("return {3: rank}", "direction 3 is no name; directions are text"),
     ("return {('E',): 1}", "direction ('E',) is no name; directions are text"),
+    (
+        "return {'E#1': 1}",
+        "direction 'E#1' has a #, which is for the names of queue pairs that are made while time runs",
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from launcher.run.options import parse
 from launcher.run.prepare import prepare
 from sipsim.ccl.rounding import rows_differ
 from sipsim.dtypes import DTYPES
+from sipsim.plan.base import Added
 
 SHAPE = (2, 24)
 
@@ -79,4 +80,28 @@ def test_rows_that_are_equal_in_integers(reference: Any, dtype: str, ranks: int,
 def test_the_algorithm_of_this_package(words: str, wanted: bool) -> None:
     """Two ranks add two numbers, in either order the same; a mesh adds along one chain."""
     plan = prepare(parse(words.split())).plan
-    assert [plan.rows_differ(DTYPES[name], 2048) for name in ("f16", "f32", "i32")] == [wanted, wanted, False]
+    found = [
+        plan.rows_differ(Added("intercube", plan.algorithm.name, "sum", DTYPES[name], 2048))
+        for name in ("f16", "f32", "i32")
+    ]
+    assert found == [wanted, wanted, False]
+
+
+@pytest.mark.parametrize(
+    ("collective", "op", "dtype", "is_identical", "wanted"),
+    [
+        ("all_reduce", "sum", "f16", False, True),
+        ("all_reduce", "prod", "bf16", False, True),
+        ("all_reduce", "avg", "f32", None, True),
+        ("all_reduce", "sum", "f16", True, False),
+        ("all_reduce", "max", "f16", False, False),
+        ("all_reduce", "sum", "i8", False, False),
+        ("reduce", "sum", "f16", False, False),
+        ("reduce_scatter", "sum", "f16", False, False),
+    ],
+)
+def test_over_a_group(collective: str, op: str, dtype: str, is_identical: bool | None, wanted: bool) -> None:
+    """By what the algorithm says of itself, where several ranks get the same, rounded, combination."""
+    plan = prepare(parse(["--collective", "all_reduce"])).plan
+    plan.catalog.get("ring").rank_identical = is_identical
+    assert plan.rows_differ(Added(collective, "ring", op, DTYPES[dtype], 8)) is wanted

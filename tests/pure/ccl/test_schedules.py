@@ -88,6 +88,7 @@ def check_any_call(name: str, collective: str, data: st.DataObject) -> None:
         data.draw(st.integers(1, 40), "elements"),
         data.draw(st.integers(0, group.size - 1), "root"),
         data.draw(st.sampled_from([1, 4, 4096]), "bytes of an element"),
+        COLLECTIVES.get(collective).in_place and data.draw(st.booleans(), "in place"),
     )
     shards = data.draw(st.sampled_from([Shards(0, 0), Shards(5, 0), Shards(3, 7), Shards(8, 8)]), "shards")
     assert not wrong_ranks(
@@ -146,6 +147,8 @@ FORMULAS = [
     ("recursive_doubling", "ring of 2"),
     ("recursive_doubling", "ring of 8"),
     ("halving_doubling", "ring of 8"),
+    ("one_shot", "ring of 5"),
+    ("one_shot", "ring of 8"),
     ("direct", "ring of 2"),
     ("direct", "ring of 5"),
     ("direct", "ring of 8"),

@@ -68,9 +68,11 @@ def group_of(
     return Group(tuple(range(shape[0] * shape[1])) if sips is None else sips, Joined(topology, shape, edges))
 
 
-def task_of(name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4) -> Task:
-    """A task of the collective ``name``, not in place."""
-    return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place=False)
+def task_of(
+    name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4, in_place: bool = False
+) -> Task:
+    """A task of the collective ``name``."""
+    return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place)
 
 
 def sources_of(task: Task, seed: int = 0, dtype: str = "i4") -> list[Array]:
@@ -100,6 +102,8 @@ def carry_out(
     """
     _, count = task.collective.elements(task.n_elem, task.size)
     results = [np.zeros(count, sources[0].dtype) for _ in range(task.size)]
+    if task.in_place:
+        sources = results = [source.copy() for source in sources]
     wiring, schedule = module.wiring(task.group), module.schedule(task)
     of_ranks = [programs(task, schedule, rank, n_workers, shards, tile, n_slots - 1) for rank in range(task.size)]
     for worker in range(n_workers):

@@ -127,6 +127,11 @@ def test_a_number_is_used_once() -> None:
             whole(bench, 2)
         if 2 in bench.sip.generations.live:
             bench.sip.close(2)
+    for number in (2, 3):
+        with pytest.raises(InvariantViolation, match=f"generation {number} is to be closed, and rank 0 has not"):
+            bench.sip.close(number)
+    with pytest.raises(InvariantViolation, match="generation 0 is or was in use"):
+        whole(bench, 0)
 
 
 @pytest.mark.parametrize("mmu", [{"virtual_rings": True}, {"virtual_rings": False}], ids=str)

@@ -344,6 +344,11 @@ class TestFlagsOfTheBuiltInJob:
         "-f 2",
         "--dtype f16",
         "--op sum",
+        "--group 0,1",
+        "--root 1",
+        "--layout 1x1",
+        "--in-place",
+        "--out-of-place",
         "--iters 1",
         "--warmup 0",
     )
@@ -352,6 +357,7 @@ class TestFlagsOfTheBuiltInJob:
     @pytest.mark.parametrize("words", WORDS)
     def test_each_is_refused_with_a_script(self, words: str, script: tuple[str, ...]) -> None:
         flag = words.split()[0]
+        flag = "--in-place/--out-of-place" if flag.endswith("-place") else flag
         why = "has no effect with a script: a script makes its own tensors and calls; leave the flag out"
         assert refusal(*words.split(), *script) == f"{flag}: {why}"
 

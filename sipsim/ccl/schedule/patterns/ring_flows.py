@@ -47,7 +47,7 @@ def _chain(task: Task, ring: Path, wiring: Wiring) -> Flow:
         transfers = paths.reduce(_ending_at(ring, task.root), (0,))
     else:
         transfers = paths.broadcast(ring.starting_at(task.root), (0,))
-    copies = pieces_of(task.n_elem * task.itemsize, task.size - 1)
+    copies = pieces_of(task.n_elem * task.itemsize, task.size - 1, workers=task.workers)
     return staggered(flow_of(1, 1, transfers, wiring), copies, 1)
 
 

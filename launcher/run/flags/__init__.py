@@ -1,0 +1,1 @@
+"""The flags of `ahbm-launch`, group by group."""

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""How good the algorithms are that ``auto`` chooses: a grid of collectives, systems and sizes, all algorithms timed.
+
+For each case the time of the algorithm that ``auto`` chose is set against the best of all. The claim: within 15 % of the
+best in 90 % of the cases. SIPs are of 2x2 cubes, so that the grid ends in some 15 minutes on two cores; ``--quick``
+takes a part of it. Cases run in processes of their own, in an order that does not matter.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SMALL = ("--engine", "inproc", "--no-verify-data", "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", "1", "--json", "-")
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_to_all",
+)
+SYSTEMS = (
+    ("--sips", "2"),
+    ("--sips", "4"),
+    ("--sips", "5"),
+    ("--sips", "8"),
+    ("--sips", "4", "--topology", "torus_2d"),
+    ("--sips", "6", "--topology", "torus_2d", "--shape", "3x2"),
+    ("--sips", "4", "--topology", "mesh_2d_no_wrap", "--shape", "4x1"),
+    ("--sips", "6", "--topology", "mesh_2d_no_wrap", "--shape", "2x3"),
+)
+SIZES = ("1K", "8K", "48K", "256K", "768K")
+NEAR, SHARE = 1.15, 0.9
+
+
+class Case(NamedTuple):
+    """A collective on a system with a size, and the times of all algorithms in ns. ``chosen``: by ``auto``."""
+
+    system: str
+    collective: str
+    nbytes: int
+    times_ns: dict[str, float]
+    chosen: str
+
+    @property
+    def best(self) -> str:
+        return min(self.times_ns, key=lambda name: (self.times_ns[name], name))
+
+    @property
+    def ratio(self) -> float:
+        return self.times_ns[self.chosen] / self.times_ns[self.best]
+
+
+def rows(*flags: str) -> list[dict[str, Any]]:
+    """The rows of a run."""
+    done = subprocess.run([sys.executable, "-m", "launcher", *flags], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench_auto: {' '.join(flags)}: {done.stderr.strip()}")
+    found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+    return found
+
+
+def cases(system: tuple[str, ...], collective: str, sizes: tuple[str, ...]) -> list[Case]:
+    """A case for each size."""
+    flags = (*system, "--collective", collective, "--bytes", ",".join(sizes), *SMALL)
+    every, chosen = rows(*flags, "--algorithm", "all"), rows(*flags, "--algorithm", "auto")
+    found = []
+    for own in chosen:
+        times_ns = {row["algorithm"]: row["time_ns"] for row in every if row["bytes"] == own["bytes"]}
+        found.append(Case(" ".join(system), collective, own["bytes"], times_ns, own["algorithm"]))
+    return found
+
+
+def main() -> int:
+    """Run the grid; 1 if the claim does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a part of the grid, in some two minutes")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all times")
+    chosen = parser.parse_args()
+    systems, sizes = (SYSTEMS[1:6:2], SIZES[:4]) if chosen.quick else (SYSTEMS, SIZES)
+    asked = [(system, collective) for system in systems for collective in COLLECTIVES]
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        found = [case for some in pool.map(lambda each: cases(*each, sizes), asked) for case in some]
+    near = [case for case in found if case.ratio <= NEAR]
+    print(f"{'system':<46} {'collective':<15} {'bytes':>8} {'auto':>20} {'us':>9} {'best':>20} {'us':>9} {'ratio':>6}")
+    for case in found:
+        if case not in near:
+            times = case.times_ns
+            print(
+                f"{case.system:<46} {case.collective:<15} {case.nbytes:>8} {case.chosen:>20} "
+                f"{times[case.chosen] / 1000:>9.3f} {case.best:>20} {times[case.best] / 1000:>9.3f} {case.ratio:>6.2f}"
+            )
+    share = len(near) / len(found)
+    mean = sum(case.ratio for case in found) / len(found)
+    print(f"{len(near)} of {len(found)} cases within 15 % of the best ({share:.1%}); mean ratio {mean:.3f}")
+    if chosen.json is not None:
+        document = {"cases": [case._asdict() for case in found], "within_15_percent": share}
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if share >= SHARE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The work of a rank as few threads, each of which stands for workers that are alike: what they send and receive.
+
+A thread's moves are those of :mod:`sipsim.ccl.schedule.program`, with all tiles of a step in one move.
+"""
+
+from typing import NamedTuple
+
+from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.groups.workers import Place
+from sipsim.ccl.schedule.blocks import units
+from sipsim.ccl.schedule.program import PART_BYTES, Shards
+from sipsim.ccl.schedule.steps import Flow, Schedule
+
+
+class Move(NamedTuple):
+    """``tiles`` messages of ``nbytes`` each, sent or received in a direction; ``key``: which move of its thread pairs
+    with it at the other end. ``loads``: its worker's own values are read for it; ``stores``: what comes is a result.
+    """
+
+    is_send: bool
+    direction: str
+    key: tuple[int, int]
+    blocks: frozenset[tuple[int, int]]
+    tiles: int
+    nbytes: int
+    combines: bool
+    loads: bool
+    stores: bool
+
+
+class Thread(NamedTuple):
+    """Workers at ``places``, which run the same ``flows``, each on ``width`` of ``whole`` of the data."""
+
+    places: tuple[Place, ...]
+    flows: tuple[int, ...]
+    width: tuple[int, ...]
+    whole: int
+
+    @property
+    def workers(self) -> int:
+        """Their number."""
+        return len(self.places)
+
+
+def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int) -> list[Thread]:
+    """The threads of every rank: at most so many for a flow; alike on all ranks."""
+    n_flows, n_workers = len(schedule), len(places)
+    weights = [flow.weight for flow in schedule]
+    per_flow = max(n_workers // n_flows, 1)
+    whole = per_flow * sum(weights)
+    if n_workers < n_flows:
+        shares = [tuple(range(worker, n_flows, n_workers)) for worker in range(n_workers)]
+        return [
+            Thread((places[worker],), own, tuple(weights[flow] for flow in own), whole)
+            for worker, own in enumerate(shares)
+        ]
+    found = []
+    for flow, weight in enumerate(weights):
+        own = [places[position * n_flows + flow] for position in range(per_flow)]
+        parts = min(most_per_flow, per_flow)
+        for part in range(parts):
+            some = own[part * per_flow // parts : (part + 1) * per_flow // parts]
+            found.append(Thread(tuple(some), (flow,), (weight,), whole))
+    return found
+
+
+def passes_of(task: Task, thread: Thread) -> int:
+    """How often a worker goes through its flows, each time with a part of the data."""
+    nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * max(thread.width) // thread.whole
+    return max(-(-nbytes // PART_BYTES), 1)
+
+
+def moves_of(
+    task: Task, schedule: Schedule, thread: Thread, rank: int, tile: int, shards: Shards, ahead: int
+) -> list[Move]:
+    """The moves of a thread on a rank, sends before ``ahead`` messages that they do not need. ``tile``: elements."""
+    passes = passes_of(task, thread)
+    found: list[tuple[tuple[int, int], Move]] = []
+    for flow, width in zip(thread.flows, thread.width, strict=True):
+        share = task.n_elem * width / (thread.whole * passes * schedule[flow].pieces)
+        found += _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
+    if len(thread.flows) > 1:
+        found.sort(key=lambda each: each[0])
+    return _sends_ahead([move for _, move in found], ahead)
+
+
+def _tile(tile: int, share: float, shards: Shards) -> int:
+    """Elements of a message: no more than a shard's."""
+    return max(min(tile, *(shard for shard in shards if shard)) if any(shards) else tile, 1)
+
+
+def _moves_of_flow(
+    task: Task, flow: Flow, number: int, rank: int, share: float, tile: int
+) -> list[tuple[tuple[int, int], Move]]:
+    collective, pieces, size = task.collective, flow.pieces, task.size
+    elements = max(round(share), 1)
+    per_block = -(-elements // tile)
+    nbytes = max(-(-elements // per_block), 1) * task.itemsize
+    held: set[int] = set()
+    found = []
+
+    def move(is_send: bool, step_round: int, direction: str, blocks: tuple[int, ...], combine: int) -> Move:
+        loads = (is_send or combine) and not held.issuperset(blocks)
+        stores = not is_send and any(collective.needs(block // pieces, rank, size, task.root) for block in blocks)
+        held.update(blocks)
+        keys = frozenset((number, block) for block in blocks)
+        tiles = per_block * len(blocks)
+        return Move(is_send, direction, (number, step_round), keys, tiles, nbytes, bool(combine), bool(loads), stores)
+
+    for step in flow.steps_of(rank):
+        if step.sends:
+            found.append(((step.round, number), move(True, step.round, step.send, step.sends, 0)))
+        if step.recvs:
+            found.append(((step.round, number), move(False, step.round, step.recv, step.recvs, step.combine)))
+    return found
+
+
+def _sends_ahead(moves: list[Move], ahead: int) -> list[Move]:
+    found: list[Move] = []
+    for move in moves:
+        place, passed = len(found), 0
+        if move.is_send:
+            while place and not found[place - 1].is_send and found[place - 1].blocks.isdisjoint(move.blocks):
+                passed += found[place - 1].tiles
+                if passed > ahead:
+                    break
+                place -= 1
+        found.insert(place, move)
+    return found

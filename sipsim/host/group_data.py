@@ -1,0 +1,71 @@
+"""The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sipsim.ccl.collectives.base import Array
+from sipsim.ccl.collectives.group import GroupCollective, combine_all
+from sipsim.ccl.schedule.blocks import RANKS, VECTOR, units
+from sipsim.ccl.seeded import seeded_values
+from sipsim.dtypes import DType
+
+MOST_FACTORS = 16
+"""Ranks with a factor of 2 or 1/2: the products of any of them are exact in every floating type."""
+
+
+class GroupData:
+    """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements.
+
+    Sums are of small integers, every partial sum exact. Factors of a product are 2 and 1/2, or odd integers in integer
+    types, of either sign, so that a lost one shows in every element; beyond ``MOST_FACTORS`` ranks 1, in every second.
+    """
+
+    def __init__(
+        self, collective: GroupCollective, n_elem: int, sips: tuple[int, ...], dtype: DType, op: str, seed: int
+    ) -> None:
+        self._collective = collective
+        self._n_elem = n_elem
+        self._sips = sips
+        self._size = len(sips)
+        self._dtype = dtype
+        self._op = op
+        self._seed = seed
+
+    def source(self, rank: int) -> Array:
+        """The whole source of a rank of the group."""
+        return self._values(rank, 0, self._collective.elements(self._n_elem, self._size)[0])
+
+    def result(self, rank: int, root: int) -> Array | None:
+        """A rank's result, exactly; None if it needs none."""
+        collective, size = self._collective, self._size
+        found = []
+        for unit in range(units(collective.cut, size)):
+            if collective.needs(unit, rank, size, root):
+                holders = (each for each in range(size) if collective.holds(unit, each, size, root))
+                terms = (self._unit(holder, unit) for holder in holders)
+                found.append(_folded(self._op, terms, size) if collective.combines else next(terms))
+        return np.concatenate(found) if found else None
+
+    def _unit(self, rank: int, unit: int) -> Array:
+        cut, n_elem = self._collective.cut, self._n_elem
+        is_whole = cut == VECTOR or (cut == RANKS and self._collective.gathers)
+        return self._values(rank, 0 if is_whole else unit % self._size * n_elem, n_elem)
+
+    def _values(self, rank: int, start: int, count: int) -> Array:
+        source = self._collective.elements(self._n_elem, self._size)[0]
+        values = seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+        if self._op != "prod":
+            return values.astype(self._dtype.numpy)
+        if not self._dtype.is_float:
+            return (values * 2 + 1).astype(self._dtype.numpy)
+        factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
+        return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
+
+
+def _folded(op: str, terms: Iterator[Array], size: int) -> Array:
+    total = None
+    for term in terms:
+        total = term if total is None else combine_all("sum" if op == "avg" else op, [total, term])
+    assert total is not None
+    return total / np.asarray(size, total.dtype) if op == "avg" else total

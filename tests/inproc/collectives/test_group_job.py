@@ -1,0 +1,128 @@
+"""The built-in job over groups: every collective with every algorithm is right, groups run in parallel, faults show."""
+
+from pathlib import Path
+
+import pytest
+from runs import ccl_file, run
+
+from launcher.run.results import table
+from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.collectives.group import GroupCollective
+
+SMALL = ("--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
+NAMES = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_algorithms_of_a_collective(name: str) -> None:
+    done = run("--sips", 3, *SMALL, "--collective", name, "--algorithm", "all", "--n-elem", "1,700", "--dtype", "i8")
+    runs = done.document["runs"]
+    assert [each["wrong"] for each in runs] == [0] * len(runs)
+    assert all(each["checked"] for each in runs)
+    algorithms = [each["algorithm"] for each in runs]
+    assert len(set(algorithms)) > 1
+    assert algorithms == [each for names in done.prepared.job.algorithms for each in names]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--op", "avg", "--dtype", "bf16"),
+        ("--op", "prod", "--dtype", "f32", "--layout", "2x2"),
+        ("--op", "max", "--dtype", "f16", "--out-of-place"),
+        ("--op", "min", "--dtype", "i32", "-n", "2", "-w", "1"),
+    ],
+)
+def test_operators_layouts_and_places(flags: tuple[str, ...]) -> None:
+    done = run("--sips", 4, *SMALL, "--collective", "all_reduce", "--n-elem", "96", *flags)
+    (row,) = done.document["runs"]
+    assert (row["wrong"], row["checked"], row["op"], row["dtype"]) == (0, True, flags[1], flags[3])
+
+
+def test_disjoint_groups_run_at_the_same_time() -> None:
+    """Rows of a grid, each joined by links of its own: two take as long as one."""
+    grid = ("--sips", 4, "--topology", "torus_2d", *SMALL, "--collective", "all_gather", "--n-elem", 512)
+    one, both = (run(*grid, "--group", ranks) for ranks in ("0,1", "rows"))
+    (alone,), rows = one.document["runs"], both.document["runs"]
+    assert [row["group"] for row in rows] == [[0, 1], [2, 3]]
+    assert [row["wrong"] for row in rows] == [0, 0]
+    assert {row["time_ns"] for row in rows} == {alone["time_ns"]}
+
+
+def test_roots_are_ranks_of_their_group() -> None:
+    done = run("--sips", 4, *SMALL, "--collective", "broadcast", "--group", "3,1", "--root", 1, "--n-elem", 64)
+    assert (done.document["runs"][0]["wrong"], done.document["runs"][0]["group"]) == (0, [3, 1])
+
+
+FAULTY = """
+from sipsim.ccl.algorithms import ring
+from sipsim.ccl.algorithms.ring import COLLECTIVES, RANK_IDENTICAL, kernel, kernel_args, wiring
+
+def changed(steps):
+    {change}
+
+def schedule(task):
+    return [flow._replace(steps_of=lambda rank, flow=flow: changed(flow.steps_of(rank)))
+            for flow in ring.schedule(task)]
+"""
+FAULTS = {
+    "a dropped contribution": "return [steps[0]._replace(combine=0), *steps[1:]]",
+    "a swapped block": "return [*steps[:-1], steps[-1]._replace(recvs=steps[-2].recvs)]",
+    "a step too few": "return steps[:-1]",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_algorithm_shows(fault: str, tmp_path: Path) -> None:
+    chosen = ccl_file(tmp_path, FAULTY.format(change=FAULTS[fault]), "faulty")
+    done = run("--sips", 3, *SMALL, *chosen, "--collective", "all_reduce", "--n-elem", 60)
+    assert done.outcome.error is not None
+    assert done.outcome.error.kind == "wrong_numbers"
+
+
+def test_the_table_names_algorithms_where_rows_differ() -> None:
+    words = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--n-elem", 8, "--algorithm")
+    several, one = (run(*words, names) for names in ("ring,direct", "ring"))
+    text = table.render(several.document, several.prepared)
+    assert [line.split()[8] for line in text.splitlines() if not line.startswith("#")] == ["ring", "direct"]
+    assert "algorithm" not in table.render(one.document, one.prepared).splitlines()[1]
+
+
+def test_what_does_not_suit_is_told() -> None:
+    """Not all algorithms that all-gather run in a group of three, or the note would be about none."""
+    done = run("--sips", 3, *SMALL, "--collective", "broadcast", "--algorithm", "all", "--n-elem", 8)
+    notes = table.render(done.document, done.prepared)
+    for note in done.prepared.job.notes:
+        assert f"# {note}" in notes
+
+
+def test_auto_says_what_it_chose_and_why() -> None:
+    done = run("--sips", 4, *SMALL, "--collective", "all_reduce", "--n-elem", "8,4096")
+    said = table.render(done.document, done.prepared, verbose=True)
+    for row in done.document["runs"]:
+        (line,) = [line for line in said.splitlines() if line.startswith(f"# size {row['bytes']}: auto chose ")]
+        first, *others = line.split("auto chose ")[1].split("; ")
+        assert first.startswith(f"{row['algorithm']}: about ")
+        assert len(others) > 1
+
+
+@pytest.mark.parametrize("sips", [4, 6])
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+@pytest.mark.default_costs
+def test_estimates_are_near_the_times(collective: str, sips: int) -> None:
+    """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
+    from sipsim.ccl.cost.choice import ranked
+    from sipsim.host.group_request import tasks_of
+
+    flags = ("--sips", sips, "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", 1, "--collective", collective)
+    done = run(*flags, "--algorithm", "all", "--bytes", "48K")
+    definition = COLLECTIVES.get(collective)
+    assert isinstance(definition, GroupCollective)
+    plan, job = done.prepared.plan, done.prepared.job
+    ((made,),) = tasks_of(job, definition, plan)
+    choices = ranked(plan.catalog, made)
+    times_ns = {row["algorithm"]: row["time_ns"] - row["launch_ns"] for row in done.document["runs"]}
+    assert {each.algorithm.name for each in choices} == set(times_ns)
+    for each in choices:
+        assert 0.67 < each.estimate.time_ps / 1000 / times_ns[each.algorithm.name] < 1.5
+    assert times_ns[choices[0].algorithm.name] <= 1.15 * min(times_ns.values())
