@@ -69,3 +69,47 @@ def test_a_wrong_layer_is_seen(tmp_path: Path) -> None:
     error = run(*TWO, path, *MLP).outcome.error
     assert error is not None
     assert "is above" in error.message
+
+
+LAYER = (
+    *("--sips", 4, "--set", "sip.cube_mesh={w: 1, h: 1}", "--set", "cube.pes=3", "--set", "defaults.workers=1"),
+    *("--algorithm", "ring", BENCHES / "layer.py", "--length", 4, "--chunks", 2, "--comm", 1),
+)
+
+
+def test_a_layer_that_overlaps(capsys: pytest.CaptureFixture[str]) -> None:
+    """The overlapped run takes the critical path and what the lines below it say."""
+    done = run(*LAYER)
+    assert done.outcome.error is None
+    told = {
+        line[:36].strip(): float(line[36:].removesuffix(" us").removesuffix("%"))
+        for line in capsys.readouterr().out.splitlines()
+        if line.endswith((" us", "%"))
+    }
+    parts = told["products alone"] + told["all-reduces alone"]
+    assert told["one after the other"] == pytest.approx(parts, abs=0.002)
+    assert told["hidden"] == pytest.approx(parts - told["overlapped"], abs=0.002)
+    assert 0 < told["hidden"] < parts
+    beyond = told["allowed by the dependences"] - told["hidden"]
+    rest = ("products slower beside all-reduces", "all-reduces slower beside products", "between steps")
+    assert sum(told[name] for name in (*rest, "another path than the critical one")) == pytest.approx(beyond, abs=0.005)
+
+
+def test_workers_that_would_wait_for_products() -> None:
+    error = run(*LAYER[:6], *LAYER[8:]).outcome.error
+    assert error is not None
+    assert "give --set defaults.workers=1" in error.message
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("(1 / math", "(2 / math"), ("tl.exp(-g) + 1", "tl.exp(-g) + 2"), ("self.y[chunk]) for", "self.x[chunk]) for")],
+)
+def test_a_wrong_layer_that_overlaps_is_seen(tmp_path: Path, wrong: tuple[str, str]) -> None:
+    path = tmp_path / "layer.py"
+    source = (BENCHES / "layer.py").read_text()
+    assert source.count(wrong[0]) == 1
+    path.write_text(source.replace(*wrong))
+    error = run(*(path if word == BENCHES / "layer.py" else word for word in LAYER)).outcome.error
+    assert error is not None
+    assert "is above" in error.message
