@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.record.calls import GROUPS, GroupCall, differing, group_name
+from sipsim.record.calls import GROUPS, GroupCall, differing, place_of
 
 
 class CallMismatch(NamedTuple):
@@ -25,7 +25,7 @@ def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatc
         for call in calls:
             members.setdefault(call.group, call.sips)
             by_group.setdefault(call.group, [[] for _ in calls_of_ranks])[rank].append(call.text)
-    for group, texts in sorted(by_group.items()):
+    for group, texts in sorted(by_group.items(), key=lambda each: (each[0] != GROUPS, each[0])):
         for index, made in enumerate(zip_longest(*texts)):
             if found := _other_call(index, group, members[group], made):
                 return found
@@ -50,4 +50,4 @@ def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[st
 def _where(index: int, group: int, sips: tuple[int, ...]) -> str:
     if group == GROUPS:
         return "their groups"
-    return f"call {index + 1} of {group_name(group, sips)}"
+    return place_of(index + 1, group, sips)

@@ -10,9 +10,7 @@ import numpy as np
 
 from launcher.report.finished import FinishedRun
 from launcher.report.outcome import Outcome, RunError
-from sipsim.ccl.collectives.base import COLLECTIVES, Collective
-from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.ccl.schedule.blocks import units
+from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import CollectiveMismatch
@@ -72,12 +70,12 @@ class _Results(NamedTuple):
 
 def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
     """None when they are not known here: no ``reference``, or a module's collective that is not loaded here."""
+    if run.workers:
+        whose = f"algorithm {run.algorithm}: its schedule"
+        return _Results(whose, partial(plan.group_results, run), partial(plan.has_tensors, run), is_flat=True)
     collective = COLLECTIVES.loaded(run.collective)
     if collective is None:
         return None
-    if run.workers:
-        whose = f"algorithm {run.algorithm}: its schedule"
-        return _Results(whose, partial(plan.group_results, run), partial(_files, collective, run), is_flat=True)
     if not collective.ops:
         whose = f"collective {run.collective}: its results"
         return _Results(whose, lambda inputs: collective.results(inputs, run.values))
@@ -85,15 +83,6 @@ def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
     if reference is None:
         return None
     return _Results(f"algorithm {run.algorithm}: its reference", lambda inputs: reference(inputs, plan.system))
-
-
-def _files(collective: Collective, run: RunRecord, index: int) -> tuple[bool, bool]:
-    """Whether rank ``index`` of a group has something before a collective, and whether it needs something after it."""
-    assert isinstance(collective, GroupCollective)
-    size, root = len(run.sips), run.values[0] if collective.has_root else 0
-    every = range(units(collective.cut, size))
-    holds = any(collective.holds(unit, index, size, root) for unit in every)
-    return holds, any(collective.needs(unit, index, size, root) for unit in every)
 
 
 def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: str) -> bool:

@@ -1,9 +1,9 @@
 """Loads an algorithm module, checks its contract (ADR-0023 D11, ADR-0032 D7) and calls its hooks.
 
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
-optionally, ``neighbors``, ``reference``, ``root_cube`` and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments.
-One with ``schedule`` exports ``wiring`` and ``COLLECTIVES``, too, and runs these in any group
-(:mod:`sipsim.ccl.schedule`).
+optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (how cubes and, in a cube, PEs share its tensors, as
+in ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. One with ``schedule`` exports
+``wiring`` and ``COLLECTIVES``, too, and runs these in any group (:mod:`sipsim.ccl.schedule`).
 """
 
 import copy
@@ -57,6 +57,7 @@ class Algorithm:
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
         )
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
+        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two names of DPPolicy", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
         self._root_cube: Callable[[System], int | None] | None = self._hook(
             "root_cube", callable, "a function", needed=False
@@ -274,6 +275,10 @@ def _is_flag(thing: Any) -> bool:
 
 def _is_mapping(thing: Any) -> bool:
     return isinstance(thing, dict) and all(isinstance(k, str) and isinstance(v, int) for k, v in thing.items())
+
+
+def _is_layout(thing: Any) -> bool:
+    return isinstance(thing, tuple) and len(thing) == 2 and all(isinstance(name, str) for name in thing)
 
 
 def load_file(path: Path, name: str) -> ModuleType:

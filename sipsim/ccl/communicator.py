@@ -38,6 +38,11 @@ class Communicator(NamedTuple):
         """
         for dp in (tensor.dp for tensor in call.tensors() if tensor.dp.num_pes > 1):
             running = set(self.places_on(sip))
+            if self.algorithm.layout is not None and dp.num_cubes * dp.num_pes != len(running):
+                raise ValueError(
+                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs, and the tensor lies on "
+                    f"{dp.num_cubes * dp.num_pes}; use DPPolicy(num_pes={len(running) // dp.num_cubes})"
+                )
             for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
                 if place not in running:
                     raise ValueError(

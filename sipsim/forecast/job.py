@@ -12,7 +12,7 @@ from sipsim.forecast.kernels import CountedLaunch
 from sipsim.forecast.times import CommandTimes
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.tensor import Tensor, pointer_to
+from sipsim.host.tensor import Tensor
 from sipsim.memory.store import MemoryStore
 from sipsim.plan.forecast import STEPS, JobForecast, SizeForecast
 from sipsim.plan.job import Job
@@ -50,7 +50,7 @@ def _size(n_elem: int, job: Job, plan: Plan, times: CommandTimes) -> SizeForecas
         tensors = call.tensors()
         nbytes, elements = sum(tensor.nbytes for tensor in tensors), tensors[0].numel()
         kernels.append(world.algorithm.kernel)
-        pointers = [pointer_to(tensor) for tensor in tensors if isinstance(tensor, Tensor)]
+        pointers = [tensor.pointer() for tensor in tensors if isinstance(tensor, Tensor)]
         args.append((*pointers, *call.values, *world.kernel_args(system, sip, call.n_elem())))
         spaces.append(space)
     launch.run(kernels, args, [space.translate for space in spaces])

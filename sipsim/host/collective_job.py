@@ -11,7 +11,8 @@ import numpy as np
 from sipsim.ccl.collectives.base import COLLECTIVES, Array, Call, default_collective
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, Seeded, compare
 from sipsim.dtypes import DTYPES
-from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.collective_request import job_layout
+from sipsim.host.dp_policy import ROWS
 from sipsim.host.tensor import HostTensor, Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job
@@ -30,6 +31,8 @@ class CollectiveJob:
         self._n_cubes = plan.system.n_cubes
         self._dtype = DTYPES[job.dtype]
         self._collective = COLLECTIVES.get(job.collective or default_collective())
+        self._dp = job_layout(plan)
+        self._rows = self._dp.parts(ROWS)
         self._is_first = True
 
     def run(self) -> None:
@@ -41,8 +44,9 @@ class CollectiveJob:
     def _run_size(self, n_elem: int) -> None:
         job, dist, collective = self._job, self._torch.distributed, self._collective
         source_elem, result_elem = collective.elements(n_elem, self._world_size)
-        contributions = collective.contributions(self._world_size, self._n_cubes)
-        seeded = Seeded(self._world_size, (self._n_cubes, source_elem), self._dtype, job.seed, contributions)
+        contributions = collective.contributions(self._world_size, self._rows)
+        shape = (self._rows, source_elem * self._n_cubes // self._rows)
+        seeded = Seeded(self._world_size, shape, self._dtype, job.seed, contributions)
         data = HostTensor(seeded.tensor(self._rank))
         source = self._zeros(source_elem)
         result = source if collective.in_place else self._zeros(result_elem)
@@ -80,7 +84,8 @@ class CollectiveJob:
         row = algorithm.reference(tensors, self._plan.system)[self._rank]
         if row is None or call.result is None:
             return None
-        expected, shape = np.asarray(row), (self._n_cubes, call.result.elements_per_cube())
+        elements = call.result.elements_per_cube() * self._n_cubes // self._rows
+        expected, shape = np.asarray(row), (self._rows, elements)
         if expected.dtype != self._dtype.numpy or expected.shape not in (shape, shape[1:]):
             is_one, must = f"{expected.dtype}{list(expected.shape)}", f"{self._dtype.numpy}{list(shape)}"
             raise ValueError(
@@ -89,7 +94,8 @@ class CollectiveJob:
         return expected
 
     def _zeros(self, n_elem: int) -> Tensor:
-        return self._torch.zeros((self._n_cubes, n_elem), dtype=self._dtype, dp=DPPolicy(num_cubes=self._n_cubes))
+        shape = (self._rows, n_elem * self._n_cubes // self._rows)
+        return self._torch.zeros(shape, dtype=self._dtype, dp=self._dp)
 
 
 def _sum(a: Mismatch, b: Mismatch) -> Mismatch:

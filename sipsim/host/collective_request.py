@@ -8,6 +8,7 @@ from sipsim.ccl.seeded import check_contributions
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
+from sipsim.host.dp_policy import COPIES, ROWS, DPPolicy
 from sipsim.host.group_request import group_job
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
@@ -25,12 +26,16 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
     if isinstance(collective, GroupCollective):
         return group_job(request, collective, plan, _job(request, collective, ()))
     _check_flags(request, collective, plan)
+    dp = job_layout(plan)
     if request.verify:
-        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, system.n_cubes))
+        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, dp.parts(ROWS)))
     sizes = collective.elements(1, system.n_sips)
     n_elems = request.n_elems or tuple(_elements(size, max(sizes), request, plan) for size in request.sizes)
     _check_room(n_elems, sizes[:1] if collective.in_place else sizes, request.dtype, plan)
     for n_elem in n_elems:
+        if dp.num_pes > 1 and n_elem % dp.num_pes:
+            what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
+            raise ConfigError(f"{n_elem} elements a cube are no whole number for each of {what}")
         args = plan.world.kernel_args(system, 0, n_elem)
         plan.algorithm.check_takes(args, collective.kernel_takes)
     return _job(request, collective, n_elems)
@@ -51,6 +56,14 @@ def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) 
         oplog=request.oplog,
         explain=request.explain,
     )
+
+
+def job_layout(plan: Plan) -> DPPolicy:
+    """Of the job's tensors: a row a cube, or what the algorithm takes, on all PEs."""
+    n_cubes, layout = plan.system.n_cubes, plan.algorithm.layout
+    if layout is None or layout[1] == COPIES:
+        return DPPolicy(num_cubes=n_cubes)
+    return DPPolicy(*layout, num_cubes=n_cubes, num_pes=plan.system.n_pes)
 
 
 def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:

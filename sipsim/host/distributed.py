@@ -8,7 +8,7 @@ script waits, in simulated time, until all of them have ended.
 """
 
 from collections.abc import Callable, Sequence
-from types import MethodType
+from types import MethodType, SimpleNamespace
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.group import GroupCollective
@@ -20,7 +20,11 @@ from sipsim.host.bridge.base import host_call
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
 from sipsim.host.kernel_queue import KernelQueue, Work
+from sipsim.host.places import allowed_pes
+from sipsim.host.point_to_point import P2POp, PairRuns, PointToPoint
 from sipsim.host.run_records import RunRecords
+from sipsim.host.torch_names import TorchNames, WorldGroup
+from sipsim.host.views import as_one
 from sipsim.record.calls import GROUPS, WORLD, GroupCall
 from sipsim.sip.sip import Sip
 
@@ -37,10 +41,11 @@ class ReduceOp:
     AVG = "avg"
 
 
-class Distributed:
+class Distributed(TorchNames, PointToPoint):
     """The module-like object ``torch.distributed`` of one rank."""
 
     ReduceOp = ReduceOp
+    P2POp = P2POp
 
     def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
         self._sip = sip
@@ -55,6 +60,9 @@ class Distributed:
         self._world_group: GroupHandle | None = None
         self.records = RunRecords(sip, recorded_io_dir)
         self.calls: list[GroupCall] = []
+        self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
+        self.group = WorldGroup(lambda: self._world_group)
+        self._without_rings = SimpleNamespace(calls=0)
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
 
@@ -72,10 +80,13 @@ class Distributed:
         self._world_group = self._groups.make(None)
 
     @host_call
-    def new_group(self, ranks: Sequence[int] | None = None, **_pytorch_arguments: object) -> GroupHandle:
+    def new_group(
+        self, ranks: Sequence[int] | None = None, *, pes: Sequence[int] = (), **_pytorch_arguments: object
+    ) -> GroupHandle:
         """A group of these ranks, in this order; None: of all. Every rank of the run calls it, in one order.
 
-        On a rank that is not in it, the result is only good for ``destroy_process_group``.
+        On a rank that is not in it, the result equals ``GroupMember.NON_GROUP_MEMBER``, and is only good for
+        ``destroy_process_group``. ``pes``: of each cube, which may work for the group; empty: all.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -83,7 +94,7 @@ class Distributed:
             ConfigError: when a SIP has no room for another group's rings.
         """
         self._check_initialized()
-        return self._groups.make(ranks)
+        return self._groups.make(ranks, pes)
 
     @host_call
     def destroy_process_group(self, group: GroupHandle | None = None) -> None:
@@ -99,6 +110,7 @@ class Distributed:
         for each in self._groups.live() if group is None else [group]:
             if isinstance(each, ProcessGroup) and self._groups.is_live(each):
                 self._runs_of_groups.close(each)
+                self._pairs.close(each)
             self._groups.destroy(each)
         self._initialized = group is not None
 
@@ -130,10 +142,10 @@ class Distributed:
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
         """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
 
-        So has every tensor for an algorithm of the user's that is wired before the run: it knows its layouts itself.
+        Or as an algorithm that is wired before the run takes it: every tensor for one of the user's.
         """
         cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
-        if wired.is_users and not wired.is_schedule:
+        if (wired.is_users and not wired.is_schedule) or (dp.cube, dp.pe) == wired.layout:
             return True
         return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
 
@@ -152,9 +164,17 @@ class Distributed:
 
     @host_call
     def run_collective(
-        self, name: str, call: Call, async_op: bool, group: GroupHandle | None = None, algorithm: str = ""
+        self,
+        name: str,
+        call: Call,
+        async_op: bool,
+        group: GroupHandle | None = None,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
     ) -> Work | None:
         """Launch an algorithm's kernel, and record the run; blocks unless ``async_op``. None outside of the group.
+
+        Lists of tensors in the call become one. ``pes``: of each cube, which may work; empty: those of the group.
 
         Raises:
             RuntimeError: before ``init_process_group``.
@@ -165,7 +185,8 @@ class Distributed:
         collective = COLLECTIVES.get(name)
         work = Work(self._queue, name)
         work.has_own_row = True
-        self._launch(work, collective, call, group, algorithm)
+        call = call._replace(source=as_one(call.source), result=as_one(call.result))
+        self._launch(work, collective, call, group, algorithm, tuple(pes))
         if async_op:
             return work
         work.wait()
@@ -173,59 +194,89 @@ class Distributed:
 
     @host_call
     def start_collective(
-        self, collective: Collective, call: Call, group: GroupHandle | None = None, algorithm: str = ""
+        self, collective: Collective, call: Call, group: GroupHandle | None = None, algorithm: str = "", name: str = ""
     ) -> Work:
-        """Launch an algorithm's kernel; nothing is recorded."""
-        work = Work(self._queue, collective.name)
+        """Launch an algorithm's kernel; nothing is recorded. ``name``: of what is no collective by itself, and belongs
+        to no row.
+        """
+        work = Work(self._queue, name or collective.name)
         self._launch(work, collective, call, group, algorithm)
         return work
 
     def _launch(
-        self, work: Work, collective: Collective, call: Call, group: GroupHandle | None, algorithm: str
+        self,
+        work: Work,
+        collective: Collective,
+        call: Call,
+        group: GroupHandle | None,
+        algorithm: str,
+        pes: tuple[int, ...] = (),
     ) -> None:
         self._check_initialized()
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
-        work.is_of_row = True
-        work.on_start = lambda: self.records.note_start(work, call)
+        if work.name == collective.name:
+            work.is_of_row = True
+            work.on_start = lambda: self.records.note_start(work, call)
         if isinstance(collective, GroupCollective):
-            self._launch_in_group(work, collective, call, group, algorithm)
+            self._launch_in_group(work, collective, call, group, algorithm, pes)
         else:
             self._launch_wired(work, collective, call, group)
 
     def _launch_in_group(
-        self, work: Work, collective: GroupCollective, call: Call, group: GroupHandle | None, algorithm: str
+        self,
+        work: Work,
+        collective: GroupCollective,
+        call: Call,
+        group: GroupHandle | None,
+        algorithm: str,
+        pes: tuple[int, ...],
     ) -> None:
-        chosen = self._world_group if group is None else group
-        if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
-            raise ValueError(f"{collective.name}: {chosen!r} is no group that this rank is in")
-        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm)
-        self._note_call(work, chosen, ready.text, ready.algorithm.name)
+        chosen = self._member(collective.name, group)
+        pes = allowed_pes(self._plan, pes) or chosen.pes
+        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes)
+        if work.name != collective.name:
+            what = f"{collective.name} of {ready.prepared.task.n_elem} {call.sized().dtype}"
+            ready = ready._replace(text=ready.text.replace(what, work.name, 1))
+        self._note_call(work, chosen.number, chosen.group.sips, chosen.calls, ready.text, ready.algorithm.name)
         self._on_end(work, collective, ready.call)
         self._runs_of_groups.launch(work, ready)
+
+    def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
+        """A group that this rank is in; None: that of all."""
+        self._check_initialized()
+        chosen = self._world_group if group is None else group
+        if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
+            raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
+        return chosen
 
     def _launch_wired(self, work: Work, collective: Collective, call: Call, group: GroupHandle | None) -> None:
         """Run the algorithm that was wired before the run, on the ranks of its wiring."""
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         system, wired = self._plan.system, self._world
-        collective.check(call, system.n_sips, system.n_cubes)
+        layout = wired.algorithm.layout
+        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
         wired.check_holders(call, self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)
         self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
-        world = self._world_group
-        assert isinstance(world, ProcessGroup)
-        world.calls += 1
         text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
-        self._note_call(work, world, text, wired.algorithm.name)
+        number = self._next_call_of_all()
+        self._note_call(work, WORLD, tuple(range(system.n_sips)), number, text, wired.algorithm.name)
         self._queue.launch(work, wired.algorithm.kernel, args, self._places)
 
-    def _note_call(self, work: Work, group: ProcessGroup, text: str, algorithm: str) -> None:
+    def _next_call_of_all(self) -> int:
+        """The number of a call of all ranks, whose group may have no rings."""
+        counts = self._world_group if isinstance(self._world_group, ProcessGroup) else self._without_rings
+        counts.calls += 1
+        return counts.calls
+
+    def _note_call(self, work: Work, group: int, sips: tuple[int, ...], number: int, text: str, algorithm: str) -> None:
         work.algorithm, work.text = algorithm, text
-        work.group, work.sips, work.number = group.number, group.group.sips, group.calls
-        self.calls.append(GroupCall(text, group.number, () if group.number == WORLD else group.group.sips))
+        work.group, work.sips, work.number = group, sips, number
+        self.calls.append(GroupCall(text, group, () if group == WORLD else sips))
 
     def _on_end(self, work: Work, collective: Collective, call: Call) -> None:
         if work.has_own_row:

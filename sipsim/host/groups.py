@@ -4,11 +4,15 @@ from collections.abc import Callable, Sequence
 from operator import index
 
 from sipsim.ccl.group import Group
+from sipsim.ccl.groups.pairs import PAIR_BYTES
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.windows import Windows
+from sipsim.host.places import allowed_pes
 from sipsim.plan.plan import Plan
 from sipsim.record.calls import WORLD
 from sipsim.units import BYTES_PER_KIB
+
+NO_GROUP = -1
 
 
 class NonMember:
@@ -19,8 +23,20 @@ class NonMember:
         self.sips = sips
         self.window = window
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NonMember) and (NO_GROUP in (self.number, other.number) or self.number == other.number)
+
+    def __hash__(self) -> int:
+        return 0
+
     def __repr__(self) -> str:
         return f"<not in group {self.number} of ranks {', '.join(map(str, self.sips))}>"
+
+
+class GroupMember:
+    """``new_group`` on a rank outside of the group returns what is equal to ``NON_GROUP_MEMBER``."""
+
+    NON_GROUP_MEMBER = NonMember(NO_GROUP, (), {})
 
 
 GroupHandle = ProcessGroup | NonMember
@@ -35,27 +51,30 @@ class ProcessGroups:
         self._sip = sip
         nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
         region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
-        self._windows = Windows(plan.system.n_sips, region.offset + used, nbytes, max(region.size - used, 0) // nbytes)
+        stride, room = nbytes + PAIR_BYTES, max(region.size - used, 0)
+        self._windows = Windows(plan.system.n_sips, region.offset + used, stride, room // stride)
         self._window_bytes = nbytes
         self._made = 0
         self._live: dict[int, GroupHandle] = {}
 
-    def make(self, ranks: Sequence[int] | None) -> GroupHandle:
-        """A group of these SIPs, in the order given; None: of all.
+    def make(self, ranks: Sequence[int] | None, pes: Sequence[int] = ()) -> GroupHandle:
+        """A group of these SIPs, in the order given; None: of all. ``pes``: of each cube, which may work for it.
 
         Raises:
-            ValueError: for a rank that does not exist or is named twice, or none.
+            ValueError: for a rank or a PE that does not exist or is named twice, or no rank.
             ConfigError: when a SIP has no room for another group's rings.
         """
-        sips, number = _checked(ranks, self._plan.system.n_sips), self._made
+        sips, system = _checked(ranks, self._plan.system.n_sips), self._plan.system
+        allowed, number = allowed_pes(self._plan, pes), self._made
         # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
         has_none = number == WORLD and not self._windows.count
         window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
-        self._note(f"new_group({list(sips)})" if number else "init_process_group")
+        on = f", pes={list(allowed)}" if allowed else ""
+        self._note(f"new_group({list(sips)}{on})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
-            handle = ProcessGroup(number, Group(sips, self._plan.system), window, window_bytes)
+            handle = ProcessGroup(number, Group(sips, system), window, window_bytes, allowed)
         self._live[number] = handle
         return handle
 

@@ -7,8 +7,8 @@ from typing import Any
 from sipsim.control.launch import Launch
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
-from sipsim.host.tensor import Tensor, pointer_to
 from sipsim.host.translation import translation_on
+from sipsim.host.views import Addressed
 from sipsim.record.calls import OpenCall
 from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
@@ -163,7 +163,7 @@ class KernelQueue:
             work.on_start()
         self._mark(work)
         self._under_way += 1
-        args = tuple(pointer_to(arg) if isinstance(arg, Tensor) else arg for arg in work.args)
+        args = tuple(arg.pointer() if isinstance(arg, Addressed) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
         def begin(place: tuple[int, int], span: int) -> None:

@@ -24,19 +24,32 @@ def chosen_places(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[Pe
     return [PePlace(sip, cube, pe) for cube in of_sip for pe in of_cube]
 
 
-def _numbers(name: str, given: Numbers, size: int, whole: str, default: Sequence[int]) -> list[int]:
+def allowed_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
+    """The PEs of a cube that may work for a collective, in order; none where all may.
+
+    Raises:
+        ValueError: for one that does not exist or is named twice.
+        TypeError: for what is no whole number.
+    """
+    n_pes = plan.system.n_pes
+    return tuple(_numbers("pes", list(pes), n_pes, "a cube", (), "a collective")) if len(pes) else ()
+
+
+def _numbers(
+    name: str, given: Numbers, size: int, whole: str, default: Sequence[int], what: str = "torch.launch"
+) -> list[int]:
     if given is None:
         return list(default)
     if isinstance(given, str | bytes) or not (isinstance(given, int) or hasattr(given, "__iter__")):
-        raise TypeError(f"torch.launch: {name}={given!r}: give a number or several, from 0 to {size - 1}")
+        raise TypeError(f"{what}: {name}={given!r}: give a number or several, from 0 to {size - 1}")
     numbers = [given] if isinstance(given, int) else list(given)
     if not numbers:
-        raise ValueError(f"torch.launch: {name} is empty; name at least one, from 0 to {size - 1}, or leave it out")
+        raise ValueError(f"{what}: {name} is empty; name at least one, from 0 to {size - 1}, or leave it out")
     for number in numbers:
         if not hasattr(number, "__index__") or isinstance(number, bool):
-            raise TypeError(f"torch.launch: {name}={given!r}: {number!r} is no whole number")
+            raise TypeError(f"{what}: {name}={given!r}: {number!r} is no whole number")
         if not 0 <= number < size:
-            raise ValueError(f"torch.launch: {name}={given!r}: {whole} has {size}, from 0 to {size - 1}")
+            raise ValueError(f"{what}: {name}={given!r}: {whole} has {size}, from 0 to {size - 1}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"torch.launch: {name}={given!r}: one is named twice")
+        raise ValueError(f"{what}: {name}={given!r}: one is named twice")
     return sorted(int(number) for number in numbers)

@@ -1,6 +1,7 @@
 """What one rank notes of its collectives: a record each, for results, and their data, for the launcher's check."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from sipsim.ccl.collectives.base import Call, Collective, DeviceTensor
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
 from sipsim.host.kernel_queue import Work
-from sipsim.plan.job import RunRecord
+from sipsim.plan.job import SEND_RECV, RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
 
@@ -36,22 +37,25 @@ class RunRecords:
             self._started += 1
             self._record_io(work, "in", call.source)
 
-    def note_end(self, work: Work, collective: Collective, call: Call) -> None:
-        """A collective with a row of its own has ended."""
+    def note_end(self, work: Work, collective: Collective | None, call: Call) -> None:
+        """A collective with a row of its own has ended; None: a message from one rank to another."""
         self._record_io(work, "out", call.result)
         self.add(collective, call, [work])
 
-    def add(self, collective: Collective, call: Call, works: Sequence[Work], wrong: Mismatch | None = None) -> None:
+    def add(
+        self, collective: Collective | None, call: Call, works: Sequence[Work], wrong: Mismatch | None = None
+    ) -> None:
         """Add a completed collective, by its timed iterations; sample memory, which is at its peak now."""
         self.memory.sample()
         last = works[-1]
         assert last.run is not None
         self._started = max(self._started, last.run + 1)
-        sized, busbw = call.sized(), collective.busbw_factor(len(last.sips))
+        sized = call.sized()
+        busbw = Fraction(1) if collective is None else collective.busbw_factor(len(last.sips))
         count = last.count or sized.numel()
         self.runs.append(
             RunRecord(
-                collective=collective.name,
+                collective=SEND_RECV if collective is None else collective.name,
                 algorithm=last.algorithm,
                 dtype=sized.dtype.name,
                 op=call.op,

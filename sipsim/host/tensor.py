@@ -16,6 +16,7 @@ from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.ops.tensor_math import Device, TensorMath
 from sipsim.host.storage import Segment
+from sipsim.host.views import Addressed, TensorView
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
 
@@ -35,7 +36,7 @@ class HostTensor:
         return self.array
 
 
-class Tensor(TensorMath):
+class Tensor(TensorMath, Addressed):
     """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``, of ``shard_shape`` on a PE.
 
     Raises:
@@ -136,10 +137,30 @@ class Tensor(TensorMath):
         """A copy on the host, as a host tensor."""
         return HostTensor(self.numpy())
 
+    def pointer(self) -> Pointer:
+        return Pointer(self.va, self.dtype)
+
+    def narrow(self, dim: int, start: int, length: int) -> TensorView:
+        """``length`` rows from ``start`` on, as a view: they share the tensor's memory. ``dim`` is 0.
+
+        Raises:
+            ValueError: for another dimension, or rows that are no view (:class:`~sipsim.host.views.TensorView`).
+            IndexError: for rows that do not exist.
+        """
+        if dim != 0:
+            raise ValueError(f"narrow(dim={dim}): views are of rows, dim 0")
+        return TensorView(self, start, length)
+
+    def chunk(self, chunks: int) -> list[TensorView]:
+        """The rows in so many equal parts, as views.
+
+        Raises:
+            ValueError: when the rows cannot be shared equally, or a part is no view.
+        """
+        if chunks < 1 or self.shape[0] % chunks:
+            raise ValueError(f"chunk({chunks}): {self.shape[0]} rows cannot be shared equally")
+        rows = self.shape[0] // chunks
+        return [TensorView(self, start, rows) for start in range(0, self.shape[0], rows)]
+
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={self.dtype}, cubes={self.dp.num_cubes})"
-
-
-def pointer_to(tensor: Tensor) -> Pointer:
-    """The kernel argument for a tensor: its typed virtual address."""
-    return Pointer(tensor.va, tensor.dtype)

@@ -38,6 +38,7 @@ class Torch:
         self.bridge = self.space.bridge
         self.kernels = KernelQueue(sip, self.space, sip.plan.world.places_on(sip.sip))
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
+        self.distributed.tensors_on(self)
         # What PyTorch has beside the generic names, for scripts that use these.
         self.cuda = self.accelerator = SimpleNamespace(Event=self.Event, synchronize=self.synchronize)
 

@@ -145,6 +145,10 @@ class RunPlan(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no groups")
 
+    def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
+        """Whether a rank of the group of such a collective has something before it, and needs something after it."""
+        raise NotImplementedError(f"{type(self).__name__} has no groups")
+
     def rows_differ(self, added: Added) -> bool:
         """Whether rows that are equal in exact numbers end with different last bits; False where that is not known."""
         return False

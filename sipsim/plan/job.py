@@ -83,6 +83,10 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     notes: tuple[str, ...] = ()
 
 
+SEND_RECV = "send_recv"
+"""A message from one rank to another, among collectives."""
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration; ``kernels_ps``: start of
     its first kernel and end of its last one, None without kernels here.

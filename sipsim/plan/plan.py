@@ -22,6 +22,7 @@ from sipsim.ccl.install import (
 )
 from sipsim.ccl.neighbours import NeighbourTable
 from sipsim.ccl.rounding import rows_differ
+from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.settings import (
     canonical_algorithm,
     effective_ipcq,
@@ -39,7 +40,7 @@ from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.noc.parts.base import part_kinds
 from sipsim.plan.base import Added, RunPlan, reactions_ps
 from sipsim.plan.bounds import ChipBounds, InstalledBounds, shortest_windows_ps
-from sipsim.plan.job import RunRecord
+from sipsim.plan.job import SEND_RECV, RunRecord
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
 from sipsim.units import format_time_ps, ns_to_ps
@@ -185,13 +186,26 @@ class Plan(RunPlan):
         return self.algorithm.reference
 
     def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
-        """By the algorithm's schedule."""
+        """By the algorithm's schedule; a message from one rank to another is what was sent."""
+        if run.collective == SEND_RECV:
+            return [None, sources[0]]
+        return group_results(self.catalog.get(run.algorithm), self._task_of(run), run.workers, run.op, sources)
+
+    def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
+        """By the definition of the collective."""
+        if run.collective == SEND_RECV:
+            return rank == 0, rank == 1
+        task = self._task_of(run)
+        of, every = task.collective, range(units(task.collective.cut, task.size))
+        holds = any(of.holds(unit, rank, task.size, task.root) for unit in every)
+        return holds, any(of.needs(unit, rank, task.size, task.root) for unit in every)
+
+    def _task_of(self, run: RunRecord) -> Task:
         collective = COLLECTIVES.get(run.collective)
         assert isinstance(collective, GroupCollective)
         group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
         n_elem = run.count // max(collective.elements(1, group.size))
-        task = Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
-        return group_results(self.catalog.get(run.algorithm), task, run.workers, run.op, sources)
+        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
 
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""

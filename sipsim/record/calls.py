@@ -11,7 +11,7 @@ import msgspec
 GROUPS = -1
 """The group of calls that make and destroy groups, which all ranks of a run make in one order."""
 WORLD = 0
-"""The group of all ranks."""
+"""The group of all ranks. A lesser number than those two: messages from one rank to another."""
 PART = "; "
 
 
@@ -49,6 +49,8 @@ def group_name(number: int, sips: tuple[int, ...]) -> str:
     """A group in messages: its ranks in their order, of many in a row the first and the last."""
     if number == WORLD:
         return "the group of all ranks"
+    if number < GROUPS:
+        return f"those from rank {sips[0]} to rank {sips[1]}"
     if len(sips) > 2 and sips == tuple(range(sips[0], sips[0] + len(sips))):
         return f"group {number} of ranks {sips[0]} to {sips[-1]}"
     return f"group {number} of rank{'s' if len(sips) > 1 else ''} {', '.join(map(str, sips))}"
@@ -65,4 +67,9 @@ class OpenCall(msgspec.Struct, frozen=True):
 
 def open_call_text(call: OpenCall) -> str:
     """Such a call in messages."""
-    return f"{what_of(call.text)}, call {call.number} of {group_name(call.group, call.sips)}"
+    return f"{what_of(call.text)}, {place_of(call.number, call.group, call.sips)}"
+
+
+def place_of(number: int, group: int, sips: tuple[int, ...]) -> str:
+    """Call ``number``, from 1, of a group in messages."""
+    return f"{'message' if group < GROUPS else 'call'} {number} of {group_name(group, sips)}"

@@ -60,6 +60,19 @@ class Pointer(int):
         return Pointer(int(self) - as_bytes(offset, "an offset"), self.dtype)
 
 
+class PointerList:
+    """Addresses of tensors of ``nbytes`` each, one after the other, as if they were one."""
+
+    def __init__(self, pointers: list[Pointer], nbytes: int, dtype: DType) -> None:
+        self._pointers = pointers
+        self._nbytes = nbytes
+        self.dtype = dtype
+
+    def __add__(self, offset: int) -> Pointer:
+        index, inside = divmod(offset, self._nbytes)
+        return self._pointers[index] + inside
+
+
 class TensorHandle(Handle):
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 TORUS = ("--sips", "4", "--topology", "torus_2d")
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-ALLREDUCE = "intercube_allreduce"
+ALGORITHMS = ["allreduce", "allreduce_fused", "hierarchical", "per_pe", "per_pe_rows", "pipelined"]
 
 # What every file of schema 1 has had; keys may be added, and docs/result-fields.md has them all.
 # fmt: off
@@ -263,7 +263,7 @@ class TestOutput:
             ("topologies", ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]),
             ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
             ("collectives", ["all_reduce"]),
-            ("algorithms", [ALLREDUCE, f"{ALLREDUCE}_fused", "intercube_hierarchical", "intercube_pipelined"]),
+            ("algorithms", [f"intercube_{name}" for name in ALGORITHMS]),
             ("engines", ["auto", "inproc", "k8s", "local", "manual", "mpi", "slurm", "ssh"]),
         ],
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["SIP_TOPO_MESH", "SIP_TOPO_RING", "SIP_TOPO_TORUS", "TOPO_NAME_TO_KIND"]
 
 RANK_IDENTICAL = True
+LAYOUT = ("row_wise", "replicate")
 
 
 def kernel_args(world_size: int, n_elem: int, system: "System") -> Numbers:

@@ -1,5 +1,6 @@
 """All-gather over the ranks of a group: each rank ends with all ranks' tensors."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -10,19 +11,20 @@ from sipsim.ccl.schedule.blocks import RANKS
 
 def all_gather(
     dist: Group,
-    result: DeviceTensor,
+    tensor_list: Any,
     tensor: DeviceTensor,
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
-    """``result`` becomes the tensors of all ranks, one after the other (``all_gather_into_tensor``).
+    """``tensor_list`` becomes the tensors of all ranks: one for each, or one tensor of all, one after the other.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(AllGather.name, Call(tensor, result), async_op, group, algorithm)
+    return dist.run_collective(AllGather.name, Call(tensor, tensor_list), async_op, group, algorithm, pes)
 
 
 @collective

@@ -1,5 +1,6 @@
 """All-reduce over the ranks of a group: each element becomes its combination over all ranks."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,7 @@ def all_reduce(
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
     """Each element becomes its combination over the ranks of a group.
 
@@ -27,7 +29,7 @@ def all_reduce(
     """
     is_intercube = group is None and dist.is_row_a_cube(tensor) and not dist.runs_all_reduce(algorithm)
     name = "intercube" if is_intercube else AllReduce.name
-    return dist.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm)
+    return dist.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm, pes)
 
 
 @collective

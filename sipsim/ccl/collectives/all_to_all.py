@@ -1,28 +1,30 @@
 """All-to-all over the ranks of a group: rank ``j`` ends with part ``j`` of every rank's tensor."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, Group, collective
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.schedule.blocks import PAIRS
 
 
 def all_to_all(
     dist: Group,
-    result: DeviceTensor,
-    tensor: DeviceTensor,
+    output_list: Any,
+    input_list: Any,
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
-    """Part ``i`` of ``result`` becomes this rank's part of the tensor of rank ``i`` (``all_to_all_single``).
+    """Part ``i`` of ``output_list`` becomes this rank's part of the input of rank ``i``; each a list, or one tensor.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(AllToAll.name, Call(tensor, result), async_op, group, algorithm)
+    return dist.run_collective(AllToAll.name, Call(input_list, output_list), async_op, group, algorithm, pes)
 
 
 @collective

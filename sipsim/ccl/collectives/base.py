@@ -18,6 +18,8 @@ from sipsim.registry import Registry
 
 Array = np.ndarray[Any, Any]
 
+COPIES = "replicate"
+"""The layout of PEs that divide nothing; with one PE a cube, ADR-0032's."""
 NO_OP = "none"
 """The operator of a collective that moves data and combines none."""
 
@@ -83,10 +85,19 @@ class Call(NamedTuple):
 class Group(Protocol):
     """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
 
-    def run_collective(self, name: str, call: Call, async_op: bool, group: Any = None, algorithm: str = "") -> Any:
+    def run_collective(
+        self,
+        name: str,
+        call: Call,
+        async_op: bool,
+        group: Any = None,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Any:
         """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None.
 
-        ``algorithm``: the one to use; empty: as the config says.
+        Source and result may be lists of tensors, which become one. ``algorithm``: the one to use; empty: as the config
+        says. ``pes``: of each cube, which may work for it; empty: those of the group.
         """
 
     def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
@@ -126,8 +137,8 @@ class Collective(ABC):
         """How many elements are combined into one."""
         return 1
 
-    def check(self, call: Call, size: int, n_cubes: int) -> None:
-        """Check a call on SIPs of ``n_cubes`` in a group of ``size``.
+    def check(self, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None) -> None:
+        """Check a call on SIPs of ``n_cubes`` in a group of ``size``. ``layout``: the one that the algorithm takes.
 
         Raises:
             ValueError: an operator that it does not take, or tensors that do not fit.
@@ -139,8 +150,11 @@ class Collective(ABC):
             if tensor.dp.num_cubes != n_cubes:
                 lies = f"the tensor lies on {tensor.dp.num_cubes} of {n_cubes} cubes"
                 raise ValueError(f"{self.name} needs a row a cube: {lies}")
-            for who, layout in (("cubes", tensor.dp.cube), ("PEs", tensor.dp.pe)):
-                if layout == "column_wise":
+            if layout is not None:
+                self._check_layout(tensor.dp, layout)
+                continue
+            for who, how in (("cubes", tensor.dp.cube), ("PEs", tensor.dp.pe)):
+                if how == "column_wise":
                     raise ValueError(f"{self.name} needs a row a cube: the tensor's {who} have columns of it")
             if tensor.dp.cube != "row_wise":
                 raise ValueError(f"{self.name} needs a row a cube: the tensor's cubes have copies of all rows")
@@ -153,6 +167,14 @@ class Collective(ABC):
         if have != wanted:
             what = f"source and result have {have[0]} and {have[1]} elements a cube"
             raise ValueError(f"{self.name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
+
+    def _check_layout(self, dp: Layout, layout: tuple[str, str]) -> None:
+        """PEs that share nothing are one PE a cube, however they are named."""
+        is_one = dp.num_pes == 1
+        if dp.cube != layout[0] or is_one != (layout[1] == COPIES) or not (is_one or dp.pe == layout[1]):
+            have = f"cube={dp.cube!r}, pe={dp.pe!r}, num_pes={dp.num_pes}"
+            takes = f"cube={layout[0]!r}, " + ("num_pes=1" if layout[1] == COPIES else f"pe={layout[1]!r} on all PEs")
+            raise ValueError(f"{self.name}: the algorithm takes DPPolicy({takes}), and the tensor has {have}")
 
     def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> Sequence[Array | None]:
         """Every rank's result from every rank's source, arrays of shape (cubes, elements a cube).

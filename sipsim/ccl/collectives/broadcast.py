@@ -1,5 +1,6 @@
 """Broadcast over the ranks of a group: each rank ends with the root's tensor."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +10,13 @@ from sipsim.ccl.schedule.blocks import VECTOR
 
 
 def broadcast(
-    dist: Group, tensor: DeviceTensor, src: int = 0, group: Any = None, async_op: bool = False, algorithm: str = ""
+    dist: Group,
+    tensor: DeviceTensor,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+    algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
     """Each rank's tensor becomes that of rank ``src``.
 
@@ -17,7 +24,7 @@ def broadcast(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Broadcast.name, Call(tensor, tensor, values=(src,)), async_op, group, algorithm)
+    return dist.run_collective(Broadcast.name, Call(tensor, tensor, values=(src,)), async_op, group, algorithm, pes)
 
 
 @collective

@@ -1,5 +1,6 @@
 """Gather over the ranks of a group: the root ends with all ranks' tensors."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,19 +12,20 @@ from sipsim.ccl.schedule.blocks import RANKS
 def gather(
     dist: Group,
     tensor: DeviceTensor,
-    result: DeviceTensor | None = None,
+    gather_list: Any = None,
     dst: int = 0,
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
-    """``result`` of rank ``dst`` becomes the tensors of all ranks, one after the other; others give none.
+    """``gather_list`` of rank ``dst`` becomes the tensors of all ranks, a list or one tensor; other ranks give none.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Gather.name, Call(tensor, result, values=(dst,)), async_op, group, algorithm)
+    return dist.run_collective(Gather.name, Call(tensor, gather_list, values=(dst,)), async_op, group, algorithm, pes)
 
 
 @collective

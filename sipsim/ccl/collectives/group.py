@@ -77,11 +77,11 @@ class GroupCollective(Collective):
         if call.op == "avg" and not tensors[0].dtype.is_float:
             raise ValueError(f"{self.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
         for tensor in tensors:
-            self._check_layout(tensor)
+            self._check_shards(tensor)
         if call.source is not None and call.result is not None:
             self._check_pair(call.source, call.result, size)
 
-    def _check_layout(self, tensor: DeviceTensor) -> None:
+    def _check_shards(self, tensor: DeviceTensor) -> None:
         levels = ((tensor.dp.cube, tensor.dp.num_cubes, "cubes"), (tensor.dp.pe, tensor.dp.num_pes, "PEs"))
         for layout, count, who in levels:
             if count > 1 and layout == "replicate":

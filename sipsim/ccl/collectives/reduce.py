@@ -1,5 +1,6 @@
 """Reduce over the ranks of a group: the root ends with the combination of all tensors."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +17,7 @@ def reduce(
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
     """The tensor of rank ``dst`` becomes the combination of all; those of others stay as they are.
 
@@ -23,7 +25,7 @@ def reduce(
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit, or another ``op``.
     """
-    return dist.run_collective(Reduce.name, Call(tensor, tensor, op, values=(dst,)), async_op, group, algorithm)
+    return dist.run_collective(Reduce.name, Call(tensor, tensor, op, values=(dst,)), async_op, group, algorithm, pes)
 
 
 @collective

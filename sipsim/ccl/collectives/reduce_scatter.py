@@ -1,5 +1,6 @@
 """Reduce-scatter over the ranks of a group: each rank ends with its part of the combination of all tensors."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -10,20 +11,21 @@ from sipsim.ccl.schedule.blocks import RANKS
 
 def reduce_scatter(
     dist: Group,
-    result: DeviceTensor,
-    tensor: DeviceTensor,
+    output: DeviceTensor,
+    input_list: Any,
     op: str = "sum",
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
-    """``result`` becomes this rank's part of the ranks' tensors combined (``reduce_scatter_tensor``).
+    """``output`` becomes this rank's part of the ranks' inputs combined: one tensor a part, or one of all parts.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit, or another ``op``.
     """
-    return dist.run_collective(ReduceScatter.name, Call(tensor, result, op), async_op, group, algorithm)
+    return dist.run_collective(ReduceScatter.name, Call(input_list, output, op), async_op, group, algorithm, pes)
 
 
 @collective

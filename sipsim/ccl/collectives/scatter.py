@@ -1,5 +1,6 @@
 """Scatter over the ranks of a group: each rank ends with its part of the root's tensor."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -10,20 +11,21 @@ from sipsim.ccl.schedule.blocks import RANKS
 
 def scatter(
     dist: Group,
-    result: DeviceTensor,
-    tensor: DeviceTensor | None = None,
+    tensor: DeviceTensor,
+    scatter_list: Any = None,
     src: int = 0,
     group: Any = None,
     async_op: bool = False,
     algorithm: str = "",
+    pes: Sequence[int] = (),
 ) -> Any:
-    """``result`` becomes this rank's part of the tensor of rank ``src``; others give none.
+    """``tensor`` becomes this rank's part of ``scatter_list`` of rank ``src``, a list or one tensor; others give none.
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: tensors that do not fit.
     """
-    return dist.run_collective(Scatter.name, Call(tensor, result, values=(src,)), async_op, group, algorithm)
+    return dist.run_collective(Scatter.name, Call(scatter_list, tensor, values=(src,)), async_op, group, algorithm, pes)
 
 
 @collective

@@ -7,6 +7,7 @@ from sipsim.ccl.collectives.base import Call
 from sipsim.ccl.collectives.group import GroupCollective, Task
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
+from sipsim.ccl.schedule.blocks import RANKS
 from sipsim.ccl.schedule.program import Instruction, Shards, programs
 
 SENDS_AHEAD = 1
@@ -41,8 +42,11 @@ def prepared(
     )
     # A tensor that only the root has lies there as the others' do here, or the ranks' calls differ.
     whole = (of_source * n_elem, of_result * n_elem)
-    layouts = ((tensor or present[0]).dp for tensor in (call.source, call.result))
+    layouts = [present[0].dp if tensor is None else tensor.dp for tensor in (call.source, call.result)]
     shards = Shards(*(n // layout.blocks() for n, layout in zip(whole, layouts, strict=True)))
+    if collective.cut == RANKS:
+        # Of the small tensor, which every rank has: the large one may be a list of tensors, and has no smaller shards.
+        shards = Shards(*[n_elem // layouts[0 if collective.gathers else 1].blocks()] * 2)
     root = call.values[0] if collective.has_root else 0
     task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places))
     return Prepared(task, tuple(places), shards)

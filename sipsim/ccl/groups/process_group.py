@@ -38,15 +38,19 @@ class Replaced(NamedTuple):
 
 class ProcessGroup:
     """Group ``number`` of a run, counted alike on all ranks; 0 is that of all SIPs. ``window``: by SIP, its offset in
-    the TCM. ``calls``: how many collectives it has run or begun.
+    the TCM. ``calls``: how many collectives it has run or begun. ``pes``: those of each cube that may work for
+    it, all if empty.
     """
 
-    def __init__(self, number: int, group: Group, window: dict[int, int], window_bytes: int) -> None:
+    def __init__(
+        self, number: int, group: Group, window: dict[int, int], window_bytes: int, pes: tuple[int, ...] = ()
+    ) -> None:
         self.number = number
         self.group = group
         self.window = window
         self.calls = 0
-        self._window_bytes = window_bytes
+        self.pes = pes
+        self.window_bytes = window_bytes
         self._room = Room(window_bytes)
         self._wired: dict[str, Wired] = {}
         self._made = 0
@@ -67,7 +71,7 @@ class ProcessGroup:
             return Replaced(self._wired[name], [])
         assert algorithm.wiring is not None
         wiring: Wiring = algorithm.wiring(self.group)
-        size = ring_size(wiring, knobs, self._window_bytes)
+        size = ring_size(wiring, knobs, self.window_bytes)
         offset, names = self._room.take(name, size.nbytes)
         gone = [self._wired.pop(each) for each in names]
         self._made += 1
@@ -79,5 +83,5 @@ class ProcessGroup:
         """All its wirings, which must be closed; it has none afterwards."""
         gone = [*self._wired.values()]
         self._wired.clear()
-        self._room = Room(self._window_bytes)
+        self._room = Room(self.window_bytes)
         return gone

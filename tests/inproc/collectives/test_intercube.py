@@ -65,10 +65,10 @@ def test_meshes_and_types(algorithm: str, mesh: str, dtype: str) -> None:
 @pytest.mark.parametrize("n_slots", [1, 2])
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
 def test_few_small_slots(algorithm: str, n_slots: int, mode: str) -> None:
-    """Some twenty units of a worker in rings of one slot or two."""
-    small = flags(algorithm, 4, "torus_2d", "3x2", n_slots=n_slots, slot_size=64)
+    """Some ten units of a worker in rings of one slot or two."""
+    small = flags(algorithm, 4, "torus_2d", "2x2", n_slots=n_slots, slot_size=64)
     mode_set = ("--set", f"defaults.credit_return_mode={mode}")
-    right(run(*small, *mode_set, "--n-elem", 1500, "--check-invariants"))
+    right(run(*small, *mode_set, "--n-elem", 700, "--check-invariants"))
 
 
 @pytest.mark.parametrize("root", [0, 1, 4, 5, "auto", "null"])
@@ -119,6 +119,55 @@ def test_all_rows_of_all_ranks_are_the_same_bits(
     assert "last bits" not in table.render(done.document, done.prepared)
 
 
+PER_PE = {"intercube_per_pe": "column_wise", "intercube_per_pe_rows": "row_wise"}
+
+
+@pytest.mark.parametrize("algorithm", PER_PE)
+@pytest.mark.parametrize(
+    ("sips", "topology", "mesh", "pes"),
+    [
+        (3, "ring_1d", "2x2", 2),
+        (2, "ring_1d", "1x1", 8),
+        (4, "torus_2d", "3x1", 3),
+        (2, "mesh_2d_no_wrap 2x1", "1x2", 4),
+        (1, "ring_1d", "2x1", 8),
+    ],
+)
+def test_tensors_over_all_pes(algorithm: str, sips: int, topology: str, mesh: str, pes: int) -> None:
+    words = [*flags(algorithm, sips, topology, mesh, n_slots=2, slot_size=256), "--set", f"cube.pes={pes}"]
+    right(run(*words, "--n-elem", f"{pes},{pes * 333}", "--dtype", "f32", "--check-invariants"))
+
+
+@pytest.mark.parametrize("algorithm", PER_PE)
+def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
+    """Random floats on 3 SIPs of 2 cubes of 4 PEs; checked against the reference."""
+    rows = 8 if PER_PE[algorithm] == "row_wise" else 2
+    dp = f"DPPolicy(pe={PER_PE[algorithm]!r}, num_cubes=2, num_pes=4)"
+    source = SCRIPT.replace("DPPolicy(num_cubes=6)", dp).replace("(6, N)", f"({rows}, 612)").replace("DTYPE", "'f32'")
+    done = run(*flags(algorithm, 3, mesh="2x1"), "--set", "cube.pes=4", script_file(tmp_path, source))
+    right(done)
+    assert len({row.tobytes() for rank in range(3) for row in done.tensor(rank)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "dp", "says"),
+    [
+        (HIERARCHICAL, "pe='replicate', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
+        (HIERARCHICAL, "pe='column_wise', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
+        ("intercube_per_pe", "num_pes=1", "takes DPPolicy(cube='row_wise', pe='column_wise' on all PEs), and"),
+        ("intercube_per_pe", "pe='row_wise', num_pes=4", "pe='column_wise' on all PEs), and the tensor has"),
+        ("intercube_per_pe_rows", "pe='row_wise', num_pes=2", "the tensor lies on 8; use DPPolicy(num_pes=4)"),
+        ("intercube_per_pe_rows", "cube='column_wise', pe='row_wise', num_pes=4", "and the tensor has cube='column_w"),
+    ],
+)
+def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says: str) -> None:
+    source = SCRIPT.replace("num_cubes=6", f"num_cubes=4, {dp}").replace("(6, N)", "(16, 96)")
+    script = script_file(tmp_path, source.replace("DTYPE", "'f32'"))
+    done = run(*flags(algorithm, 2), "--set", "cube.pes=4", script)
+    assert done.outcome.error is not None
+    assert says in done.outcome.error.message
+
+
 OPERATORS = """
 import numpy as np
 from sipsim.ccl.algorithms import MODULE as base
@@ -163,6 +212,7 @@ def test_a_custom_line(algorithm: str) -> None:
         (flags(HIERARCHICAL, root_cube="auto"), "root_cube = auto: the algorithm has no root cube; leave it null"),
         (flags("intercube_allreduce", root_cube="auto"), "root_cube = auto: must be null or 3, the cube where"),
         (flags(PIPELINED, latch="in_place"), "set latch to copy or null"),
+        ([*flags("intercube_per_pe"), "--n-elem", 7], "7 elements a cube are no whole number for each of the 2 PEs"),
         (flags(HIERARCHICAL, world_size=3), "every cube takes part; leave world_size null"),
     ],
 )  # fmt: skip
@@ -186,8 +236,9 @@ def test_bytes_over_each_link(algorithm: str, topology: str, part: float) -> Non
 @pytest.mark.default_costs
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d"])
 def test_the_bound_holds_and_names_its_resource(topology: str) -> None:
-    done = right(run("--algorithm", HIERARCHICAL, "--sips", 4, "--topology", topology, "--bytes", "1M"))
-    found = bounds(done.prepared.plan.system, 2**20 // 16, workers=8)
+    mesh = ("--set", "sip.cube_mesh={w: 2, h: 1}")
+    done = right(run("--algorithm", HIERARCHICAL, "--sips", 4, "--topology", topology, "--bytes", "256K", *mesh))
+    found = bounds(done.prepared.plan.system, 2**18 // 2, workers=8)
     name, bound_ps = bottleneck_of(found)
     assert name == "HBM of PE 0"
     assert bound_ps < done.document["runs"][0]["time_ns"] * 1000 < 6 * bound_ps

@@ -1,0 +1,124 @@
+"""Messages from one rank of a group to another: workers, programs and queue pairs of a pair of ranks. Pure.
+
+Both ranks derive all of it from the tensor's size and layout, which must be alike, and from the group alone, in
+whatever order their calls come. Sending and receiving have PEs of their own, where a cube has two, so that a rank that
+sends can receive at the same time: ranks that all send first, and then receive, do not wait for each other.
+"""
+
+from typing import NamedTuple
+
+from sipsim.ccl.collectives.base import DeviceTensor
+from sipsim.ccl.group import towards
+from sipsim.ccl.groups.install import RING_ALIGN_BYTES
+from sipsim.ccl.groups.process_group import WIRINGS_PER_GROUP, ProcessGroup
+from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
+from sipsim.ccl.install import EntryBuilder, InstallPlan, Ring
+from sipsim.ccl.schedule.blocks import Block, Part
+from sipsim.ccl.schedule.program import Instruction, Shards, tiles_of
+from sipsim.config.model import IpcqKnobs
+from sipsim.errors import ConfigError
+from sipsim.system.system import System
+from sipsim.topology.address import PePlace, PhysAddr
+
+PAIR_BYTES = 16384
+"""Of each PE's TCM, for each group: the rings in which it receives from the other ranks of the group, one at a time."""
+MOST_SLOTS = 4
+FIRST_PAIR = WIRINGS_PER_GROUP // 2
+"""Generations of pairs come behind those of the group's wirings, so that they do not depend on the order of calls."""
+
+
+class Pair(NamedTuple):
+    """Group ranks ``src`` and ``dst`` of a group."""
+
+    group: ProcessGroup
+    src: int
+    dst: int
+
+    @property
+    def sips(self) -> tuple[int, int]:
+        """Of source and destination."""
+        return self.group.group.sips[self.src], self.group.group.sips[self.dst]
+
+    @property
+    def generation(self) -> int:
+        """The number of its queue pairs."""
+        number = self.src * self.group.group.size + self.dst
+        return self.group.number * WIRINGS_PER_GROUP + FIRST_PAIR + number
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Number and bytes of the slots of a ring.
+
+        Raises:
+            ConfigError: for a group of so many ranks that a ring has no room.
+        """
+        room = PAIR_BYTES // (self.group.group.size - 1)
+        count = max(min(MOST_SLOTS, room // RING_ALIGN_BYTES), 1)
+        nbytes = room // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES
+        if not nbytes:
+            raise ConfigError(
+                f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"
+            )
+        return count, nbytes
+
+    def ring_offset(self, rank: int, sender: int) -> int:
+        """In the TCM of ``rank``'s workers, where it receives from ``sender``."""
+        count, nbytes = self.slots
+        window = self.group.window[self.group.group.sips[rank]]
+        return window + self.group.window_bytes + (sender - (sender > rank)) * count * nbytes
+
+
+class PairWorkers(NamedTuple):
+    """The PEs that send on the source, and those that receive on the destination, in pairs."""
+
+    senders: list[Place]
+    receivers: list[Place]
+
+
+def pair_workers(
+    tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
+) -> PairWorkers:
+    """Of a message of the size and layout of a tensor."""
+    pes = list(allowed or range(n_pes))
+    halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)
+    count = min(len(half) for half in halves)
+    holders = tensor.dp.places()
+    return PairWorkers(*(worker_places(holders, tensor.nbytes, n_pes, settings, half[:count]) for half in halves))
+
+
+def pair_program(
+    pair: Pair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
+) -> list[Instruction]:
+    """The instructions of one worker: its part of the elements, tile by tile."""
+    shard = tensor.numel() // tensor.dp.blocks()
+    first, stop = Part(worker, worker + 1, n_workers).of(tensor.numel())
+    tiles = tiles_of(
+        Block(stop - first, first, first), Shards(shard, shard), max(slot_bytes // tensor.dtype.itemsize, 1)
+    )
+    if sends:
+        way = towards(pair.dst)
+        return [Instruction((0, a, b), b - a, load_at=first + a, send=way) for a, b in tiles]
+    way = towards(pair.src)
+    return [Instruction((0, a, b), b - a, recv=way, store_at=first + a) for a, b in tiles]
+
+
+def pair_entries(
+    system: System, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
+) -> tuple[InstallPlan, list[list[PePlace]]]:
+    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size."""
+    plan: InstallPlan = {}
+    out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
+    members = []
+    for sender, receiver in places:
+        pe_of_rank = [PePlace(pair.sips[0], *sender), PePlace(pair.sips[1], *receiver)]
+        ends = ((out, pair.src, pair.dst), (back, pair.dst, pair.src))
+        bases = {
+            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank)).encode()
+            for ring, rank, sender_rank in ends
+        }
+        pairs = {out: back, back: out}
+        builder = EntryBuilder(system, knobs, pe_of_rank, pairs, pairs, bases, {})
+        for ring in (out, back):
+            plan[pe_of_rank[ring.rank]] = [builder.entry(ring)]
+        members.append(pe_of_rank)
+    return plan, members

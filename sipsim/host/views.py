@@ -1,0 +1,187 @@
+"""What collectives take besides whole tensors: rows of a tensor, and several tensors as one. Neither is copied."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from sipsim.dtypes import DType
+from sipsim.host.dp_policy import ROWS, DPPolicy, Place
+from sipsim.tl.values import Pointer, PointerList
+
+Array = np.ndarray[Any, Any]
+
+
+class Addressed:
+    """What has an address: as an argument of a kernel it stands for that."""
+
+    def pointer(self) -> Pointer | PointerList:
+        """The kernel's argument."""
+        raise NotImplementedError
+
+
+class Whole(Protocol):
+    """A tensor, as far as views need it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    dp: DPPolicy
+
+    @property
+    def va(self) -> int: ...
+    def numpy(self) -> Array: ...
+    def copy_(self, source: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class PartLayout:
+    """The layout of a part of a tensor: its memory is that of the PEs of the ``whole``, in ``count`` blocks."""
+
+    whole: DPPolicy
+    count: int
+    cube: str = "part"
+    pe: str = "part"
+
+    @property
+    def num_cubes(self) -> int:
+        """Of the whole."""
+        return self.whole.num_cubes
+
+    @property
+    def num_pes(self) -> int:
+        """Of the whole."""
+        return self.whole.num_pes
+
+    def places(self) -> list[Place]:
+        """Of the whole, so that all parts have the same workers, on every rank."""
+        return self.whole.places()
+
+    def blocks(self) -> int:
+        """How many blocks make the part."""
+        return self.count
+
+
+class TensorView(Addressed):
+    """Rows of a tensor, which they share the memory of: ``rows`` of them from ``start`` on.
+
+    Raises:
+        IndexError: for rows that do not exist, or none.
+        ValueError: for a tensor that is not split by rows alone, or a view that begins or ends inside several blocks.
+    """
+
+    def __init__(self, base: Whole, start: int, rows: int) -> None:
+        if rows < 1 or start < 0 or start + rows > base.shape[0]:
+            raise IndexError(f"rows {start} to {start + rows - 1} of a tensor of shape {base.shape} do not exist")
+        if any(count > 1 and layout != ROWS for layout, count in base.dp.splits()):
+            raise ValueError(f"rows of a tensor are a view where it is split by rows alone, not as {base.dp}")
+        block = base.shape[0] // base.dp.blocks()
+        is_inside = start // block == (start + rows - 1) // block
+        if not is_inside and (start % block or rows % block):
+            raise ValueError(
+                f"rows {start} to {start + rows - 1} begin or end inside a block of {block} rows; "
+                f"take rows of one block, or whole blocks"
+            )
+        self._base = base
+        self._start = start
+        self.shape = (rows, *base.shape[1:])
+        self.dtype = base.dtype
+        self.dp = PartLayout(base.dp, 1 if is_inside else rows // block)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its elements."""
+        return self.numel() * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
+
+    def elements_per_cube(self) -> int:
+        """All: it lies on no more cubes than its blocks."""
+        return self.numel()
+
+    def pointer(self) -> Pointer:
+        row_bytes = prod(self.shape[1:]) * self.dtype.itemsize
+        return Pointer(self._base.va + self._start * row_bytes, self.dtype)
+
+    def numpy(self) -> Array:
+        """A copy on the host."""
+        return self._base.numpy()[self._start : self._start + self.shape[0]]
+
+    def copy_(self, source: Any) -> "TensorView":
+        """Overwrite with another tensor's elements, as :meth:`sipsim.host.tensor.Tensor.copy_`.
+
+        Raises:
+            ValueError: when the shapes differ.
+        """
+        array = source.numpy()
+        if tuple(array.shape) != self.shape:
+            raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
+        whole = self._base.numpy()
+        whole[self._start : self._start + self.shape[0]] = array
+        self._base.copy_(_Host(whole))
+        return self
+
+    def __repr__(self) -> str:
+        return f"TensorView(shape={self.shape}, dtype={self.dtype})"
+
+
+class _Host:
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def numpy(self) -> Array:
+        return self._array
+
+
+class TensorList(Addressed):
+    """Tensors of one shape, type and layout that a collective takes as one, one after the other.
+
+    Raises:
+        ValueError: for none, or tensors that differ.
+    """
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        if not tensors:
+            raise ValueError("a list of tensors is empty; give one for each rank of the group")
+        first = tensors[0]
+        for number, other in enumerate(tensors):
+            ways = ((each.shape, str(each.dtype), each.dp.places(), each.dp.blocks()) for each in (first, other))
+            if len({repr(way) for way in ways}) > 1:
+                raise ValueError(
+                    f"tensors of a list have one shape, type and layout; "
+                    f"number 0 is {first!r}, number {number} {other!r}"
+                )
+        self.tensors = list(tensors)
+        self.shape = (len(tensors), *first.shape)
+        self.dtype: DType = first.dtype
+        whole = first.dp if isinstance(first.dp, DPPolicy) else first.dp.whole
+        self.dp = PartLayout(whole, len(tensors) * first.dp.blocks())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return self.numel() * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """Elements of all."""
+        return prod(self.shape)
+
+    def elements_per_cube(self) -> int:
+        """All."""
+        return self.numel()
+
+    def pointer(self) -> PointerList:
+        pointers = [each.pointer() for each in self.tensors]
+        return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
+
+    def numpy(self) -> Array:
+        """All on the host, as one array."""
+        return np.stack([each.numpy() for each in self.tensors])
+
+
+def as_one(tensor: Any) -> Any:
+    """A list of tensors as one; anything else as it is."""
+    return TensorList(tensor) if isinstance(tensor, list | tuple) else tensor

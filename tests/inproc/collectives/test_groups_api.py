@@ -1,0 +1,179 @@
+"""The names of ``torch.distributed``: lists of tensors, views, messages between two ranks, ranks of groups."""
+
+import pytest
+from group_runs import rows, run_groups
+
+SETUP = """
+    n, size = {n}, world_size
+    layout = dict(dp=DPPolicy("row_wise", "row_wise", {cubes}, {pes}))
+    rng = [np.random.default_rng(each) for each in range(size)]
+    every = [each.integers(-99, 99, (size, n)).astype(np.int32) for each in rng]
+    def room(*shape):
+        return torch.zeros(shape, dtype="i32", **layout)
+    def on(array):
+        return room(*array.shape).copy_(torch.from_numpy(array))
+    def same(tensor, array):
+        np.testing.assert_array_equal(tensor.numpy().reshape(-1), np.asarray(array).reshape(-1))
+    mine, before = on(every[rank][0]), (rank - 1) % size
+"""
+LISTS = """
+    lists = [room(n) for _ in range(size)]
+    dist.all_gather(lists, mine)
+    one = room(size * n)
+    dist.all_gather_into_tensor(one, mine)
+    for other in range(size):
+        same(lists[other], every[other][0])
+        np.testing.assert_array_equal(one.numpy()[other * n : (other + 1) * n], every[other][0])
+    parts = [on(every[rank][other]) for other in range(size)]
+    out = room(n)
+    dist.reduce_scatter(out, parts, op=dist.ReduceOp.SUM)
+    same(out, sum(each[rank] for each in every))
+    dist.reduce_scatter_tensor(out, on(every[rank].reshape(-1)), dist.ReduceOp.MAX)
+    same(out, np.maximum.reduce([each[rank] for each in every]))
+    dist.gather(mine, lists if rank == 1 else None, dst=1)
+    dist.scatter(out, parts if rank == 2 else None, src=2)
+    same(out, every[2][rank])
+    dist.all_to_all(lists, parts)
+    single = room(size * n)
+    dist.all_to_all_single(single, on(every[rank].reshape(-1)))
+    for other in range(size):
+        same(lists[other], every[other][rank])
+        np.testing.assert_array_equal(single.numpy()[other * n : (other + 1) * n], every[other][rank])
+"""
+NAMES = [("all_gather", 2), ("reduce_scatter", 2), ("gather", 1), ("scatter", 1), ("all_to_all", 2)]
+
+
+@pytest.mark.parametrize(("n", "cubes", "pes"), [(7, 1, 1), (2000, 2, 2), (12, 2, 1)])
+def test_lists_of_tensors(tmp_path, n, cubes, pes):
+    done = run_groups(tmp_path, SETUP.format(n=n, cubes=cubes, pes=pes) + LISTS, sips=3)
+    expected = [name for name, times in NAMES for _ in range(times)]
+    assert [(name, wrong, checked) for name, _, wrong, checked in rows(done)] == [(name, 0, True) for name in expected]
+    assert {row["count"] for row in done.document["runs"]} == {3 * n}
+
+
+IN_PLACE = """
+    whole = on(every[rank].reshape(-1))
+    part = whole.chunk(size)[rank]
+    dist.all_gather_into_tensor(whole, part)
+    same(whole, [every[other][other] for other in range(size)])
+    whole.copy_(torch.from_numpy(every[rank].reshape(-1)))
+    dist.reduce_scatter_tensor(part, whole)
+    same(part, sum(each[rank] for each in every))
+    same(whole.chunk(size)[before], every[rank][before])
+    whole.copy_(torch.from_numpy(every[rank].reshape(-1)))
+    dist.all_reduce(whole.narrow(0, n, n))
+    same(whole, [sum(each[1] for each in every) if row == 1 else every[rank][row] for row in range(size)])
+"""
+
+
+@pytest.mark.parametrize(("n", "cubes"), [(7, 1), (300, 1), (300, 2)])
+def test_in_place(tmp_path, n, cubes):
+    """Source or result is a part of the other tensor; with two cubes a part is several blocks, or lies in one."""
+    done = run_groups(tmp_path, SETUP.format(n=n, cubes=cubes, pes=1) + IN_PLACE, sips=4)
+    assert [(wrong, checked) for _, _, wrong, checked in rows(done)] == [(0, True)] * 3
+
+
+PAIRS = """
+    got, n_ops = [room(n) for _ in range(size)], 2 * (size - 1)
+    first, second = dist.isend(mine, (rank + 1) % size), dist.irecv(got[0], before)
+    assert not second.is_completed()
+    second.wait()
+    first.wait()
+    same(got[0], every[before][0])
+    others = [each for each in range(size) if each != rank]
+    def op(peer, sends):
+        return dist.P2POp(dist.isend, mine, peer) if sends else dist.P2POp(dist.irecv, got[peer], peer)
+    ops = [op(peer, sends) for sends in (True, False) for peer in others]
+    np.random.default_rng(rank + n).shuffle(ops)
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    for peer in others:
+        same(got[peer], every[peer][0])
+    if rank < 2:
+        for number in range(5):
+            data = on(every[0][0] + number)
+            if rank == 0:
+                dist.send(data, 1, tag=number)
+            else:
+                assert dist.recv(got[0], 0, tag=number) == 0
+                same(got[0], every[0][0] + number)
+"""
+
+
+@pytest.mark.parametrize("n", [3, 12000])
+def test_messages_between_two_ranks(tmp_path, n):
+    """Batches in any order on every rank; those of 12,000 elements do not fit the rings by far."""
+    done = run_groups(tmp_path, SETUP.format(n=n, cubes=1, pes=1) + PAIRS, "--check-invariants", sips=4)
+    told = rows(done)
+    assert len(told) == 4 + 12 + 5
+    assert {(name, wrong, checked) for name, _, wrong, checked in told} == {("send_recv", 0, True)}
+    assert [group for _, group, _, _ in told[-5:]] == [[0, 1]] * 5
+
+
+RANKS = """
+    group = dist.new_group([3, 1])
+    assert dist.group.WORLD is not None and dist.get_world_size(dist.group.WORLD) == 4
+    if rank in (1, 3):
+        assert (dist.get_rank(group), dist.get_world_size(group)) == ([3, 1].index(rank), 2)
+        assert dist.get_process_group_ranks(group) == [3, 1]
+        assert (dist.get_group_rank(group, 1), dist.get_global_rank(group, 0)) == (1, 3)
+    else:
+        assert group == dist.GroupMember.NON_GROUP_MEMBER
+        assert (dist.get_rank(group), dist.get_world_size(group)) == (-1, -1)
+        assert dist.all_reduce(room(4), group=group) is None
+    own, groups = dist.new_subgroups(2)
+    assert [dist.get_process_group_ranks(each) for each in groups] == [
+        [0, 1] if rank < 2 else [], [2, 3] if rank >= 2 else []
+    ]
+    dist.all_reduce(mine, group=own)
+    same(mine, every[rank][0] + every[rank ^ 1][0])
+    works = [dist.barrier(own, async_op=True), dist.barrier()]
+    works[0].wait()
+"""
+
+
+def test_ranks_of_groups(tmp_path):
+    done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + RANKS)
+    assert [group for _, group, _, _ in rows(done)] == [[0, 1], [2, 3]]
+
+
+LATE = """
+    def burn(tl):
+        for _ in range(200):
+            tl.zeros(4096, "f32") + 1
+    if rank == 2:
+        torch.launch(burn, pes=[0])
+    dist.barrier()
+    dist.all_reduce(mine)
+"""
+
+
+def test_a_barrier_waits_for_the_last_rank(tmp_path):
+    done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + LATE)
+    burnt = [launch for launch in done.document["launches"] if launch["name"] == "burn"]
+    reduced = [launch for launch in done.document["launches"] if launch["name"] == "all_reduce" and launch["run"] == 0]
+    assert len(reduced) == 4
+    assert min(launch["start_ns"] for launch in reduced) > burnt[0]["end_ns"] > 10_000
+
+
+REFUSED = {
+    "dist.send(mine, rank)": "rank 0 is this rank",
+    "dist.send(mine, 2, group=dist.new_group([0, 1, 3]))": "rank 2 is not in group 1 of ranks 0, 1, 3",
+    "dist.recv(mine)": "name the sender, src",
+    "dist.batch_isend_irecv([dist.P2POp(print, mine, 1)])": "is neither isend nor irecv",
+    "dist.all_gather([room(4)] * 3 + [room(5)], mine)": "tensors of a list have one shape, type and layout",
+    "dist.all_gather([], mine)": "a list of tensors is empty",
+    "room(8).narrow(1, 0, 1)": "views are of rows",
+    "room(8).narrow(0, 6, 3)": "rows 6 to 8 of a tensor of shape (8,) do not exist",
+    "torch.zeros((8,), dtype='i32', dp=DPPolicy(num_cubes=2)).narrow(0, 3, 2)": "begin or end inside a block of 4 rows",
+    "dist.all_reduce(mine, pes=[0, 2])": "a collective: pes=[0, 2]: a cube has 2, from 0 to 1",
+    "dist.new_subgroups(3)": "must divide the 4 ranks",
+    "dist.get_group_rank(dist.new_group([1, 0]), 2)": "rank 2 is not in group 1 of ranks 1, 0",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED)
+def test_refused(tmp_path, body):
+    done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + f"    {body}\n")
+    assert (done.outcome.error.kind, done.outcome.error.rank) == ("exception", 0)
+    assert REFUSED[body] in done.outcome.error.message
