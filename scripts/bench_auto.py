@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How good the algorithms are that ``auto`` chooses: a grid of collectives, systems and sizes, all algorithms timed.
 
-For each case the time of the algorithm that ``auto`` chose is set against the best of all. The claim: within 15 % of the
-best in 90 % of the cases. SIPs are of 2x2 cubes, so that the grid ends in some 15 minutes on two cores; ``--quick``
+For each case the time of the algorithm that ``auto`` chose is set against the best of all. The claim: within 15 % of
+the best in 90 % of the cases. SIPs are of 2x2 cubes, so that the grid ends in some 15 minutes on two cores; ``--quick``
 takes a part of it. Cases run in processes of their own, in an order that does not matter.
 """
 

@@ -17,6 +17,7 @@ from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.host.bridge.base import host_call
+from sipsim.host.futures import Outputs
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
 from sipsim.host.kernel_queue import KernelQueue, Work
@@ -186,6 +187,7 @@ class Distributed(TorchNames, PointToPoint):
         work = Work(self._queue, name)
         work.has_own_row = True
         call = call._replace(source=as_one(call.source), result=as_one(call.result))
+        work.outputs = Outputs(call.result)
         self._launch(work, collective, call, group, algorithm, tuple(pes))
         if async_op:
             return work

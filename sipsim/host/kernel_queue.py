@@ -7,6 +7,7 @@ from typing import Any
 from sipsim.control.launch import Launch
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
+from sipsim.host.futures import Future, Outputs, future_of
 from sipsim.host.translation import translation_on
 from sipsim.host.views import Addressed
 from sipsim.record.calls import OpenCall
@@ -33,6 +34,7 @@ class Work:
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
     that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
     of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1; ``text``: of it.
+    ``outputs``: the tensors that it writes.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -58,6 +60,7 @@ class Work:
         self.group = self.number = 0
         self.sips: tuple[int, ...] = ()
         self.workers = self.count = 0
+        self.outputs = Outputs(None)
         self.run: int | None = None
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -70,6 +73,22 @@ class Work:
     def is_completed(self) -> bool:
         """Whether all its kernels have ended."""
         return self.end_ps is not None
+
+    def get_future(self) -> Future:
+        """The future of the tensors that it writes.
+
+        Raises:
+            RuntimeError: when one of them is gone.
+        """
+        return future_of(self, self.outputs)
+
+    def result(self) -> list[Any]:
+        """The tensors that it writes, once it has ended.
+
+        Raises:
+            RuntimeError: before, or when one of them is gone.
+        """
+        return list(self.get_future().value())
 
     @host_call
     def wait(self) -> bool:

@@ -12,6 +12,7 @@ from sipsim.ccl.groups.workers import Place, WorkerSettings
 from sipsim.ccl.schedule.kernel import kernel
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.bridge.base import host_call
+from sipsim.host.futures import Outputs
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.run_records import RunRecords
 from sipsim.plan.job import SEND_RECV
@@ -66,6 +67,7 @@ class PairRuns:
             place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
         }
         call = Call(tensor, None) if sends else Call(None, tensor)
+        work.outputs = Outputs(tensor)
         work.workers, work.count = len(here), tensor.numel()
         work.on_start = lambda: self._records.note_start(work, call)
         work.on_end = lambda: self._records.note_end(work, None, call)

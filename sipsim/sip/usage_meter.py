@@ -82,7 +82,8 @@ class UsageMeter:
 
     def mark(self, iterations: int) -> None:
         """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
-        self._marks.append((iterations, self._read()))
+        if iterations or not self._marks or self._marks[-1][0]:
+            self._marks.append((iterations, self._read()))
 
     def so_far(self) -> Usage | None:
         """The present stretch up to now, if it is of a row."""

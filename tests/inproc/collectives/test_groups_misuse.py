@@ -85,6 +85,19 @@ CASES = {
         f"rank 2 destroy_process_group(group 2){SAME}",
     ),
 }
+SENT = "send/recv of 8 f32 from rank 0 to rank 2"
+PAIR = f"ranks disagree on message 1 of those from rank 0 to rank 2: rank 0 calls {SENT}"
+CASES |= {
+    f"{what} of a message": (
+        f"if rank in (0, 2):\n    dist.recv({got}) if odd else dist.send(zeros(8), 2)",
+        f"{PAIR}, rank 2 send/recv of {told}{SAME}",
+    )
+    for what, got, told in (
+        ("size", "zeros(9), 0", "9 f32 from rank 0 to rank 2"),
+        ("type", "zeros(8, 'i32'), 0", "8 i32 from rank 0 to rank 2"),
+        ("tag", "zeros(8), 0, tag=3", "8 f32 from rank 0 to rank 2, tag 3"),
+    )
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -102,6 +115,11 @@ def _indented(body: str) -> str:
 
 
 ABSENT = {
+    "a message that is not sent": (
+        "if odd:\n    dist.recv(zeros(8), 0)",
+        "rank 0 has not called send/recv of 8 f32 from rank 0 to rank 2, message 1 of those from rank 0 to rank 2 "
+        "(its script has ended); rank 2 waits in it",
+    ),
     "a rank of all": (
         'if not odd:\n    dist.all_reduce(zeros(8), algorithm="ring")',
         f"rank 2 has not called {SUM}, call 1 of the group of all ranks (its script has ended); "

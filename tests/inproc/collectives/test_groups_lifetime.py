@@ -1,0 +1,93 @@
+"""Groups that are made and destroyed: what they took comes back, on the host and in the TCM."""
+
+import gc
+import tracemalloc
+
+import pytest
+from group_runs import rows, run_groups
+
+from sipsim.host.distributed import Distributed
+
+MANY = """
+    tensor = torch.zeros((3,), dtype="f32", dp=DPPolicy("row_wise", "row_wise", 1, 1)).fill_(rank)
+    kept = [dist.new_group([1, 0]) for _ in range(2)]
+    for number in range({times}):
+        group = dist.new_group([[0, 1], [1, 0]][number % 2])
+        dist.barrier(group)
+        if number % 4 == 0 and number < {times} // 4:  # a row of the result each, which it keeps
+            (dist.send if rank else dist.recv)(tensor, 1 - rank, group)
+        dist.destroy_process_group(group)
+        if number in {samples}:
+            dist.sample()
+"""
+STATE = """
+    for group in kept:
+        dist.destroy_process_group(group)
+    try:
+        dist.all_reduce(tensor, group=kept[0])
+        raise AssertionError("a destroyed group")
+    except ValueError as error:
+        assert "is no group that this rank is in" in str(error)
+    try:
+        dist.destroy_process_group(kept[0])
+        raise AssertionError("destroyed twice")
+    except ValueError as error:
+        assert "was destroyed before" in str(error)
+"""
+
+
+@pytest.mark.parametrize("times", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_groups_leave_nothing(tmp_path, monkeypatch, times):
+    """Sizes of all that a rank keeps by group, queue pair or ring, and the host's memory, do not grow."""
+    sizes, memory = [], []
+
+    def sample(dist):
+        sip, pairs = dist._sip, dist._pairs
+        pes = [(len(pe.ipcq.every), len(pe.ipcq.generations.live)) for pe in sip.pes_in_use()]
+        groups, works = dist._groups, dist._runs_of_groups._of_generation
+        kept = len(groups._live), [len(free) for free in groups._windows._free], len(works)
+        sizes.append((sip.sip, pes, kept, len(pairs._wired), len(pairs._works), len(pairs._made)))
+        if sip.sip == 0:
+            gc.collect()
+            memory.append(tracemalloc.get_traced_memory()[0])
+
+    monkeypatch.setattr(Distributed, "sample", sample, raising=False)
+    tracemalloc.start()
+    try:
+        done = run_groups(
+            tmp_path, MANY.format(times=times, samples=(times // 2 - 1, times - 1)) + STATE, "--no-verify-data", sips=2
+        )
+    finally:
+        tracemalloc.stop()
+    assert done.outcome.error is None, done.outcome.error
+    for rank in (0, 1):
+        first, last = (each for each in sizes if each[0] == rank)
+        assert first == last
+    per_group = (memory[1] - memory[0]) / (times / 2)
+    # What is told of each call at the end of a run, of two ranks: its text, and a record of its launch.
+    assert per_group < 8000, per_group
+
+
+def test_a_window_that_comes_back_is_taken_again(tmp_path):
+    """As many groups as the TCM has room for, again and again; one more is refused by name."""
+    body = """
+        tensor = torch.zeros((1,), dtype="f32", dp=DPPolicy("row_wise", "row_wise", 1, 1))
+        for turn in range(3):
+            groups = []
+            try:
+                while True:
+                    groups.append(dist.new_group([0, 1]))
+            except Exception as error:
+                assert "SIP 0 is in" in str(error) and "destroy_process_group" in str(error), error
+            if turn == 0:
+                first = len(groups)
+            assert len(groups) == first > 2
+            for group in groups:
+                dist.all_reduce(tensor.fill_(1), group=group)
+                assert tensor.numpy() == 2
+            for group in reversed(groups) if turn else groups:
+                dist.destroy_process_group(group)
+    """
+    told = rows(run_groups(tmp_path, body, sips=2))
+    assert len(told) % 3 == 0
+    assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
