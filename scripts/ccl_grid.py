@@ -224,7 +224,7 @@ def main() -> int:
     parser.add_argument("--sips", type=lambda text: [*map(int, text.split(","))], default=SIPS)
     parser.add_argument("--topologies", type=lambda text: text.split(","), default=TOPOLOGIES)
     parser.add_argument("--collective", default="", help="only this one")
-    parser.add_argument("--variant", default="ideal", help="costs of the machine: ideal, or default")
+    parser.add_argument("--variant", default="adr", help="costs of the machine: ideal, adr or default")
     parser.add_argument("--json", metavar="FILE", type=Path)
     given = parser.parse_args()
     count, started_s = given.cases or (QUICK_CASES if given.quick else 0), time.monotonic()
