@@ -19,13 +19,13 @@ def worker_places(
 ) -> list[Place]:
     """The workers of a tensor of ``nbytes``, in the order of its elements.
 
-    Each shard's own PE works for it where there are workers enough; of several shards, that of the middle one; and
+    One for each shard, up to half of the most, or one for each ``least_bytes`` if those are more. Each shard's own PE works for it where there are workers enough; of several shards, that of the middle one; and
     where there are fewer shards than workers, other PEs of the cube help. ``allowed``: the PEs of a cube that may work;
     empty for all.
     """
     pes = list(allowed) or list(range(n_pes))
     cubes = list(dict.fromkeys(cube for cube, _ in holders))
-    wanted = max(len(holders), -(-nbytes // settings.least_bytes))
+    wanted = max(min(len(holders), settings.most // 2), -(-nbytes // settings.least_bytes))
     count = max(min(settings.most, wanted, len(cubes) * len(pes)), 1)
     taken: list[Place] = []
     for index in range(count):
