@@ -8,7 +8,7 @@ Place = tuple[int, int]
 
 
 class WorkerSettings(NamedTuple):
-    """``most``: workers of a SIP at most; ``least_bytes``: of a tensor for each but for the first."""
+    """``most``: workers of a SIP at most; ``least_bytes``: of a tensor for each, if there are more than shards."""
 
     most: int
     least_bytes: int
@@ -19,8 +19,9 @@ def worker_places(
 ) -> list[Place]:
     """The workers of a tensor of ``nbytes``, in the order of its elements.
 
-    One for each shard, up to half of the most, or one for each ``least_bytes`` if those are more. Each shard's own PE works for it where there are workers enough; of several shards, that of the middle one; and
-    where there are fewer shards than workers, other PEs of the cube help. ``allowed``: the PEs of a cube that may work;
+    One for each shard, up to half of the most, or one for each ``least_bytes`` if those are more. Each shard's own PE
+    works for it where there are workers enough; of several shards, that of the middle one; and where there are fewer
+    shards than workers, other PEs of the cube help. ``allowed``: the PEs of a cube that may work;
     empty for all.
     """
     pes = list(allowed) or list(range(n_pes))
