@@ -1,7 +1,8 @@
 """PE_DMA's queue for communication: a PE's messages leave in the order of their sends.
 
 A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
-already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2).
+already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So do fetched ones
+after one that was in the PE and left at once, but waits for the ports of the TCM.
 """
 
 from collections import deque
@@ -29,17 +30,22 @@ class Departure:
 class Departures:
     """The queue of one PE. All times are those at which bytes pass PE_DMA on the way out."""
 
-    __slots__ = ("_clear_ps", "_engine", "_waiting")
+    __slots__ = ("_at_once_ps", "_clear_ps", "_engine", "_waiting")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: deque[Departure] = deque()
         self._clear_ps: Ps = 0
+        self._at_once_ps: Ps = 0
 
     @property
     def is_clear(self) -> bool:
         """Whether a message that needs no fetch can leave at once."""
         return not self._waiting and self._clear_ps <= self._engine.now_ps
+
+    def leaves_at_once(self, tail_ps: Ps) -> None:
+        """A message that needs no fetch leaves now; its tail passes at a time that is no earlier than those before."""
+        self._at_once_ps = tail_ps
 
     def add(self, go: Go) -> Departure:
         """Queue the next message, whose bytes are being fetched."""
@@ -52,6 +58,6 @@ class Departures:
         departure.is_here, departure.head_ps, departure.tail_ps = True, head_ps, tail_ps
         while self._waiting and self._waiting[0].is_here:
             first = self._waiting.popleft()
-            head_ps = max(first.head_ps, self._clear_ps)
+            head_ps = max(first.head_ps, self._clear_ps, self._at_once_ps)
             self._clear_ps = max(first.tail_ps, head_ps)
             first.go(head_ps, self._clear_ps)

@@ -77,8 +77,9 @@ class MessageSender:
         tcm_ps, span_ps = tcm.take(len(token.data)) if source is None else (0, 0)
         if source is None and departures.is_clear:
             way.depart(message, nbytes, number, overhead_ps + tcm_ps, span_ps)
+            tail_ps = overhead_ps + tcm_ps + way.route.start_ps
+            departures.leaves_at_once(self._engine.now_ps + tail_ps)
             if passed is not None:
-                tail_ps = overhead_ps + tcm_ps + way.route.start_ps
                 passing_ps = max(tail_ps, tail_ps - span_ps + way.route.edges[0].drain_ps(nbytes))
                 passed(token, self._engine.now_ps + passing_ps)
             return

@@ -106,7 +106,7 @@ class Edges(ABC):
         """One more divides an edge, which is divided from now on if ``is_new``."""
         earlier = [other for other in lane.shares if other.transfer.vc == share.transfer.vc]
         if share.limit == EDGE:
-            share.slips = bool(earlier) and all(other.slips or other.waits_for_bytes(now) for other in earlier)
+            share.slips = bool(earlier) and all(other.lets_slip(now) for other in earlier)
         lane.shares.append(share)
         for each in lane.shares if is_new else (share,):
             for when in each.transfer.changes_on_the_way(each.hop, now):
@@ -247,6 +247,8 @@ class Edges(ABC):
             transfer.starts[hop] = begun_ps
             transfer.past[hop] = now, first
             self._pass_on(transfer, hop, now)
+            if not first.rate:
+                self._look_sooner(transfer, now)
         self._expect_to_catch_up(transfer, hop, now)
         if others:
             self._call_turn(lane)

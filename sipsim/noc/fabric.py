@@ -63,6 +63,7 @@ class Fabric(Edges):
         self._past_use: dict[Edge, EdgeUse] = {}
         self._started = 0
         self._stopped: dict[int, Transfer] = {}
+        self._late: list[Transfer] = []
         self._put_off_ps: dict[tuple[Lane | None, int], Ps] = {}
         self.history: list[Started] | None = None
 
@@ -180,6 +181,8 @@ class Fabric(Edges):
         """Tell the end of a transfer if it is time, else look again when it can be told at the earliest."""
         now = self._engine.now_ps
         self._advance(now)
+        if self._late:
+            self._look_at_late()
         if transfer.done is None or transfer.due_ps != now:
             return  # it was scheduled anew since
         end_ps = transfer.end_ps()
@@ -202,7 +205,7 @@ class Fabric(Edges):
         transfer.is_fixed = True
         self._stopped.pop(transfer.seq, None)
         if self.witness is not None:
-            self.witness.told(transfer)
+            self.witness.told(transfer, end_ps)
         done, transfer.done = transfer.done, None
         done(transfer.head_ps, end_ps)
 
@@ -232,11 +235,27 @@ class Fabric(Edges):
         self._schedule(transfer, due_ps, now)
 
     def _look_sooner(self, transfer: Transfer, now: Ps) -> None:
-        least_ps = transfer.least_end(now)
-        if least_ps < FOREVER and least_ps - transfer.fix_before_ps < transfer.due_ps:
-            self._schedule(transfer, least_ps - transfer.fix_before_ps, self._engine.now_ps)
+        least_ps, at_ps = transfer.least_end(now), self._engine.now_ps
+        due_ps = least_ps - transfer.fix_before_ps
+        if least_ps < FOREVER and due_ps < transfer.due_ps:
+            self._schedule(transfer, due_ps, at_ps)
+            if due_ps < at_ps:
+                self._late.append(transfer)
+
+    def _look_at_late(self) -> None:
+        """Tell those first that were due before now, in the order of their ends: what comes behind one of them is not
+        told before it."""
+        late, self._late = self._late, []
+        for each in sorted(late, key=_known_end):
+            self._look(each)
 
 
 def _last_edge(transfer: Transfer) -> tuple[Lane | None, int]:
     """The last edge and the channel of a transfer, which keep its order."""
     return transfer.legs[-1].lane if transfer.legs else None, transfer.vc
+
+
+def _known_end(transfer: Transfer) -> Ps:
+    """When a transfer ends, as far as that is known."""
+    end_ps = transfer.end_ps()
+    return FOREVER if end_ps is None else end_ps

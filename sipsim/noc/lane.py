@@ -179,9 +179,16 @@ class Share:
         fed = min(_part(stands.feed, leg.drain_ps), EDGE)
         return Want(transfer.vc, min(fed, self.limit), False, fed > self.limit)
 
-    def waits_for_bytes(self, now: Ps) -> bool:
-        """Whether all of it that has come has passed."""
-        return not self.transfer.is_fixed and not self.standing(now).is_here
+    def lets_slip(self, now: Ps) -> bool:
+        """Whether the first chunk of one that comes now may go before the rest of it: no bytes of it wait here, or
+        it slips itself and is one chunk, which goes first, or not all here. Otherwise later ones of its way would pass.
+        """
+        if self.transfer.is_fixed:
+            return False
+        stands = self.standing(now)
+        if self.slips:
+            return stands.arrived < WHOLE or self.leg.chunk >= WHOLE
+        return not stands.is_here
 
     def take(self, part: int, stands: Standing, now: Ps) -> Ps | None:
         """It gets a part of the edge from now on; when that changes by itself, if nothing happens elsewhere."""

@@ -45,6 +45,7 @@ class FabricWitness:
         self._passages: dict[int, deque[Passage]] = {}
         self._ended_ps: dict[int, Ps] = {}
         self._ways: dict[tuple[int, int], int] = {}
+        self._last_told: dict[tuple[int, int], tuple[Transfer, Ps]] = {}
 
     def divided(self, lane: Lane, wants: Sequence[Want], parts: Sequence[int]) -> None:
         """An edge was divided: no more than all of it, all of it if a transfer gets less than it wants, and nothing for
@@ -60,7 +61,7 @@ class FabricWitness:
             if want.is_here:
                 closed.add(want.vc)
 
-    def told(self, transfer: Transfer) -> None:
+    def told(self, transfer: Transfer, end_ps: Ps) -> None:
         """The end of a transfer was told, so its time on every edge is known."""
         way, has_span = -1, transfer.source_head_ps < transfer.source_tail_ps
         for hop, leg in enumerate(transfer.legs):
@@ -78,6 +79,18 @@ class FabricWitness:
                 self._check_bandwidth(leg.lane, made, kept)
                 self._check_order(leg.lane, made, kept)
             self._ended_ps[number] = max(ended_ps, tail)
+        if transfer.legs:
+            self._check_end(transfer, end_ps, way)
+
+    def _check_end(self, transfer: Transfer, end_ps: Ps, way: int) -> None:
+        """One that was at the start of its way before another of its channel came there ends before that."""
+        key = way, transfer.vc
+        last, last_end_ps = self._last_told.get(key, (transfer, end_ps))
+        is_before = (transfer.source_tail_ps, transfer.seq) < (last.source_head_ps, last.seq)
+        if is_before and end_ps > last_end_ps:
+            what = f"transfer {last.seq}, which is behind it, at {last_end_ps} ps"
+            raise _violation(transfer.legs[-1].lane, f"transfer {transfer.seq} ends at {end_ps} ps, but {what}")
+        self._last_told[key] = transfer, end_ps
 
     def _check_bandwidth(self, lane: Lane, made: Passage, kept: Sequence[Passage]) -> None:
         """Whatever interval one looks at, transfers that are within it need no more than its length."""

@@ -140,6 +140,25 @@ def test_a_message_leaves_after_the_last_byte_of_a_single_chunk(pause_ps: int) -
     assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), pause_ps + arrival_ps(64)), 2)]
 
 
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_a_fetched_message_does_not_overtake_those_that_wait_for_the_tcm(ahead: int) -> None:
+    """At 8 GB/s the TCM gives out 1 KiB in 128,000 ps, so that the last of those ahead leaves long after the fetch; the
+    peer's takes in 64 B in 8,000 ps.
+    """
+    bench = pair_bench({"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 8}})
+    put(bench, tcm(0, 0), [1] * 256, "<i4")
+    put(bench, hbm(0, 0), [2] * 16, "<i4")
+
+    def sender(tl: TL) -> None:
+        for _ in range(ahead):
+            send_i32(tl, tcm(0, 0), 256)
+        send_i32(tl, hbm(0, 0), 16)
+
+    seen = run(bench, sender)
+    assert [value for _, value in seen] == [1] * ahead + [2]
+    assert seen[-1][0] == arrival_ps(64) + ahead * 128_000 + 8_000
+
+
 def test_one_after_the_other_is_as_fast_as_alone() -> None:
     """Once a fetched message is through, nothing is left behind."""
     bench = pair_bench()
