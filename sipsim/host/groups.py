@@ -5,8 +5,9 @@ from operator import index
 
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.pairs import PAIR_BYTES
-from sipsim.ccl.groups.process_group import ProcessGroup
+from sipsim.ccl.groups.process_group import MOST_GROUPS, ProcessGroup
 from sipsim.ccl.groups.windows import Windows
+from sipsim.errors import ConfigError
 from sipsim.host.places import allowed_pes
 from sipsim.plan.plan import Plan
 from sipsim.record.calls import WORLD
@@ -68,6 +69,8 @@ class ProcessGroups:
         allowed, number = allowed_pes(self._plan, pes), self._made
         # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
         has_none = number == WORLD and not self._windows.count
+        if self._made == MOST_GROUPS:
+            raise ConfigError(f"new_group: a run has {MOST_GROUPS} groups at most, those that are destroyed included")
         window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
         on = f", pes={list(allowed)}" if allowed else ""

@@ -50,8 +50,10 @@ class Pair(NamedTuple):
         """Number and bytes of the slots of a ring.
 
         Raises:
-            ConfigError: for a group of so many ranks that a ring has no room.
+            ConfigError: for a group without room for rings, or of so many ranks that a ring has none.
         """
+        if not self.group.window:
+            raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
         room = PAIR_BYTES // (self.group.group.size - 1)
         count = max(min(MOST_SLOTS, room // RING_ALIGN_BYTES), 1)
         nbytes = room // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES

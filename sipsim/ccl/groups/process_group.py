@@ -12,10 +12,13 @@ from sipsim.ccl.groups.windows import Room
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.steps import Wiring
 from sipsim.config.model import IpcqKnobs
+from sipsim.errors import ConfigError
 from sipsim.record.calls import group_name
 
-WIRINGS_PER_GROUP = 2**20
-"""Generations are numbered through within a group."""
+WIRINGS_PER_GROUP = 2**15
+"""Generations are numbered through within a group: in the first half its wirings, in the second its pairs of ranks."""
+MOST_GROUPS = 2**31 // WIRINGS_PER_GROUP
+"""In a run: a message carries the number of its generation in 31 bits."""
 
 
 class Wired(NamedTuple):
@@ -75,6 +78,11 @@ class ProcessGroup:
         offset, names = self._room.take(name, size.nbytes)
         gone = [self._wired.pop(each) for each in names]
         self._made += 1
+        if self._made >= WIRINGS_PER_GROUP // 2:
+            raise ConfigError(
+                f"{self.name} has wired its algorithms {self._made} times, as they do not fit its rings at a time; "
+                f"set defaults.group_KiB higher, or give each algorithm a group"
+            )
         generation = self.number * WIRINGS_PER_GROUP + self._made
         self._wired[name] = Wired(generation, name, wiring, size, offset, {})
         return Replaced(self._wired[name], gone)

@@ -1,7 +1,10 @@
 """Several collectives in flight, groups at a time, and compute beside a collective: times by events."""
 
+from pathlib import Path
+
 import pytest
-from group_runs import rows, run_groups
+from group_runs import MESH, rows, run_groups
+from runs import run, script_file
 
 SETUP = """
     one = dict(dp=DPPolicy("row_wise", "row_wise", 1, 1))
@@ -97,6 +100,14 @@ def test_groups_and_algorithms_in_flight_do_not_mix(tmp_path, seed):
     assert len(told) == 24
     assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
     assert len({row["algorithm"] for row in done.document["runs"]}) > 3
+
+
+def test_the_script_of_the_readme(tmp_path):
+    """It asserts that the time of both is less than the sum."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    source = readme[readme.index("### Collectives, groups and overlap") :].split("```")[1].removeprefix("python\n")
+    done = run("--sips", 4, *MESH, script_file(tmp_path, source))
+    assert {tuple(group) for _, group, _, _ in rows(done)} == {(0, 1), (2, 3)}
 
 
 FUTURES = """
