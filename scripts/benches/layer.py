@@ -1,13 +1,13 @@
 """A transformer layer in tensor parallel over all SIPs, with and without overlap of its products and all-reduces.
 
-    ahbm-launch --sips 4 --set 'sip.cube_mesh={w: 2, h: 1}' --set defaults.workers=4 \\
-        --algorithm bidirectional_ring --no-verify-data -q scripts/benches/layer.py
+    ahbm-launch --sips 4 --set 'sip.cube_mesh={w: 2, h: 1}' --algorithm bidirectional_ring \\
+        --no-verify-data -q scripts/benches/layer.py
 
 Llama-3 8B scaled: hidden size and feed-forward width divided by 16, heads and their width by 4, key-value heads by 2.
 A SIP has its share of the heads and of the feed-forward columns; no norms, no residuals. Tokens come in sequences of
 ``--length``, a chunk of the batch has one a PE. For each chunk the PEs that multiply make queries, keys, values,
-attention and the output product; its all-reduce (``--comm`` PEs of each cube hold the sum and move it) goes on while
-they work on the next chunk; and likewise for the feed-forward half.
+attention and the output product. Its all-reduce goes on while they work on the next chunk: the first ``--comm`` PEs of
+each cube hold the sum and move it. And likewise for the feed-forward half.
 
 The table has the times of all products alone, of all all-reduces alone, of both overlapped, and of the layer in one
 chunk, each step after the other. What the dependences allow is the critical path of the chunks' graph with two
@@ -97,7 +97,7 @@ def loaded(tl: Any, pointers: tuple[Any, ...], shapes: tuple[tuple[int, int], ..
 class Layer:
     """One SIP's tensors of the layer, in ``chunks``, and its steps."""
 
-    def __init__(self, torch: Any, size: Sizes, chunks: int, tokens: Any, weights: dict[str, Any]) -> None:
+    def __init__(self, torch: Any, group: Any, size: Sizes, chunks: int, tokens: Any, weights: dict[str, Any]) -> None:
         self._torch = torch
         self._cubes, self._pes = range(size.cubes), range(size.comm, size.pes)
         self.chunks = range(chunks)
@@ -111,6 +111,7 @@ class Layer:
         self._weights = {name: made(values, everywhere) for name, values in weights.items()}
         self.x = [made(part, split) for part in np.split(tokens, chunks)]
         self.y, self.z = ([made(np.zeros_like(part), split) for part in np.split(tokens, chunks)] for _ in range(2))
+        self._group = group
         self._rows = Rows(size.length, size.chunks // chunks, size.comm, size.pes - size.comm)
 
     def attend(self, chunk: int) -> Any:
@@ -126,7 +127,7 @@ class Layer:
 
     def sum(self, tensor: Any) -> Any:
         """Start an all-reduce."""
-        return self._torch.distributed.all_reduce(tensor, async_op=True)
+        return self._torch.distributed.all_reduce(tensor, group=self._group, async_op=True)
 
     def _launch(self, kernel: Any, *args: object) -> Any:
         return self._torch.launch(kernel, *args, cubes=self._cubes, pes=self._pes, async_op=True)
@@ -290,17 +291,12 @@ def sizes(torch: Any, world_size: int) -> Sizes:
     parser.add_argument("--chunks", type=int, default=4, help="of the batch; a sequence a PE each")
     parser.add_argument("--dtype", choices=("f16", "bf16"), default="bf16")
     parser.add_argument("--comm", type=int, default=2, help="PEs of each cube that move sums")
-    system, workers = torch._sip.plan.system, torch._sip.plan.resolved.ccl.defaults.workers
+    system = torch._sip.plan.system
     found = Sizes(**vars(parser.parse_args()), cubes=system.n_cubes, pes=system.n_pes)
     if world_size != KEY_VALUE_HEADS:
         raise ValueError(f"the layer is for {KEY_VALUE_HEADS} SIPs, one a key-value head; --sips is {world_size}")
     if not 0 < found.comm < found.pes or (found.pes - found.comm) % found.comm:
         raise ValueError(f"--comm {found.comm}: the other PEs, of {found.pes}, must be a multiple of it")
-    if workers != found.cubes * found.comm:
-        # More would be PEs that multiply, and each sum would wait for their products.
-        raise ValueError(
-            f"{found.comm} PEs of each cube move sums; give --set defaults.workers={found.cubes * found.comm}"
-        )
     return found
 
 
@@ -322,9 +318,10 @@ def worker(rank: int, world_size: int, torch: Any) -> None:
     """Measure the parts, the layer in one chunk and the layer overlapped; check what both leave."""
     size = sizes(torch, world_size)
     torch.distributed.init_process_group(backend="ahbm")
+    movers = torch.distributed.new_group(pes=range(size.comm))
     tokens, weights = drawn(size, world_size)
     exact = expected(tokens, weights, size.length)
-    layer, whole = (Layer(torch, size, chunks, tokens, weights[rank]) for chunks in (size.chunks, 1))
+    layer, whole = (Layer(torch, movers, size, chunks, tokens, weights[rank]) for chunks in (size.chunks, 1))
     for each in (layer, whole):
         each.in_order()  # its pages are in the TLBs and its algorithm is wired from now on
     alone = measured(torch, layer.products) + measured(torch, layer.sums)

@@ -84,10 +84,11 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
     assert isinstance(collective, GroupCollective)
     size = len(job.groups[0]) if job.groups else plan.system.n_sips
     workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
-    few_to_most = f"{workers[0]}" if len(workers) == 1 else f"{workers[0]} to {workers[-1]}"
+    few_to_most = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
+    few_to_most = "1 PE" if workers == [1] else few_to_most
     names = ", ".join(dict.fromkeys(chain(*job.algorithms)))
     how = "algorithm auto:" if job.is_auto else "algorithm" if "," not in names else "algorithms"
-    lines = [f"{how} {names}: {size} ranks, a SIP each, with {few_to_most} PEs that work"]
+    lines = [f"{how} {names}: {size} ranks, a SIP each, with {few_to_most} at work"]
     if len(job.groups) > 1:
         groups = "; ".join(", ".join(map(str, sips)) for sips in job.groups)
         lines.append(f"groups that run at the same time: {groups}")

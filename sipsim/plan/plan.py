@@ -147,13 +147,19 @@ class Plan(RunPlan):
         fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
         the pair's least delay.
         """
-        of_chip = self.bounds.egress_ps(self.channels, self.pair_delay_ps)
-        return [min(both) for both in zip(of_chip, self.control_ps, strict=True)]
+        return [min(both) for both in zip(self._egress_of_chip_ps, self.control_ps, strict=True)]
 
     @cached_property
     def control_ps(self) -> list[int]:
-        """As in :class:`RunPlan`: the egress of the plan's own queue pairs, so that others change no times."""
-        return self.installed_bounds.egress_ps()
+        """As in :class:`RunPlan`: the egress of the plan's own queue pairs, so that others change no times.
+
+        With an algorithm that is a schedule the plan has none.
+        """
+        return self._egress_of_chip_ps if self.algorithm.is_schedule else self.installed_bounds.egress_ps()
+
+    @cached_property
+    def _egress_of_chip_ps(self) -> list[int]:
+        return self.bounds.egress_ps(self.channels, self.pair_delay_ps)
 
     @property
     def n_rows(self) -> int:
@@ -205,7 +211,7 @@ class Plan(RunPlan):
         assert isinstance(collective, GroupCollective)
         group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
         n_elem = run.count // max(collective.elements(1, group.size))
-        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place)
+        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place, run.workers)
 
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""

@@ -72,7 +72,7 @@ def test_a_wrong_layer_is_seen(tmp_path: Path) -> None:
 
 
 LAYER = (
-    *("--sips", 4, "--set", "sip.cube_mesh={w: 1, h: 1}", "--set", "cube.pes=3", "--set", "defaults.workers=1"),
+    *("--sips", 4, "--set", "sip.cube_mesh={w: 1, h: 1}", "--set", "cube.pes=3"),
     *("--algorithm", "ring", BENCHES / "layer.py", "--length", 4, "--chunks", 2, "--comm", 1),
 )
 
@@ -93,12 +93,6 @@ def test_a_layer_that_overlaps(capsys: pytest.CaptureFixture[str]) -> None:
     beyond = told["allowed by the dependences"] - told["hidden"]
     rest = ("products slower beside all-reduces", "all-reduces slower beside products", "between steps")
     assert sum(told[name] for name in (*rest, "another path than the critical one")) == pytest.approx(beyond, abs=0.005)
-
-
-def test_workers_that_would_wait_for_products() -> None:
-    error = run(*LAYER[:6], *LAYER[8:]).outcome.error
-    assert error is not None
-    assert "give --set defaults.workers=1" in error.message
 
 
 @pytest.mark.parametrize(

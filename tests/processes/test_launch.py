@@ -166,6 +166,12 @@ def test_costs_of_a_pe_are_the_same_in_one_process(latch, backpressure):
     assert len(digests) == 1
 
 
+def test_groups_with_several_algorithms_are_the_same_in_one_process():
+    flags = (*TORUS, *SMALL, "--collective", "all_gather", "--algorithm", "ring,direct", "--group", "rows")
+    digests = {launched(*flags, "--bytes", "8K", "--engine", engine).digest for engine in ("local", "inproc")}
+    assert len(digests) == 1
+
+
 def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors\n"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import Part, block_of
-from sipsim.ccl.schedule.steps import Schedule, Wiring, number_of
+from sipsim.ccl.schedule.program import work_of
+from sipsim.ccl.schedule.steps import End, Flow, Schedule, Wiring, number_of
 
 Port = tuple[int, str]
 """A SIP, and the port by which a link leaves it."""
@@ -14,23 +15,27 @@ Port = tuple[int, str]
 
 def link_elements(task: Task, schedule: Schedule, wiring: Wiring) -> Counter[Port]:
     """Elements by the port that they leave a SIP by, those that only pass through a SIP too."""
-    whole = sum(flow.weight for flow in schedule)
-    collective, found, first = task.collective, Counter[Port](), 0
-    for flow in schedule:
-        part = Part(first, first + flow.weight, whole)
-        first += flow.weight
-        sent: Counter[tuple[int, str]] = Counter()
-        for rank in range(task.size):
-            for step in flow.steps_of(rank):
-                for number in step.sends:
-                    block = block_of(
-                        collective.cut, collective.gathers, task.n_elem, task.size, part, flow.pieces, number_of(number)
-                    )
-                    sent[rank, step.send] += block.length
-        for (rank, direction), elements in sent.items():
-            for port in route(task.group, rank, wiring[rank, direction][0], direction):
-                found[port] += elements
+    sent: Counter[End] = Counter()
+    for worker in range(task.workers):
+        for flow, parts in work_of(task, schedule, worker, task.workers):
+            for part in parts:
+                sent.update(_sent_elements(task, flow, part))
+    found = Counter[Port]()
+    for (rank, direction), elements in sent.items():
+        for port in route(task.group, rank, wiring[rank, direction][0], direction):
+            found[port] += elements
     return found
+
+
+def _sent_elements(task: Task, flow: Flow, part: Part) -> Counter[End]:
+    collective, sent = task.collective, Counter[End]()
+    for rank in range(task.size):
+        for step in flow.steps_of(rank):
+            for sends in step.sends:
+                number = number_of(sends)
+                block = block_of(collective.cut, collective.gathers, task.n_elem, task.size, part, flow.pieces, number)
+                sent[rank, step.send] += block.length
+    return sent
 
 
 def route(group: Group, src: int, dst: int, direction: str) -> Iterator[Port]:

@@ -55,7 +55,10 @@ def test_what_runs_on_other_pes_runs_beside(tmp_path, other):
 DISJOINT = """
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     tensor = on(20000, rank)
+    dist.all_reduce(tensor, group=groups[rank // 2])  # the TLBs know the tensor's pages afterwards
+    dist.start_together()
     alone = elapsed(*[lambda: dist.all_reduce(tensor, group=groups[0], async_op=True)] * (rank < 2))
+    dist.start_together()
     both = elapsed(lambda: dist.all_reduce(tensor, group=groups[rank // 2], async_op=True))
     if rank < 2:
         assert alone == both > 0.001, (alone, both)
@@ -64,9 +67,9 @@ DISJOINT = """
 
 def test_disjoint_groups_take_as_long_as_one(tmp_path):
     done = run_groups(tmp_path, SETUP + DISJOINT)
-    times = [row["time_ns"] for row in done.document["runs"]]
+    times = [row["time_ns"] for row in done.document["runs"][2:]]
     assert len(set(times)) == 1
-    assert sorted(group for _, group, _, _ in rows(done)) == [[0, 1], [0, 1], [2, 3]]
+    assert sorted(group for _, group, _, _ in rows(done)[2:]) == [[0, 1], [0, 1], [2, 3]]
 
 
 INTERLEAVED = """

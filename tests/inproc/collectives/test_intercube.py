@@ -162,8 +162,8 @@ def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
 )
 def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says: str) -> None:
     source = SCRIPT.replace("num_cubes=6", f"num_cubes=4, {dp}").replace("(6, N)", "(16, 96)")
-    script = script_file(tmp_path, source.replace("DTYPE", "'f32'"))
-    done = run(*flags(algorithm, 2), "--set", "cube.pes=4", script)
+    source = source.replace("DTYPE", "'f32'").replace("dist.all_reduce", "dist.intercube")
+    done = run(*flags(algorithm, 2), "--set", "cube.pes=4", script_file(tmp_path, source))
     assert done.outcome.error is not None
     assert says in done.outcome.error.message
 

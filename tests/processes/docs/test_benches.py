@@ -95,6 +95,18 @@ def test_gemm(tmp_path: Path) -> None:
         assert ("cycles" in line) == (row["reached"] < 0.9)
 
 
+def test_grid_of_collectives(tmp_path: Path) -> None:
+    """A cell has its cases, on whole numbers and on any; a ``-`` where an algorithm does not run."""
+    where = "--sips", "2,3", "--topologies", "line,custom", "--collective", "reduce_scatter", "--cases", "4"
+    ran, rows = bench("ccl_grid", tmp_path, *where)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert {row["column"] for row in rows} == {"line 2", "line 3", "custom 2", "custom 3"}
+    assert all((row["cases"], row["wrong"]) == (4, 0) for row in rows if row["algorithm"] != "halving_doubling")
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3 + len({row["algorithm"] for row in rows})
+    assert lines[-1].startswith(f"{sum(row['cases'] for row in rows)} cases in {len(rows)} cells, 0 wrong")
+
+
 def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(ROOT / "scripts/fuzz.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)

@@ -293,7 +293,7 @@ ONE_SET = [
         "hbm={kind: latency_bandwidth, params: {bandwidth_GBps: 0}}",
         "hbm.params.bandwidth_GBps = 0: must be at least 1e-09",
     ),
-    ("defaults.algorithm=star", f"defaults.algorithm: unknown algorithm 'star'; allowed: {ALGORITHMS}"),
+    ("defaults.algorithm=qqq", f"defaults.algorithm: unknown algorithm 'qqq'; allowed: {ALGORITHMS}"),
     (
         f"algorithms.{ALLREDUCE}.topology=ring_2d",
         f"algorithms.{ALLREDUCE}.topology: unknown neighbour table 'ring_2d'; did you mean 'ring_1d'? allowed: custom, "

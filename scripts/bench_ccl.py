@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Sweeps of a collective over sizes, algorithms side by side, as nccl-tests has them: table, CSV and plot.
+
+One run of ``ahbm-launch`` has all algorithms and sizes; ``auto`` is a second one. The plot is busbw over size on
+logarithmic axes, a line an algorithm, and the bound of the system as a broken line.
+"""
+
+import argparse
+import csv
+import json
+import math
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from launcher.run.options import parse
+from launcher.run.prepare import prepare
+from sipsim.ccl.bounds.links import bandwidth_bound
+from sipsim.ccl.collectives.base import COLLECTIVES
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.host.group_request import tasks_of
+
+WIDTH, HEIGHT, MARGIN = 820, 480, 64
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+MESSAGE_BYTES = 16384
+"""Of the bound: framing is counted for messages of a slot of the default entries."""
+Row = dict[str, Any]
+
+
+def runs_of(flags: list[str]) -> list[Row]:
+    """The rows of a run."""
+    words = [sys.executable, "-m", "launcher", *flags, "--json", "-"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench_ccl: {done.stderr.strip()}")
+    found: list[Row] = json.loads(done.stdout)["runs"]
+    return found
+
+
+def bounds_of(flags: list[str]) -> dict[int, float]:
+    """By size the busbw of the bound, in GB/s."""
+    prepared = prepare(parse(flags))
+    job, plan, found = prepared.job, prepared.plan, {}
+    collective = COLLECTIVES.get(job.collective)
+    assert isinstance(collective, GroupCollective)
+    for made in (tasks[0] for tasks in tasks_of(job, collective, plan)):
+        task = made.task
+        nbytes = max(collective.elements(task.n_elem, task.size)) * task.itemsize
+        bound_ps = bandwidth_bound(task, MESSAGE_BYTES).ps
+        if bound_ps:
+            found[nbytes] = float(nbytes * 1000 / bound_ps * collective.busbw_factor(task.size))
+    return found
+
+
+def flags_of(chosen: argparse.Namespace) -> list[str]:
+    """The flags of both runs."""
+    flags = ["--collective", chosen.collective, "--sips", str(chosen.sips), "--topology", chosen.topology]
+    flags += ["--shape", chosen.shape] if chosen.shape else []
+    flags += ["-b", chosen.b, "-e", chosen.e, "-f", str(chosen.f), "-w", str(chosen.warmup), "-n", "1"]
+    return [*flags, "--engine", "inproc", "--no-verify-data", *chosen.flags]
+
+
+def table(rows: list[Row], bounds: dict[int, float]) -> str:
+    """A line a size, a column an algorithm: time and busbw."""
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    head = "".join(f" {name[:18]:>19}" for name in names)
+    lines = ["time in us, busbw in GB/s", f"{'bytes':>10} {'bound':>9}{head}"]
+    for nbytes in dict.fromkeys(row["bytes"] for row in rows):
+        cells = {row["name"]: f"{row['time_us']:.2f} {row['busbw_GBps']:.2f}" for row in rows if row["bytes"] == nbytes}
+        bound = f"{bounds[nbytes]:.2f}" if nbytes in bounds else "-"
+        lines.append(f"{nbytes:>10} {bound:>9}" + "".join(f" {cells.get(name, '-'):>19}" for name in names))
+    return "\n".join(lines)
+
+
+def plot(rows: list[Row], bounds: dict[int, float], title: str) -> str:
+    """Busbw over size as SVG, both axes logarithmic."""
+    xs = [math.log2(row["bytes"]) for row in rows]
+    ys = [math.log10(max(row["busbw_GBps"], 1e-3)) for row in rows] + [math.log10(each) for each in bounds.values()]
+    left, right, low, high = min(xs), max(max(xs), min(xs) + 1), math.floor(min(ys)), math.ceil(max(ys))
+
+    def point(nbytes: float, busbw: float) -> str:
+        x = MARGIN + (math.log2(nbytes) - left) / (right - left) * (WIDTH - 4 * MARGIN)
+        y = HEIGHT - MARGIN - (math.log10(max(busbw, 1e-3)) - low) / max(high - low, 1) * (HEIGHT - 2 * MARGIN)
+        return f"{x:.1f},{y:.1f}"
+
+    def line(points: list[str], colour: str, dashes: str = "") -> str:
+        return f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" {dashes} points="{" ".join(points)}"/>'
+
+    parts = [f'<text x="{MARGIN}" y="24" font-size="14">{escape(title)}</text>']
+    for power in range(low, high + 1):
+        x, y = point(2**left, 10.0**power).split(",")
+        parts.append(line([point(2**left, 10.0**power), point(2**right, 10.0**power)], "#ddd"))
+        parts.append(f'<text x="{float(x) - 8}" y="{y}" text-anchor="end">{10.0**power:g}</text>')
+    for nbytes in dict.fromkeys(row["bytes"] for row in rows):
+        x, _ = point(nbytes, 1.0).split(",")
+        parts.append(f'<text x="{x}" y="{HEIGHT - MARGIN + 18}" text-anchor="middle">{size_text(nbytes)}</text>')
+    for index, name in enumerate(dict.fromkeys(row["name"] for row in rows)):
+        colour, y = COLOURS[index % len(COLOURS)], MARGIN + 16 * index
+        parts.append(line([point(row["bytes"], row["busbw_GBps"]) for row in rows if row["name"] == name], colour))
+        parts.append(f'<text x="{WIDTH - 3 * MARGIN + 12}" y="{y}" fill="{colour}">{escape(name)}</text>')
+    if bounds:
+        parts.append(line([point(*each) for each in sorted(bounds.items())], "#000", 'stroke-dasharray="5 4"'))
+        parts.append(f'<text x="{WIDTH - 3 * MARGIN + 12}" y="{MARGIN - 16}">bound (broken line)</text>')
+    parts.append(f'<text x="{WIDTH / 3}" y="{HEIGHT - 16}">bytes; busbw in GB/s on the left</text>')
+    frame = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif"'
+    ground = '<rect width="100%" height="100%" fill="white"/>'
+    return "\n".join([f'{frame} font-size="11">', ground, *parts, "</svg>\n"])
+
+
+def size_text(nbytes: int) -> str:
+    """A size with a binary unit where it is a whole number of these."""
+    for unit, letter in ((2**20, "M"), (2**10, "K")):
+        if nbytes % unit == 0:
+            return f"{nbytes // unit}{letter}"
+    return str(nbytes)
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collective", default="all_reduce")
+    parser.add_argument("--sips", type=int, default=4)
+    parser.add_argument("--topology", default="torus_2d")
+    parser.add_argument("--shape")
+    parser.add_argument("-b", default="1K", help="smallest size (1K)")
+    parser.add_argument("-e", default="1M", help="largest size (1M)")
+    parser.add_argument("-f", type=int, default=4, help="factor between sizes (4)")
+    parser.add_argument("-w", "--warmup", type=int, default=1)
+    parser.add_argument("--algorithm", default="all", help="names, or all that suit (all)")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
+    parser.add_argument("flags", nargs="*", help="more flags of ahbm-launch, after --")
+    chosen = parser.parse_args()
+    flags = flags_of(chosen)
+    rows = [
+        {
+            "name": "auto" if algorithm == "auto" else run["algorithm"],
+            "algorithm": run["algorithm"],
+            "bytes": run["bytes"],
+            "time_us": run["time_ns"] / 1000,
+            "algbw_GBps": run["algbw_GBps"],
+            "busbw_GBps": run["busbw_GBps"],
+        }
+        for algorithm in (chosen.algorithm, "auto")
+        for run in runs_of([*flags, "--algorithm", algorithm])
+    ]
+    bounds = bounds_of([*flags, "--algorithm", "auto"])
+    title = f"{chosen.collective}, {chosen.sips} SIPs, {chosen.topology}"
+    print(f"{title}\n{table(rows, bounds)}")
+    if chosen.json is not None:
+        document = {"rows": rows, "bound_busbw_GBps": bounds, "flags": flags}
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
+    if chosen.csv is not None:
+        with chosen.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    if chosen.plot is not None:
+        chosen.plot.write_text(plot(rows, bounds, title))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""A ring all-reduce here and in SimGrid: simulated times, and wall time a message.
+
+Here: ``--algorithm ring`` with ``--variant ideal``, which has the costs of commands off by name. There: the same
+2 (N - 1) steps of S / N bytes by actors of SimGrid's Python binding (Debian's ``python3-simgrid``, under the
+system's Python), raw model ``CM02`` without corrections. Both are set against 2 (N - 1) (L + S / (N B)), with L from
+``ahbm-probe`` between two PEs, and B the link's bandwidth after framing, as counted in the run.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+MISSING = "SimGrid is not here: install Debian's python3-simgrid, or name its interpreter with --python; left out"
+NEAR = 0.05
+RING = """
+import json, sys, time
+from simgrid import Actor, Engine, Mailbox
+n, nbytes = int(sys.argv[-2]), float(sys.argv[-1])
+def rank(index):
+    own, to = Mailbox.by_name(str(index)), Mailbox.by_name(str((index + 1) % n))
+    for _ in range(2 * (n - 1)):
+        sent = to.put_async(index, round(nbytes / n))
+        own.get()
+        sent.wait()
+engine = Engine(sys.argv)
+engine.load_platform(sys.argv[1])
+for index in range(n):
+    Actor.create(str(index), engine.host_by_name("h%d" % index), rank, index)
+start = time.perf_counter()
+engine.run()
+print(json.dumps({"time_ns": Engine.clock * 1e9, "wall_s": time.perf_counter() - start}))
+"""
+RAW = (
+    "network/model:CM02",
+    "network/bandwidth-factor:1",
+    "network/latency-factor:1",
+    "network/weight-S:0",
+    "network/crosstraffic:0",
+    "network/TCP-gamma:0",
+    "surf/precision:1e-12",
+)
+
+
+def launched(*flags: str) -> dict[str, Any]:
+    """The document of a run."""
+    words = [sys.executable, "-m", "launcher", *flags, "--json", "-"]
+    found: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+def latency_ns() -> float:
+    """From PE to PE of neighbouring SIPs: the data's terms but for the drain."""
+    words = ["--sips", "4", "--variant", "ideal", "--from", "0.8.0", "--to", "1.8.0", "--bytes", "4096", "--json", "-"]
+    done = subprocess.run([sys.executable, "-m", "launcher.cli.probe", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench_simgrid: {done.stderr.strip()}")
+    terms = json.loads(done.stdout)["pair"]["terms"]
+    return sum(term["ps"] for term in terms if term["part"] == "data" and term["kind"] != "drain") / 1000
+
+
+def simgrid(python: str, n: int, nbytes: int, bytes_per_ns: float, latency: float) -> dict[str, float] | None:
+    """The ring there; None without SimGrid."""
+    if subprocess.run([python, "-c", "import simgrid"], capture_output=True).returncode:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        platform, program = Path(folder, "ring.xml"), Path(folder, "ring.py")
+        hosts = "".join(f'<host id="h{i}" speed="1Gf"/>' for i in range(n))
+        rate = f'bandwidth="{bytes_per_ns * 1e9:.6f}Bps" latency="{latency}ns"'
+        links = "".join(f'<link id="l{i}" {rate}/>' for i in range(n))
+        routes = "".join(
+            f'<route src="h{i}" dst="h{(i + 1) % n}" symmetrical="NO"><link_ctn id="l{i}"/></route>' for i in range(n)
+        )
+        zone = f'<zone id="ring" routing="Full">{hosts}{links}{routes}</zone>'
+        head = '<?xml version="1.0"?><!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">'
+        platform.write_text(f'{head}<platform version="4.1">{zone}</platform>')
+        program.write_text(RING)
+        words = [python, str(program), str(platform), *(f"--cfg={each}" for each in RAW), str(n), str(nbytes)]
+        done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench_simgrid: {done.stderr.strip()}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> int:
+    """Print the table; 1 if a time is not near the formula."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sips", default="4,8,16", help="numbers of SIPs (4,8,16)")
+    parser.add_argument("--bytes", type=int, default=2**20, help="of a rank's tensor (1048576)")
+    parser.add_argument("--python", default=SYSTEM_PYTHON, help=f"the interpreter with SimGrid ({SYSTEM_PYTHON})")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    chosen = parser.parse_args()
+    latency, rows, is_near = latency_ns(), [], True
+    print(f"L = {latency:.3f} ns from PE to PE; flags: --variant ideal --algorithm ring --engine inproc")
+    head = f"{'SIPs':>5} {'formula us':>11} {'here us':>9} {'off':>7} {'SimGrid us':>11} {'off':>7}"
+    print(f"{head} {'wall a message':>15}")
+    for n in map(int, chosen.sips.split(",")):
+        flags = ("--sips", str(n), "--algorithm", "ring", "--variant", "ideal", "--bytes", str(chosen.bytes))
+        document = launched(*flags, "--engine", "inproc", "--no-verify-data")
+        run = document["runs"][0]
+        link = max(run["links"], key=lambda each: each["payload_bytes"])
+        bytes_per_ns = link["payload_bytes"] * 1000 / link["busy_ps"]
+        formula = 2 * (n - 1) * (latency + chosen.bytes / (n * bytes_per_ns))
+        off = run["time_ns"] / formula - 1
+        there = simgrid(chosen.python, n, chosen.bytes, bytes_per_ns, latency)
+        messages = sum(rank["packets_sent"] for rank in document["ranks"]) / 2
+        row = {"sips": n, "formula_ns": formula, "time_ns": run["time_ns"], "off": off, "simgrid": there}
+        row["wall_us_a_message"] = document["wall_s"]["simulate"] * 1e6 / messages
+        text = f"{n:>5} {formula / 1000:>11.3f} {run['time_ns'] / 1000:>9.3f} {off:>7.2%}"
+        if there is not None:
+            of_simgrid = there["wall_s"] * 1e6 / (2 * n * (n - 1))
+            text += f" {there['time_ns'] / 1000:>11.3f} {there['time_ns'] / formula - 1:>7.2%}"
+            text += f" {row['wall_us_a_message'] / of_simgrid:>14.1f}x"
+        print(text)
+        rows.append(row)
+        is_near = is_near and abs(off) <= NEAR
+    if any(row["simgrid"] is None for row in rows):
+        print(MISSING)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps({"latency_ns": latency, "rows": rows}, indent=1) + "\n")
+    return 0 if is_near else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
