@@ -1,6 +1,6 @@
 """The guides are true: their files are written, their commands run, and the output is what they show.
 
-``python tests/processes/docs/test_guide.py --refresh`` runs everything and writes the output into the guides.
+``python tests/processes/docs/test_guide.py --refresh [NAME...]`` runs all, or those named, and writes what comes out.
 """
 
 import os
@@ -15,11 +15,12 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-GUIDES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*-guide.md"))}
+PAGES = [*sorted((ROOT / "docs").glob("*-guide.md")), ROOT / "docs/collectives.md"]
+GUIDES = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
 CCL = GUIDES["ccl-author-guide.md"]
 COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w.]+?)(, continued)?\n")
+FILE_NAME = re.compile(r"# ([\w./]+?)(, continued)?\n")
 MASKED = (
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\b\d+\.\d+ s\b"), "T s"),
@@ -68,6 +69,7 @@ def write_file(block: Block, folder: Path) -> None:
     found = FILE_NAME.match(block.body)
     assert found is not None, f"a block that is no file and no console: {block.body[:60]!r}"
     path = folder / found[1]
+    path.parent.mkdir(exist_ok=True)
     assert path.exists() == bool(found[2]), f"{found[1]} is shown twice, or continued before it is shown"
     with path.open("a") as file:
         file.write(f"\n\n{block.body[found.end() :]}" if found[2] else block.body)
@@ -172,15 +174,15 @@ def test_every_file_is_used_and_every_block_is_a_file_or_a_console(guide: str) -
     commands = "\n".join(shown.command for b in every if b.kind == "console" for shown in shown_in(b))
     sources = "\n".join(b.body for b in every if b.kind != "console")
     for name in (FILE_NAME.match(block.body)[1] for block in every if block.kind != "console"):  # type: ignore[index]
-        stem = name.partition(".")[0]
-        assert name in commands or re.search(rf"(module: {name})|(from {stem} import)", sources), name
+        stem = name.partition(".")[0].replace("/", ".")
+        assert name in commands or re.search(rf"(module: {name})|(from {stem} import)|(import {stem})", sources), name
 
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_readme_leads_to_it(guide: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     section = readme[readme.index("## Writing an algorithm") :]
-    assert f"](docs/{guide})" in section[: section.index("\n## ")]
+    assert re.search(rf"\]\(docs/{re.escape(guide)}[#)]", section[: section.index("\n## ")])
 
 
 def refreshed(text: str) -> str:
@@ -198,9 +200,10 @@ def refreshed(text: str) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--refresh"]:
-        sys.exit("usage: python tests/processes/docs/test_guide.py --refresh")
-    for name, before in GUIDES.items():
+    if sys.argv[1:2] != ["--refresh"] or not set(sys.argv[2:]) <= set(GUIDES):
+        sys.exit(f"usage: python tests/processes/docs/test_guide.py --refresh [{' '.join(GUIDES)}]")
+    for name in sys.argv[2:] or GUIDES:
+        before = GUIDES[name]
         new = refreshed(before)
         print(f"{name}: {'as it was' if new == before else 'refreshed; read git diff'}")
         (ROOT / "docs" / name).write_text(new, encoding="utf-8")

@@ -52,7 +52,8 @@ def test_a_ring_sends_a_row_in_each_round(tmp_path: Path) -> None:
 
 
 def test_other_commands_run(tmp_path: Path) -> None:
-    for line in indented_block_after("## Choosing what is simulated").splitlines():
+    headings = ("## Choosing what is simulated", "### Collectives and algorithms")
+    for line in "".join(map(indented_block_after, headings)).splitlines():
         ran = command(shlex.split(line, comments=True)[1:], tmp_path)
         assert (ran.returncode, ran.stderr) == (0, ""), line
         assert ran.stdout, line
@@ -103,7 +104,7 @@ def test_a_link_kind_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_algorithm_runs_and_is_right(tmp_path: Path) -> None:
-    (tmp_path / "line.py").write_text(fenced_block_after("## Writing an algorithm", "python"))
+    (tmp_path / "chain.py").write_text(fenced_block_after("## Writing an algorithm", "python"))
     (tmp_path / "my_ccl.yaml").write_text(fenced_block_after("## Writing an algorithm", "yaml"))
     words = shlex.split(indented_block_after("and chosen there:"))[1:]
     ran = command(words, tmp_path)
