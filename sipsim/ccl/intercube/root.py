@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.noc.graph import Node, port_node
 from sipsim.topology.address import LEAD_PE
 
@@ -9,12 +10,16 @@ if TYPE_CHECKING:
     from sipsim.system.system import System
 
 
-def root_of(system: "System", algorithm: str, nbytes: int) -> int:
-    """The root cube for rows of ``nbytes``: the configured one, else that of the least time; of equals the last one."""
+ELEMENT_BYTES = DTYPES[DEFAULT_DTYPE].itemsize
+"""Of which a row is taken to be made: an algorithm's arguments tell elements and no type (ADR-0032 D7)."""
+
+
+def root_of(system: "System", algorithm: str, n_elem: int) -> int:
+    """The root cube for rows of ``n_elem``: the configured one, else that of the least time; of equals the last one."""
     configured = system.resolved.ccl.algorithms[algorithm].root_cube
     if isinstance(configured, int):
         return configured
-    return min(reversed(range(system.n_cubes)), key=lambda cube: estimate_ps(system, cube, nbytes))
+    return min(reversed(range(system.n_cubes)), key=lambda cube: estimate_ps(system, cube, n_elem * ELEMENT_BYTES))
 
 
 def estimate_ps(system: "System", root: int, nbytes: int) -> int:

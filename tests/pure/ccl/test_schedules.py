@@ -202,6 +202,6 @@ def test_double_trees_share_no_inner_rank() -> None:
 def test_every_collective_over_ranks_has_several_algorithms() -> None:
     """So that ``auto`` has a choice."""
     names = [name for name in COLLECTIVES.names() if hasattr(COLLECTIVES.get(name), "cut")]
-    assert len(names) == 8
+    assert names
     for name in names:
         assert len([case for case in CASES if case[1] == name]) >= 3, name
