@@ -97,7 +97,9 @@ def _rank(rank: dict[str, Any]) -> str:
 
 def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     plan = prepared.plan
-    notes = [f"# {note}" for note in kind_of(plan.resolved).notes(prepared.job, plan)]
+    ran = {run["algorithm"] for run in document["runs"]}
+    is_wired = prepared.job.script is None or not ran or plan.resolved.ccl.defaults.algorithm in ran
+    notes = [f"# {note}" for note in kind_of(plan.resolved).notes(prepared.job, plan) if is_wired]
     added = {
         Added(run["collective"], run["algorithm"], run["op"], DTYPES[run["dtype"]], run["count"] // plan.n_rows)
         for run in document["runs"]
