@@ -80,12 +80,16 @@ class PairWorkers(NamedTuple):
 def pair_workers(
     tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
 ) -> PairWorkers:
-    """Of a message of the size and layout of a tensor."""
+    """Of a message of the size and layout of a tensor.
+
+    The PE that receives follows from the PE that sends alone, and no other PE sends to it: so messages of all layouts
+    between two ranks share their queue pairs.
+    """
     pes = list(allowed or range(n_pes))
     halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)
-    count = min(len(half) for half in halves)
-    holders = tensor.dp.places()
-    return PairWorkers(*(worker_places(holders, tensor.nbytes, n_pes, settings, half[:count]) for half in halves))
+    receiver = dict(zip(*halves, strict=False))
+    senders = worker_places(tensor.dp.places(), tensor.nbytes, n_pes, settings, list(receiver))
+    return PairWorkers(senders, [(cube, receiver[pe]) for cube, pe in senders])
 
 
 def pair_program(

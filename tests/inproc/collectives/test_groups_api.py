@@ -1,5 +1,7 @@
 """The names of ``torch.distributed``: lists of tensors, views, messages between two ranks, ranks of groups."""
 
+from itertools import permutations
+
 import pytest
 from group_runs import rows, run_groups
 
@@ -177,3 +179,31 @@ def test_refused(tmp_path, body):
     done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + f"    {body}\n")
     assert (done.outcome.error.kind, done.outcome.error.rank) == ("exception", 0)
     assert REFUSED[body] in done.outcome.error.message
+
+
+LAYOUTS = {
+    "one PE": (700, 1, 1),
+    "a PE of each cube": (700, 2, 1),
+    "all PEs": (800, 1, 4),
+    "two workers": (12000, 1, 4),
+}
+SEVERAL = """
+    for n, cubes, pes in {layouts}:
+        data = np.arange(n, dtype=np.int32) * 3 + n
+        tensor = torch.zeros((n,), dtype="i32", dp=DPPolicy("row_wise", "row_wise", cubes, pes))
+        for source in (0, 1):
+            if rank == source:
+                dist.send(tensor.copy_(torch.from_numpy(data + source)), 1 - source)
+            else:
+                dist.recv(tensor.fill_(0), source)
+                np.testing.assert_array_equal(tensor.numpy(), data + source)
+"""
+
+
+@pytest.mark.parametrize("names", [*permutations(LAYOUTS, 2)], ids=" then ".join)
+def test_messages_of_several_layouts_between_two_ranks(tmp_path, names):
+    """The one worker of "all PEs" is PE 2, between two PEs that could receive."""
+    body = SEVERAL.format(layouts=[LAYOUTS[name] for name in names])
+    few = ("--set", "cube.pes=4", "--set", "defaults.workers=2", "--check-invariants")
+    told = rows(run_groups(tmp_path, body, *few, sips=2))
+    assert told == [("send_recv", ranks, 0, True) for _ in names for ranks in ([0, 1], [1, 0])]
