@@ -5,6 +5,7 @@ whatever order their calls come. Sending and receiving have PEs of their own, wh
 sends can receive at the same time: ranks that all send first, and then receive, do not wait for each other.
 """
 
+from math import gcd
 from typing import NamedTuple
 
 from sipsim.ccl.collectives.base import DeviceTensor
@@ -68,6 +69,22 @@ class Pair(NamedTuple):
         count, nbytes = self.slots
         window = self.group.window[self.group.group.sips[rank]]
         return window + self.group.window_bytes + (sender - (sender > rank)) * count * nbytes
+
+
+def turn(src: int, dst: int, size: int) -> tuple[int, int]:
+    """When ranks that send to each other in a batch take the message from ``src`` to ``dst``, of ``size`` ranks.
+
+    By distance, then in up to three rounds: messages of one distance form rings of ranks, and those that follow each
+    other in a ring, one received and the other sent by the same rank, have different rounds. So no rank has two
+    messages in one turn, but those from ``src`` to ``dst`` itself.
+    """
+    distance = (dst - src) % size
+    rings = gcd(distance, size)
+    length, step = size // rings, distance // rings
+    if length == 1:
+        return 0, 0
+    place = src // rings * pow(step, -1, length) % length
+    return distance, 2 if place == length - 1 and length % 2 else place % 2
 
 
 class PairWorkers(NamedTuple):

@@ -207,3 +207,30 @@ def test_messages_of_several_layouts_between_two_ranks(tmp_path, names):
     few = ("--set", "cube.pes=4", "--set", "defaults.workers=2", "--check-invariants")
     told = rows(run_groups(tmp_path, body, *few, sips=2))
     assert told == [("send_recv", ranks, 0, True) for _ in names for ranks in ([0, 1], [1, 0])]
+
+
+BATCH = """
+    every = [dist.new_group(range(size), pes=pes) for pes in {pes}]
+    works, expected = [], []
+    def op(peer, group, sends):
+        value = 100 * (rank if sends else peer) + 10 * (peer if sends else rank) + group
+        tensor = room(n).fill_(value if sends else -1)
+        expected.append((tensor, value))
+        return dist.P2POp(dist.isend if sends else dist.irecv, tensor, peer, every[group])
+    groups, others = range(len(every)), [each for each in range(size) if each != rank]
+    ops = [op(peer, group, sends) for peer in others for group in groups for sends in (True, False)]
+    np.random.default_rng(rank).shuffle(ops)
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert all((tensor.numpy() == value).all() for tensor, value in expected)
+"""
+
+
+@pytest.mark.parametrize("sips", [2, 3, 4])
+@pytest.mark.parametrize(("n_pes", "pes"), [(1, [[]]), (2, [[0]]), (2, [[], []])])
+def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, n_pes, pes, sips):
+    """Messages that do not fit the rings by far; those of two groups share PEs, and ranks list them in any order."""
+    body = SETUP.format(n=12000, cubes=1, pes=1) + BATCH.format(pes=pes)
+    told = rows(run_groups(tmp_path, body, "--set", f"cube.pes={n_pes}", "--check-invariants", sips=sips))
+    assert len(told) == sips * (sips - 1) * len(pes)
+    assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
