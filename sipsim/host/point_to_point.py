@@ -1,12 +1,13 @@
 """``send``, ``recv`` and their kin: messages from one rank to another, each a launch on both."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor
-from sipsim.ccl.groups.pairs import Pair, pair_entries, pair_program, pair_workers
+from sipsim.ccl.groups.pairs import Pair, pair_entries, pair_program, pair_workers, turn
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.workers import Place, WorkerSettings
 from sipsim.ccl.schedule.kernel import kernel
@@ -167,8 +168,9 @@ class PointToPoint:
     def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Work]:
         """Start messages that do not wait for each other on any rank, whatever their order: a work for each, in order.
 
-        Each rank takes them by the distance from source to destination, sends and receives apart. Of all that have not
-        ended, take one of the least distance: at both ends nothing stands before it, so it ends.
+        Each rank takes them in the order of :func:`sipsim.ccl.groups.pairs.turn`, messages of one turn by group and
+        then as listed. Two of one turn that have a rank in common have both in common, so this is one order at both
+        ends: of all that have not ended, nothing stands before the first, whichever PEs work for it, so it ends.
 
         Raises:
             TypeError: for an operation that is neither ``isend`` nor ``irecv``.
@@ -178,11 +180,11 @@ class PointToPoint:
             name = getattr(each.op, "__name__", "")
             if name not in ("isend", "irecv"):
                 raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
-            size = self._member("batch_isend_irecv", each.group).group.system.n_sips
-            distance = (each.peer - rank if name == "isend" else rank - each.peer) % size
-            found[index] = (distance, name == "irecv"), each.op
+            group = self._member("batch_isend_irecv", each.group)
+            ends = (rank, each.peer) if name == "isend" else (each.peer, rank)
+            found[turn(*ends, group.group.system.n_sips), group.number, index] = each
         started = {
-            index: op(p2p_op_list[index].tensor, p2p_op_list[index].peer, *p2p_op_list[index][3:])
-            for index, (_, op) in sorted(found.items(), key=lambda each: (each[1][0], each[0]))
+            index: each.op(each.tensor, each.peer, each.group, each.tag)
+            for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
         }
         return [started[index] for index in range(len(p2p_op_list))]

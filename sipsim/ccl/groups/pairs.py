@@ -5,6 +5,7 @@ whatever order their calls come. Sending and receiving have PEs of their own, wh
 sends can receive at the same time: ranks that all send first, and then receive, do not wait for each other.
 """
 
+from math import gcd
 from typing import NamedTuple
 
 from sipsim.ccl.collectives.base import DeviceTensor
@@ -70,6 +71,22 @@ class Pair(NamedTuple):
         return window + self.group.window_bytes + (sender - (sender > rank)) * count * nbytes
 
 
+def turn(src: int, dst: int, size: int) -> tuple[int, int]:
+    """When ranks that send to each other in a batch take the message from ``src`` to ``dst``, of ``size`` ranks.
+
+    By distance, then in up to three rounds: messages of one distance form rings of ranks, and those that follow each
+    other in a ring, one received and the other sent by the same rank, have different rounds. So no rank has two
+    messages in one turn, but those from ``src`` to ``dst`` itself.
+    """
+    distance = (dst - src) % size
+    rings = gcd(distance, size)
+    length, step = size // rings, distance // rings
+    if length == 1:
+        return 0, 0
+    place = src // rings * pow(step, -1, length) % length
+    return distance, 2 if place == length - 1 and length % 2 else place % 2
+
+
 class PairWorkers(NamedTuple):
     """The PEs that send on the source, and those that receive on the destination, in pairs."""
 
@@ -80,12 +97,16 @@ class PairWorkers(NamedTuple):
 def pair_workers(
     tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
 ) -> PairWorkers:
-    """Of a message of the size and layout of a tensor."""
+    """Of a message of the size and layout of a tensor.
+
+    The PE that receives follows from the PE that sends alone, and no other PE sends to it: so messages of all layouts
+    between two ranks share their queue pairs.
+    """
     pes = list(allowed or range(n_pes))
     halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)
-    count = min(len(half) for half in halves)
-    holders = tensor.dp.places()
-    return PairWorkers(*(worker_places(holders, tensor.nbytes, n_pes, settings, half[:count]) for half in halves))
+    receiver = dict(zip(*halves, strict=False))
+    senders = worker_places(tensor.dp.places(), tensor.nbytes, n_pes, settings, list(receiver))
+    return PairWorkers(senders, [(cube, receiver[pe]) for cube, pe in senders])
 
 
 def pair_program(

@@ -1,5 +1,7 @@
 """The names of ``torch.distributed``: lists of tensors, views, messages between two ranks, ranks of groups."""
 
+from itertools import permutations
+
 import pytest
 from group_runs import rows, run_groups
 
@@ -177,3 +179,58 @@ def test_refused(tmp_path, body):
     done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + f"    {body}\n")
     assert (done.outcome.error.kind, done.outcome.error.rank) == ("exception", 0)
     assert REFUSED[body] in done.outcome.error.message
+
+
+LAYOUTS = {
+    "one PE": (700, 1, 1),
+    "a PE of each cube": (700, 2, 1),
+    "all PEs": (800, 1, 4),
+    "two workers": (12000, 1, 4),
+}
+SEVERAL = """
+    for n, cubes, pes in {layouts}:
+        data = np.arange(n, dtype=np.int32) * 3 + n
+        tensor = torch.zeros((n,), dtype="i32", dp=DPPolicy("row_wise", "row_wise", cubes, pes))
+        for source in (0, 1):
+            if rank == source:
+                dist.send(tensor.copy_(torch.from_numpy(data + source)), 1 - source)
+            else:
+                dist.recv(tensor.fill_(0), source)
+                np.testing.assert_array_equal(tensor.numpy(), data + source)
+"""
+
+
+@pytest.mark.parametrize("names", [*permutations(LAYOUTS, 2)], ids=" then ".join)
+def test_messages_of_several_layouts_between_two_ranks(tmp_path, names):
+    """The one worker of "all PEs" is PE 2, between two PEs that could receive."""
+    body = SEVERAL.format(layouts=[LAYOUTS[name] for name in names])
+    few = ("--set", "cube.pes=4", "--set", "defaults.workers=2", "--check-invariants")
+    told = rows(run_groups(tmp_path, body, *few, sips=2))
+    assert told == [("send_recv", ranks, 0, True) for _ in names for ranks in ([0, 1], [1, 0])]
+
+
+BATCH = """
+    every = [dist.new_group(range(size), pes=pes) for pes in {pes}]
+    works, expected = [], []
+    def op(peer, group, sends):
+        value = 100 * (rank if sends else peer) + 10 * (peer if sends else rank) + group
+        tensor = room(n).fill_(value if sends else -1)
+        expected.append((tensor, value))
+        return dist.P2POp(dist.isend if sends else dist.irecv, tensor, peer, every[group])
+    groups, others = range(len(every)), [each for each in range(size) if each != rank]
+    ops = [op(peer, group, sends) for peer in others for group in groups for sends in (True, False)]
+    np.random.default_rng(rank).shuffle(ops)
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert all((tensor.numpy() == value).all() for tensor, value in expected)
+"""
+
+
+@pytest.mark.parametrize("sips", [2, 3, 4])
+@pytest.mark.parametrize(("n_pes", "pes"), [(1, [[]]), (2, [[0]]), (2, [[], []])])
+def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, n_pes, pes, sips):
+    """Messages that do not fit the rings by far; those of two groups share PEs, and ranks list them in any order."""
+    body = SETUP.format(n=12000, cubes=1, pes=1) + BATCH.format(pes=pes)
+    told = rows(run_groups(tmp_path, body, "--set", f"cube.pes={n_pes}", "--check-invariants", sips=sips))
+    assert len(told) == sips * (sips - 1) * len(pes)
+    assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
