@@ -72,7 +72,7 @@ class Algorithm:
     @property
     def is_users(self) -> bool:
         """Whether its module is a user's, and not of this package."""
-        return not self._module.__name__.startswith(OWN_PACKAGE)
+        return not is_own(self._module.__name__)
 
     @property
     def about(self) -> str:
@@ -223,6 +223,19 @@ class Algorithm:
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
         return hook
+
+
+def is_own(module: str) -> bool:
+    """Whether an entry's module is one of this package, which the program's version stands for."""
+    return module.startswith(OWN_PACKAGE)
+
+
+def source_hash(module: str) -> str:
+    """Hash of the source that an entry's module would be loaded from, without running it; empty if there is none."""
+    path = module.replace(".", "/")
+    files = (module,) if module.endswith(".py") else (f"{path}.py", f"{path}/__init__.py")
+    found = next((each for each in map(_on_path, files) if each.is_file()), None)
+    return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
 
 
 def makes_generator(kernel: Callable[..., Any]) -> bool:

@@ -54,6 +54,17 @@ def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]
     return view if opposites == OPPOSITE else [*view, opposites]
 
 
+def canonical_groups(resolved: Resolved) -> list[object]:
+    """What a digest covers of groups' collectives: their settings, then each entry's name, module and queue settings.
+
+    All entries are covered: a call may name any, ``auto`` compares all, and which of them are schedules is known only
+    when their modules have run.
+    """
+    defaults = resolved.ccl.defaults
+    every = ((name, entry.module, effective_ipcq(resolved, name)) for name, entry in resolved.ccl.algorithms.items())
+    return [defaults.workers, defaults.worker_bytes, defaults.group_KiB, *sorted(every, key=lambda each: each[0])]
+
+
 def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:
     return resolved.ccl.defaults if getattr(entry, key) is None else entry
 

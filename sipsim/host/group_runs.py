@@ -1,5 +1,6 @@
 """Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,7 +36,9 @@ class Ready(NamedTuple):
 
 
 class GroupRuns:
-    """Those of one SIP."""
+    """Those of one SIP. By generation, ``_of_generation``: its works that have not ended, and some that have;
+    ``_displaced``: the wirings that lie in its room, and are closed before it is installed.
+    """
 
     def __init__(self, sip: Sip, queue: KernelQueue) -> None:
         self._sip = sip
@@ -45,6 +48,7 @@ class GroupRuns:
         self._settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
         self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
         self._of_generation: dict[int, list[Work]] = {}
+        self._displaced: dict[int, list[Wired]] = {}
 
     def ready(
         self, collective: GroupCollective, call: Call, group: ProcessGroup, algorithm: str, pes: tuple[int, ...] = ()
@@ -63,7 +67,11 @@ class GroupRuns:
         return Ready(call, group, chosen, task, _text(group, collective, call, chosen, task))
 
     def launch(self, work: Work, ready: Ready) -> None:
-        """Wire the algorithm, if its queue pairs are not there, and launch its kernel on the workers."""
+        """Launch an algorithm's kernel on the workers, and wire it first, if its queue pairs are not there.
+
+        Which wirings make room for a new one is decided here, alike on all ranks. They are closed, and the new one is
+        installed, when the launch starts: once the works that use them have ended, without a wait of the host.
+        """
         wired = self._wired(ready)
         programs = self._programs_of(ready, wired)
         places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
@@ -72,38 +80,67 @@ class GroupRuns:
         work.workers = len(ready.prepared.places)
         work.count = max(task.collective.elements(task.n_elem, task.size))
         args = (tensors[0], tensors[-1], ready.call.op, ready.group.group.size, programs)
+        after = self._users_before(wired)
+        if wired.generation in self._displaced or any(each not in wired.places for each in ready.prepared.places):
+            work.on_start = self._wiring_first(ready, wired, work.on_start)
         self._of_generation.setdefault(wired.generation, []).append(work)
-        self._queue.launch(work, ready.algorithm.kernel, args, places)
+        self._queue.launch(work, ready.algorithm.kernel, args, places, after)
 
     def close(self, group: ProcessGroup) -> None:
         """Close all wirings of a group, once its collectives have ended."""
         for wired in group.close():
+            for work in [*self._users_before(wired), *self._of_generation.get(wired.generation, ())]:
+                work.wait()
             self._close(wired)
-
-    def _close(self, wired: Wired) -> None:
-        for work in self._of_generation.pop(wired.generation, []):
-            work.wait()
-        if wired.places and wired.wiring:
-            self._sip.close(wired.generation)
 
     def _wired(self, ready: Ready) -> Wired:
         knobs = effective_ipcq(self._plan.resolved, ready.algorithm.name)
         wired, gone = ready.group.wired(ready.algorithm, knobs)
-        for old in gone:
-            self._close(old)
+        if gone:
+            self._displaced[wired.generation] = gone
         works = self._of_generation.get(wired.generation, [])
         works[:] = [work for work in works if not work.is_completed()]
+        return wired
+
+    def _users_before(self, wired: Wired) -> list[Work]:
+        """The works that use the room of a wiring before it."""
+        return [
+            work
+            for old in self._displaced.get(wired.generation, ())
+            for work in [*self._users_before(old), *self._of_generation.get(old.generation, ())]
+        ]
+
+    def _wiring_first(self, ready: Ready, wired: Wired, then: Callable[[], None] | None) -> Callable[[], None]:
+        def start() -> None:
+            self._close_displaced(wired)
+            self._install(ready, wired)
+            if then is not None:
+                then()
+
+        return start
+
+    def _install(self, ready: Ready, wired: Wired) -> None:
         new = [place for place in ready.prepared.places if place not in wired.places]
         if new and wired.wiring:
-            knobs = msgspec.structs.replace(
-                knobs, buffer_kind="tcm", n_slots=wired.size.n_slots, slot_size=wired.size.slot_size
-            )
-            offsets = {sip: start + wired.offset for sip, start in ready.group.window.items()}
-            entries = group_entries(self._plan.system, knobs, ready.group.group, wired.wiring, new, offsets)
-            members = [PePlace(sip, *place) for sip in ready.group.group.sips for place in new]
+            size, group = wired.size, ready.group
+            knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
+            knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=size.n_slots, slot_size=size.slot_size)
+            offsets = {sip: start + wired.offset for sip, start in group.window.items()}
+            entries = group_entries(self._plan.system, knobs, group.group, wired.wiring, new, offsets)
+            members = [PePlace(sip, *place) for sip in group.group.sips for place in new]
             self._sip.install(wired.generation, entries, members)
         wired.places.update(dict.fromkeys(new))
-        return wired
+
+    def _close_displaced(self, wired: Wired) -> None:
+        for old in self._displaced.pop(wired.generation, ()):
+            self._close(old)
+
+    def _close(self, wired: Wired) -> None:
+        """End a wiring that no work uses any more."""
+        self._close_displaced(wired)
+        self._of_generation.pop(wired.generation, None)
+        if wired.places and wired.wiring:
+            self._sip.close(wired.generation)
 
     def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, list[Instruction]]:
         key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)

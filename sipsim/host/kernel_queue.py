@@ -1,7 +1,7 @@
 """The launches of one SIP: each waits for the earlier ones that share a PE with it, and runs beside all others."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sipsim.control.launch import Launch
@@ -29,7 +29,8 @@ class Work:
     ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its
     collective on this SIP, ``algorithm``: that of it; ``workers``: the PEs that a schedule was made for; ``count``: the
     elements of the larger tensor, also where this rank has none. ``span``: that which released its end. ``ahead``: on
-    how many of its PEs an earlier one has not ended.
+    how many of its PEs an earlier one has not ended, and of how many others it waits for the end; ``followers``: those
+    that wait for its end besides.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
     that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
@@ -46,6 +47,7 @@ class Work:
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
         self.ahead = 0
+        self.followers: list[Work] = []
         self.kernels_ps: tuple[Ps, Ps] | None = None
         self.kernel_ps: Ps = 0
         self.before_start_ps: Ps = 0
@@ -110,6 +112,7 @@ class Work:
         """It has ended: a tensor must not stay because the script keeps this, or until a collection finds a cycle."""
         self.on_start = self.on_end = self.waiter = self.kernel = self.launch = None
         self.args = ()
+        self.followers = []
 
 
 class KernelQueue:
@@ -159,11 +162,12 @@ class KernelQueue:
         kernel: Callable[..., None],
         args: tuple[Any, ...],
         places: Sequence[PePlace] | None = None,
+        after: Iterable[Work] = (),
     ) -> None:
         """Run ``kernel(*args, tl)`` on ``places``, once the launches before it on any of these PEs have ended.
 
-        Tensors among ``args`` are passed as typed addresses, and stay allocated until it has ended. Without places
-        it ends at once.
+        And those of ``after``, launched before. Tensors among ``args`` are passed as typed addresses, and stay
+        allocated until it has ended. Without places it ends as soon as it starts.
         """
         host = self.host_task()
         self._unfinished[work] = None
@@ -173,6 +177,10 @@ class KernelQueue:
             line = self._of_pe[place]
             work.ahead += bool(line)
             line.append(work)
+        for other in after:
+            if not other.is_completed():
+                work.ahead += 1
+                other.followers.append(work)
         if not work.ahead:
             self._start(work, host.span)
 
@@ -238,9 +246,12 @@ class KernelQueue:
         if work.waiter is not None:
             work.waiter.span = work.span
             engine.at(engine.now_ps, work.waiter.resume)
+        followers = work.followers
         work.drop()
         for place in work.places:
             self._let_next_on(place, work.span)
+        for follower in followers:
+            self._one_less_ahead(follower, work.span)
 
     def _record(self, work: Work) -> None:
         """Count its kernels, and what they waited for."""
@@ -278,6 +289,9 @@ class KernelQueue:
         line = self._of_pe[place]
         line.popleft()
         if line:
-            line[0].ahead -= 1
-            if not line[0].ahead:
-                self._start(line[0], cause)
+            self._one_less_ahead(line[0], cause)
+
+    def _one_less_ahead(self, work: Work, cause: int) -> None:
+        work.ahead -= 1
+        if not work.ahead:
+            self._start(work, cause)

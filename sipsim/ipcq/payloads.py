@@ -11,7 +11,7 @@ MOST_CALL_CHARS = 256
 """Of the text of a call (:meth:`sipsim.ipcq.pe_ipcq.PeIpcq.use`)."""
 _Call = Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
 _Shape = Annotated[tuple[Number, ...], Meta(max_length=64)]
-_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number, Small]
+_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number, Number]
 _Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
 
 
@@ -65,7 +65,7 @@ class _MessageBody(FrameBody, tag=0):
     sent_ps: Number
     credits: _Credits
     span: Number
-    generation: Small
+    generation: Number
     call: _Call
 
     def payload(self) -> PeMessage:

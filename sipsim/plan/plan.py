@@ -5,8 +5,10 @@ from functools import cached_property
 from math import gcd
 from typing import Any
 
+import msgspec
+
 from broker.ids import Channel
-from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.algorithm import Algorithm, is_own, source_hash
 from sipsim.ccl.collectives.base import COLLECTIVES, Array
 from sipsim.ccl.collectives.group import ROUNDED, GroupCollective, Task
 from sipsim.ccl.communicator import Communicator
@@ -25,6 +27,7 @@ from sipsim.ccl.rounding import rows_differ
 from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.settings import (
     canonical_algorithm,
+    canonical_groups,
     effective_ipcq,
     effective_opposites,
     effective_rank_per,
@@ -176,9 +179,12 @@ class Plan(RunPlan):
         return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
 
     def digest_lines(self) -> list[str]:
-        """The algorithm's source and all queue pairs."""
+        """The algorithm's source and all queue pairs; what groups' collectives run with, and its users' sources."""
         entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
-        return [self.algorithm.source_sha256(), *entries]
+        groups = msgspec.json.encode(canonical_groups(self.resolved), order="sorted").decode()
+        modules = sorted({entry.module for entry in self.resolved.ccl.algorithms.values()})
+        sources = (f"{module} {source_hash(module)}" for module in modules if not is_own(module))
+        return [self.algorithm.source_sha256(), *entries, groups, *sources]
 
     def definitions(self) -> list[str]:
         """The parts of a SIP, its memories and the neighbour table, too."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sipsim.ccl.collectives.base import DeviceTensor
 from sipsim.ccl.group import towards
 from sipsim.ccl.groups.install import RING_ALIGN_BYTES
-from sipsim.ccl.groups.process_group import WIRINGS_PER_GROUP, ProcessGroup
+from sipsim.ccl.groups.process_group import ProcessGroup, pair_generation
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.install import EntryBuilder, InstallPlan, Ring
 from sipsim.ccl.schedule.blocks import Block, Part
@@ -24,8 +24,6 @@ from sipsim.topology.address import PePlace, PhysAddr
 PAIR_BYTES = 16384
 """Of each PE's TCM, for each group: the rings in which it receives from the other ranks of the group, one at a time."""
 MOST_SLOTS = 4
-FIRST_PAIR = WIRINGS_PER_GROUP // 2
-"""Generations of pairs come behind those of the group's wirings, so that they do not depend on the order of calls."""
 
 
 class Pair(NamedTuple):
@@ -42,9 +40,8 @@ class Pair(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """The number of its queue pairs."""
-        number = self.src * self.group.group.size + self.dst
-        return self.group.number * WIRINGS_PER_GROUP + FIRST_PAIR + number
+        """The number of its queue pairs, which does not depend on the order of calls."""
+        return pair_generation(self.group.number, self.src * self.group.group.size + self.dst)
 
     @property
     def slots(self) -> tuple[int, int]:

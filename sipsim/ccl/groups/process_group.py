@@ -12,13 +12,26 @@ from sipsim.ccl.groups.windows import Room
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.steps import Wiring
 from sipsim.config.model import IpcqKnobs
-from sipsim.errors import ConfigError
 from sipsim.record.calls import group_name
 
-WIRINGS_PER_GROUP = 2**15
-"""Generations are numbered through within a group: in the first half its wirings, in the second its pairs of ranks."""
-MOST_GROUPS = 2**31 // WIRINGS_PER_GROUP
-"""In a run: a message carries the number of its generation in 31 bits."""
+FIRST_PAIR = 2**14
+"""Within a group generations below are those of its wirings, the others those of its pairs of ranks."""
+PER_GROUP = 2 * FIRST_PAIR
+MOST_GROUPS = 2**16
+"""In a run."""
+PER_TURN = MOST_GROUPS * PER_GROUP
+"""A group with more wirings goes on in another range of as many generations for all groups, and so on, up to 2**63."""
+
+
+def wiring_generation(group: int, number: int) -> int:
+    """The generation of wiring ``number``, from 1, of a group by its number."""
+    turn, place = divmod(number, FIRST_PAIR)
+    return turn * PER_TURN + group * PER_GROUP + place
+
+
+def pair_generation(group: int, number: int) -> int:
+    """The generation of pair ``number``, from 0, of a group by its number."""
+    return group * PER_GROUP + FIRST_PAIR + number
 
 
 class Wired(NamedTuple):
@@ -78,12 +91,7 @@ class ProcessGroup:
         offset, names = self._room.take(name, size.nbytes)
         gone = [self._wired.pop(each) for each in names]
         self._made += 1
-        if self._made >= WIRINGS_PER_GROUP // 2:
-            raise ConfigError(
-                f"{self.name} has wired its algorithms {self._made} times, as they do not fit its rings at a time; "
-                f"set defaults.group_KiB higher, or give each algorithm a group"
-            )
-        generation = self.number * WIRINGS_PER_GROUP + self._made
+        generation = wiring_generation(self.number, self._made)
         self._wired[name] = Wired(generation, name, wiring, size, offset, {})
         return Replaced(self._wired[name], gone)
 

@@ -105,6 +105,48 @@ def test_groups_and_algorithms_in_flight_do_not_mix(tmp_path, seed):
     assert len({row["algorithm"] for row in done.document["runs"]}) > 3
 
 
+ROOM_OF_ONE = """
+    reducers, messengers = dist.new_group(pes=[0]), dist.new_group(pes=[1])
+    first, second, message = (on(2000, rank) for _ in range(3))
+    if rank == 1:
+        dist.recv(message, 0, group=messengers)
+    works = [dist.all_reduce(first, group=reducers, async_op=True, algorithm="ring"),
+             dist.all_reduce(second, group=reducers, async_op=True, algorithm="bidirectional_ring")]
+    if rank == 0:
+        dist.send(message, 1, group=messengers)
+    for work in works:
+        work.wait()
+    assert (first.numpy() == 6).all() and (second.numpy() == 6).all()
+"""
+
+
+def test_a_call_returns_while_another_algorithm_has_the_room_of_its_rings(tmp_path):
+    """Rank 1 makes its calls after the message that rank 0 sends after its own."""
+    assert len(rows(run_groups(tmp_path, SETUP + ROOM_OF_ONE, "--check-invariants"))) == 3
+
+
+ALTERNATING = """
+    group = dist.new_group([2, 0, 3, 1])
+    names = ["ring", "direct", "ring", "bidirectional_ring", "tree", "ring", "double_tree", "direct"]
+    calls = []
+    for number, name in enumerate(names * 2):
+        pes = [[0], [1], [0, 1], []][number * 3 % 4]
+        tensor = on(500 + 700 * (number % 3), rank + number)
+        began = torch.kernels.now_ps
+        calls.append((tensor, dist.all_reduce(tensor, group=group, algorithm=name, pes=pes, async_op=True)))
+        assert torch.kernels.now_ps == began
+    {end}
+    for number, (tensor, work) in enumerate(calls):
+        assert work.is_completed() and (tensor.numpy() == 6 + 4 * number).all(), number
+"""
+
+
+@pytest.mark.parametrize("end", ["torch.synchronize()", "dist.destroy_process_group(group)"])
+def test_algorithms_alternate_within_a_group_in_flight(tmp_path, end):
+    told = rows(run_groups(tmp_path, SETUP + ALTERNATING.format(end=end), "--check-invariants"))
+    assert [(wrong, checked) for _, _, wrong, checked in told] == [(0, True)] * 16
+
+
 def test_the_script_of_the_readme(tmp_path):
     """It asserts that the time of both is less than the sum."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()

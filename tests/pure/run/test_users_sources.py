@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.ids import PROTOCOL
+from broker.membership import Membership
+from broker.wire import Join
 from launcher.processes.ticket import Ticket
 from launcher.run.isolation import isolated
+from launcher.run.prepare import Prepared
+from launcher.run.run_folder import RunFolder, check_same, read
 from sipsim.chips.base import plan_of
 from sipsim.chips.load import load
 from sipsim.config.override import Override
@@ -90,6 +95,44 @@ def test_the_source_of_what_is_used_is_covered(use: Use) -> None:
 
 def test_the_source_of_what_is_not_used_is_not() -> None:
     assert digest(NOT_USED) == digest(NOT_USED, source=f"{SOURCE}# another\n") == digest({})
+
+
+@pytest.mark.parametrize("module", ["users/plain.py", "users.plain"])
+def test_the_source_of_an_algorithm_that_a_call_may_name_is_covered_and_not_run(module: str) -> None:
+    entry: Use = {"algorithms.own": {"module": module, "topology": "none"}}
+    seen = []
+    for source in (ALGORITHM, ALGORITHM, f"{ALGORITHM}raise SystemExit\n"):
+        Path("users/plain.py").write_text(source)
+        seen.append(digest(entry))
+    Path("users/plain.py").unlink()
+    seen.append(digest(entry))
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("defaults.workers", 63),
+        ("defaults.worker_bytes", 1),
+        ("defaults.group_KiB", 64),
+        ("algorithms.ring.n_slots", 3),
+        ("algorithms.direct.slot_size", 8192),
+        ("algorithms.ring.module", "sipsim.ccl.algorithms.line"),
+        ("algorithms.more", {"module": "sipsim.ccl.algorithms.line", "topology": "none"}),
+    ],
+)
+def test_what_a_group_runs_with_is_refused_at_join_and_resume(key: str, value: object, tmp_path: Path) -> None:
+    began, now = (planned(use) for use in ({}, {key: value}))
+    digests = [run_digest(plan.digest, job) for plan, job in (began, now)]
+    first, second = (Join(PROTOCOL, rank, 2, "1", each, 1, "host", "") for rank, each in enumerate(digests))
+    RunFolder.begin(tmp_path / "kept", [], Prepared(*began, "auto")).close("failed")
+    with pytest.raises(ConfigError, match="has changed since"):
+        check_same(tmp_path / "kept", read(tmp_path / "kept"), Prepared(*now, "auto"))
+    assert began[0].canonical_text() == now[0].canonical_text()
+    members = Membership(2)
+    assert members.join(first) is None
+    assert "have different plans" in str(members.join(second))
 
 
 def test_classes_of_one_name_in_two_modules_are_two_kinds() -> None:

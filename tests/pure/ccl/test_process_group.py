@@ -1,0 +1,51 @@
+"""Wirings of a process group: their generations, and the room that they take from each other."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from schedules import group_of
+
+from sipsim.ccl.groups.process_group import (
+    FIRST_PAIR,
+    MOST_GROUPS,
+    ProcessGroup,
+    pair_generation,
+    wiring_generation,
+)
+from sipsim.ipcq.messages import IpcqCreditMetadata
+from sipsim.ipcq.payloads import CreditPacket
+from sipsim.links.frames import decode, encode
+
+KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256))
+WIRING = {(0, "to1"): (1, "to0"), (1, "to0"): (0, "to1")}
+LAST_WIRING = 2**45
+
+
+def algorithm(name: str) -> Any:
+    return SimpleNamespace(name=name, wiring=lambda group: WIRING)
+
+
+def test_algorithms_that_take_the_room_of_each_other_have_no_last_turn() -> None:
+    group = ProcessGroup(3, group_of("ring_1d", (2, 1)), {0: 0, 1: 0}, 1024)
+    names = ["one", "two"] * (FIRST_PAIR // 2 + 2)
+    made = [group.wired(algorithm(name), KNOBS) for name in names]
+    assert [wired.generation for wired, _ in made] == [wiring_generation(3, number + 1) for number in range(len(names))]
+    assert [[old.algorithm for old in gone] for _, gone in made[1:]] == [[name] for name in names[:-1]]
+    assert len({wired.generation for wired, _ in made}) == len(names)
+
+
+def test_no_generation_is_given_twice() -> None:
+    groups = (0, 1, 2, MOST_GROUPS - 1)
+    numbers = (1, 2, FIRST_PAIR - 1, FIRST_PAIR, FIRST_PAIR + 1, 2 * FIRST_PAIR, 3 * FIRST_PAIR - 1, LAST_WIRING)
+    found = [wiring_generation(group, number) for group in groups for number in numbers]
+    found += [pair_generation(group, number) for group in groups for number in (0, 1, FIRST_PAIR - 1)]
+    assert len(set(found)) == len(found)
+    assert min(found) == 1
+    assert max(found) < 2**63
+
+
+@pytest.mark.parametrize("generation", [0, 2**31, wiring_generation(MOST_GROUPS - 1, LAST_WIRING)])
+def test_a_packet_carries_any_generation(generation: int) -> None:
+    packet = CreditPacket(0, 0, IpcqCreditMetadata(1, 2, 0, 0, 0, "E", 3, 4, generation))
+    assert decode(encode(packet)) == packet
