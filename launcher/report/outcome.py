@@ -28,7 +28,7 @@ from launcher.report.finished import FinishedRun, finished_runs
 from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.ccl.hangs.positions import explain_positions
 from sipsim.ccl.hangs.wait_groups import place_name
-from sipsim.errors import ERROR_KINDS, CollectiveMismatch, IpcqUnreadMessages
+from sipsim.errors import ERROR_KINDS, CollectiveMismatch, InvariantViolation, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
 from sipsim.record.dump import Unread, dump_from
 from sipsim.record.explanation import Explanation
@@ -190,6 +190,9 @@ class Outcome:
         """Add a failure; the first one counts, repeated ones are dropped."""
         if self.error is None:
             self.error = error
+        elif self.error.kind == CollectiveMismatch.kind and error.kind == InvariantViolation.kind:
+            # Ranks that make other calls break each other's queues: that is no bug of the simulator.
+            return
         elif len(self.also) < MOST_ALSO and not any(_same(error, known) for known in (self.error, *self.also)):
             self.also.append(error)
 

@@ -92,6 +92,10 @@ class Algorithm:
         suits = self._suits
         return "" if suits is None else str(self._call("suits", lambda: suits(task)))
 
+    def runs_on(self, topology: str) -> bool:
+        """Whether it has a code for a SIP topology, or needs none."""
+        return self._topologies is None or topology in self._topologies
+
     def topology_kind(self, topology: str) -> int | None:
         """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
 

@@ -68,9 +68,9 @@ class GroupJob:
         made = [dist.new_group(sips) for sips in self._job.groups]
         self._group = next((group for group in made if not isinstance(group, NonMember)), None)
         for n_elem, algorithms in zip(self._job.n_elems, self._job.algorithms, strict=True):
-            buffers = self._buffers(n_elem) if self._sips else None
             for algorithm in algorithms:
-                self._run_row(buffers, algorithm)
+                # Tensors of its own, so that no row finds pages in the TLBs that the one before has looked up.
+                self._run_row(self._buffers(n_elem) if self._sips else None, algorithm)
 
     def _buffers(self, n_elem: int) -> _Buffers:
         job, collective, size = self._job, self._collective, len(self._sips)

@@ -67,7 +67,6 @@ class Plan(RunPlan):
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
         self.system = System(resolved, self.ipcq.vc_chunk_size)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
-        self.algorithm.topology_kind(self.system.topology)
         self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.issue_ps = ns_to_ps(resolved.components.pe_cpu.issue_ns)
@@ -287,4 +286,7 @@ class Plan(RunPlan):
         return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
 
     def _neighbour_table(self) -> NeighbourTable:
+        """None on a topology that the algorithm does not run on: its calls are refused, and others need no wiring."""
+        if not self.algorithm.runs_on(self.system.topology):
+            return {}
         return self.algorithm.neighbour_table(self.system, self.world_size)

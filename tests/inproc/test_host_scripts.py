@@ -141,8 +141,8 @@ dist.all_reduce(a)
         assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)] * 3
         assert [each["dtype"] for each in done.document["runs"]] == ["i32", "f16", "i32"]
         assert (done.tensor(1, 0) == (1 + 2 + 3 + 4) * 4 * 16).all()
-        # A block of two rows a cube: the rows at one place in their blocks are summed.
-        assert (done.tensor(1, 1) == 16).all()
+        # No row a cube, but two: an all-reduce over the SIPs.
+        assert (done.tensor(1, 1) == 4).all()
 
     def test_started_and_waited_for_later(self, tmp_path):
         body = """
@@ -196,8 +196,8 @@ class TestErrorsOfTheApi:
                 "ValueError: op 'max' is not available; allowed: 'sum'",
             ),
             (
-                "dist.all_reduce(torch.ones((2, 8), dp=DPPolicy(num_cubes=2)))",
-                "ValueError: all_reduce needs a row a cube: the tensor lies on 2 of 4 cubes",
+                "dist.intercube(torch.ones((2, 8), dp=DPPolicy(num_cubes=2)))",
+                "ValueError: intercube needs a row a cube: the tensor lies on 2 of 4 cubes",
             ),
             ("torch.ones(6, 8)", "ValueError: a tensor of shape (6, 8) has 6 rows, which 4 cubes cannot share equally"),
             ("torch.zeros(0, 8)", "ValueError: shape (0, 8) is not a shape; give one or more sizes of at least 1"),

@@ -105,8 +105,9 @@ def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
         for run in document["runs"]
         if run["op"] != NO_OP
     }
-    if any(map(plan.rows_differ, added)):
-        notes.append("# floating types: ranks may differ in the last bits, each adds in its own order")
+    if differing := sorted({each.algorithm for each in added if plan.rows_differ(each)}):
+        which = f" with {', '.join(differing)}" if len(ran) > 1 else ""
+        notes.append(f"# floating types: ranks may differ in the last bits{which}, each adds in its own order")
     notes += [f"# {line}".rstrip() for line in where.notes(document)]
     if document["digest"] is not None:
         notes.append(f"# digest {document['digest']}")

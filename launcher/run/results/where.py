@@ -32,8 +32,7 @@ def notes(document: Document) -> Iterator[str]:
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
-        of_row = f"size {rows[-1]['bytes']}: " if len(rows) > 1 else ""
-        yield from (f"{of_row}{line}" for line in _usage_lines(rows[-1]))
+        yield from (f"{_of_row(rows)}{line}" for line in _usage_lines(rows[-1]))
     found = document["explain"][-1] if document["explain"] else None
     if found is not None:
         yield from _explanation_lines(msgspec.convert(found, Explanation))
@@ -42,6 +41,14 @@ def notes(document: Document) -> Iterator[str]:
         elif rows[-1]["links"] is not None:
             yield from _links(rows[-1]["links"], "in an iteration")
         yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
+
+
+def _of_row(rows: list[Document]) -> str:
+    """Which row a line is about, the last one; empty where there is one."""
+    if len(rows) == 1:
+        return ""
+    several = len({row["algorithm"] for row in rows}) > 1
+    return f"{rows[-1]['algorithm']}, size {rows[-1]['bytes']}: " if several else f"size {rows[-1]['bytes']}: "
 
 
 def _usage_lines(row: Document) -> Iterator[str]:
@@ -92,9 +99,8 @@ def _busbw(rows: list[Document]) -> Iterator[str]:
 def _launch(rows: list[Document]) -> Iterator[str]:
     if rows and rows[-1].get("launch_ns"):
         row = rows[-1]
-        of_row = f"size {row['bytes']}: " if len(rows) > 1 else ""
         share = _percent(row["launch_ns"] / row["time_ns"])
-        yield f"{of_row}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
+        yield f"{_of_row(rows)}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
 
 
 def _late(launches: list[Document]) -> Iterator[str]:

@@ -3,10 +3,14 @@
 from collections.abc import Hashable
 from functools import cached_property
 
+import msgspec
+
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.registry import unknown_name
+
+TCM = "tcm"
 
 
 class Catalog:
@@ -21,12 +25,17 @@ class Catalog:
         """One of them.
 
         Raises:
-            ConfigError: for an unknown name, a module that cannot be loaded, or one that is no schedule.
+            ConfigError: for an unknown name, a module that cannot be loaded, or rings of groups that are not in the TCM.
         """
         if name not in self._entries:
             raise ConfigError(unknown_name("algorithm", name, self._entries))
         if name not in self._loaded:
-            self._loaded[name] = Algorithm(name, self._entries[name])
+            algorithm = Algorithm(name, self._entries[name])
+            kind = msgspec.structs.asdict(self._entries[name])["buffer_kind"]
+            if algorithm.is_schedule and kind not in (None, TCM):
+                key = f"algorithms.{name}.buffer_kind = {kind}"
+                raise ConfigError(f"{key}: the rings of groups lie in the TCM; leave it out")
+            self._loaded[name] = algorithm
         return self._loaded[name]
 
     @cached_property

@@ -44,10 +44,15 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
     a_ring = window_bytes // directions
     n_slots = max(min(knobs.n_slots, a_ring // RING_ALIGN_BYTES), 1)
     slot_size = min(knobs.slot_size, a_ring // n_slots // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
+    if not window_bytes:
+        raise ConfigError(
+            "the TCM has no room for rings of groups: set defaults.group_KiB lower, or the slots of the algorithm that "
+            "is wired before the run"
+        )
     if not slot_size:
         raise ConfigError(
             f"{directions} rings of a PE do not fit the {window_bytes} bytes of the TCM that its group has; "
-            f"set defaults.group_KiB higher, or the slots of the algorithm that is wired before the run lower"
+            f"set defaults.group_KiB higher"
         )
     return RingSize(n_slots, slot_size, directions)
 
