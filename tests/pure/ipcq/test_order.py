@@ -16,12 +16,15 @@ PAIRS = {pe: {"E": PES + pe} for pe in range(PES)} | {PES + pe: {"W": pe} for pe
 
 @pytest.mark.default_costs
 @pytest.mark.parametrize("memory", ["tcm", "sram", "hbm"])
-def test_messages_of_mixed_sizes_arrive_in_order(memory: str) -> None:
-    """A small one behind a large one that waits for the ports of the TCM leaves behind it (I2)."""
+@pytest.mark.parametrize(("mix", "seed"), [((4, 16, 16, 64, 256, 1024), 2), ((4, 16, 1024, 1024, 16), 1)])
+def test_messages_of_mixed_sizes_arrive_in_order(memory: str, mix: tuple[int, ...], seed: int) -> None:
+    """A small one behind a large one that waits for the ports of the TCM leaves behind it (I2); one whose write an
+    HBM controller takes in sooner arrives with the one before it.
+    """
     settings = {**ONE_SIP, "defaults.n_slots": 16, "defaults.buffer_kind": memory}
     bench = Bench(WiredPlan(config(settings), PLACES, PAIRS))
-    rng = random.Random(2)
-    sizes = [[rng.choice((4, 16, 16, 64, 256, 1024)) for _ in range(40)] for _ in range(PES)]
+    rng = random.Random(seed)
+    sizes = [[rng.choice(mix) for _ in range(40)] for _ in range(PES)]
 
     def send(pe: int, tl: TL) -> None:
         for count in sizes[pe]:
