@@ -1,8 +1,13 @@
 """PE_DMA's queue for communication: a PE's messages leave in the order of their sends.
 
 A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
+<<<<<<< HEAD
 already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So do fetched
 ones after one that was in the PE and left at once, but waits for the ports of the TCM.
+=======
+already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So does any
+message after one that was in the PE and left at once, but waits for the ports of the TCM.
+>>>>>>> fabric
 """
 
 from collections import deque
@@ -43,9 +48,12 @@ class Departures:
         """Whether a message that needs no fetch can leave at once."""
         return not self._waiting and self._clear_ps <= self._engine.now_ps
 
-    def leaves_at_once(self, tail_ps: Ps) -> None:
-        """A message that needs no fetch leaves now; its tail passes at a time that is no earlier than those before."""
-        self._at_once_ps = tail_ps
+    def leave_at_once(self, head_ps: Ps, tail_ps: Ps) -> Ps:
+        """A message that needs no fetch leaves now: its head and tail pass at these times, but for how much later its
+        head must be to come behind the last one that left so; the answer is that."""
+        later_ps = max(self._at_once_ps - head_ps, 0)
+        self._at_once_ps = tail_ps + later_ps
+        return later_ps
 
     def add(self, go: Go) -> Departure:
         """Queue the next message, whose bytes are being fetched."""

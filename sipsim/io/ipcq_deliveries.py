@@ -1,5 +1,6 @@
 """The deliveries of PE_IPCQ: messages end in a ring, and credits that are sent as messages at their PE."""
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -90,13 +91,53 @@ class MessageDelivery(Delivery):
         """What times the write of a message at its memory, and then hands it to PE_IPCQ."""
         arrive = self._ipcqs.of_packet(cube, pe, 1).arrive
         node = self._graph.memory_node(cube, pe, space)
-        stream_write = self._memory_ports.at(space, node).stream_write
+        port = self._memory_ports.at(space, node)
+        stream_write = port.stream_write
+        order = None if port.keeps_order else _WritesInOrder(arrive)
 
         def write(token: IpcqDmaToken, head_ps: Ps, tail_ps: Ps) -> None:
-            stream_write(token.dst_addr, len(token.data), tail_ps - head_ps, partial(arrive, token))
+            ended = partial(arrive, token) if order is None else order.begin(token)
+            stream_write(token.dst_addr, len(token.data), tail_ps - head_ps, ended)
 
         self._writes[cube, pe, space] = write
         return write
+
+
+class _WritesInOrder:
+    """Writes of messages to one PE's rings in a memory that may end a later one first.
+
+    A message arrives when its own write and those of all before it in its ring have ended: the head pointer that it
+    brings stands for all of them (I6).
+    """
+
+    def __init__(self, arrive: Callable[[IpcqDmaToken], None]) -> None:
+        self._arrive = arrive
+        self._under_way: dict[tuple[int | str, ...], deque[_Write]] = {}
+
+    def begin(self, token: IpcqDmaToken) -> Callable[[], None]:
+        """The next write of a ring begins; what is to be called at its end."""
+        sender = token.src_sip, token.src_cube, token.src_pe, token.src_direction, token.generation
+        write = _Write(token)
+        self._under_way.setdefault(sender, deque()).append(write)
+        return partial(self._end, sender, write)
+
+    def _end(self, sender: tuple[int | str, ...], write: "_Write") -> None:
+        write.has_ended = True
+        writes = self._under_way[sender]
+        while writes and writes[0].has_ended:
+            self._arrive(writes.popleft().token)
+        if not writes:
+            del self._under_way[sender]
+
+
+class _Write:
+    """Of one message."""
+
+    __slots__ = ("has_ended", "token")
+
+    def __init__(self, token: IpcqDmaToken) -> None:
+        self.token = token
+        self.has_ended = False
 
 
 class CreditDelivery(Delivery):

@@ -76,12 +76,13 @@ class MessageSender:
         number = way.announce(nbytes, overhead_ps + fetch_ps)
         tcm_ps, span_ps = tcm.take(len(token.data)) if source is None else (0, 0)
         if source is None and departures.is_clear:
-            way.depart(message, nbytes, number, overhead_ps + tcm_ps, span_ps)
-            tail_ps = overhead_ps + tcm_ps + way.route.start_ps
-            departures.leaves_at_once(self._engine.now_ps + tail_ps)
+            now, tail_ps = self._engine.now_ps, overhead_ps + tcm_ps + way.route.start_ps
+            later_ps = departures.leave_at_once(now + tail_ps - span_ps, now + tail_ps)
+            way.depart(message, nbytes, number, overhead_ps + tcm_ps + later_ps, span_ps)
             if passed is not None:
+                tail_ps += later_ps
                 passing_ps = max(tail_ps, tail_ps - span_ps + way.route.edges[0].drain_ps(nbytes))
-                passed(token, self._engine.now_ps + passing_ps)
+                passed(token, now + passing_ps)
             return
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:

@@ -14,6 +14,7 @@ class FixedLatency(MemoryPort):
     """``read_latency_ns`` and ``write_latency_ns`` of the memory's section; the bandwidth is that of its edges."""
 
     is_constant = True
+    keeps_order = True
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
         super().__init__(cost, engine, store)

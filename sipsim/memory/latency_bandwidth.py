@@ -34,6 +34,8 @@ class Bandwidth(Section, frozen=True):
 class BusPort(StreamingPort):
     """A port with a bus for reads and one for writes, which may be the same."""
 
+    keeps_order = True
+
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore, is_shared: bool) -> None:
         super().__init__(cost, engine, store)
         self.least_read_ps = ns_to_ps(cost.read_latency_ns)

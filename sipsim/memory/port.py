@@ -68,6 +68,7 @@ class MemoryPort(ABC):
     ``least_read_ps`` and ``least_write_ps``: no access takes less. An access begins at the call, when the last byte of
     its command or of its data is at the port, and its end is an event of the engine, later than the call.
     ``is_constant``: every access takes just that, so its end may be computed in advance, without an event.
+    ``keeps_order``: no write ends before one that began before it.
     ``bandwidth_key``: of its section, where the times of ``read_span_ps`` and ``write_span_ps`` come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each.
     ``waits``: of all accesses so far, if it is a list.
@@ -75,6 +76,7 @@ class MemoryPort(ABC):
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
     unused: ClassVar[dict[str, str]] = {}
     least_read_ps: Ps

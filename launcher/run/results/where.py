@@ -99,8 +99,8 @@ def _busbw(rows: list[Document]) -> Iterator[str]:
 def _launch(rows: list[Document]) -> Iterator[str]:
     if rows and rows[-1].get("launch_ns"):
         row = rows[-1]
-        share = _percent(row["launch_ns"] / row["time_ns"])
-        yield f"{_of_row(rows)}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
+        of_row, share = _of_row(rows), _percent(row["launch_ns"] / row["time_ns"])
+        yield f"{of_row}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
 
 
 def _late(launches: list[Document]) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Catalog:
         """One of them.
 
         Raises:
-            ConfigError: for an unknown name, a module that cannot be loaded, or rings of groups that are not in the TCM.
+            ConfigError: for an unknown name, a module that cannot be loaded, or rings of groups outside of the TCM.
         """
         if name not in self._entries:
             raise ConfigError(unknown_name("algorithm", name, self._entries))

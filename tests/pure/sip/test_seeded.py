@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.ccl.collectives.all_reduce import expected_row
+from sipsim.ccl.collectives.intercube import expected_row
 from sipsim.ccl.seeded import check_contributions, compare, seeded_rows
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import ConfigError
