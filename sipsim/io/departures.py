@@ -1,13 +1,8 @@
 """PE_DMA's queue for communication: a PE's messages leave in the order of their sends.
 
 A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
-<<<<<<< HEAD
-already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So do fetched
-ones after one that was in the PE and left at once, but waits for the ports of the TCM.
-=======
 already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So does any
 message after one that was in the PE and left at once, but waits for the ports of the TCM.
->>>>>>> fabric
 """
 
 from collections import deque
