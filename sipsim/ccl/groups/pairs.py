@@ -128,7 +128,10 @@ def pair_program(
 def pair_entries(
     system: System, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
-    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size."""
+    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size.
+
+    Only the destination has a ring: where the source's would lie, it receives by the pair of the other direction.
+    """
     plan: InstallPlan = {}
     out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
     members = []
@@ -139,8 +142,7 @@ def pair_entries(
             ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank)).encode()
             for ring, rank, sender_rank in ends
         }
-        pairs = {out: back, back: out}
-        builder = EntryBuilder(system, knobs, pe_of_rank, pairs, pairs, bases, {})
+        builder = EntryBuilder(system, knobs, pe_of_rank, {out: back}, {back: out}, bases, {})
         for ring in (out, back):
             plan[pe_of_rank[ring.rank]] = [builder.entry(ring)]
         members.append(pe_of_rank)

@@ -234,3 +234,23 @@ def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, n_pes, pes,
     told = rows(run_groups(tmp_path, body, "--set", f"cube.pes={n_pes}", "--check-invariants", sips=sips))
     assert len(told) == sips * (sips - 1) * len(pes)
     assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
+
+
+@pytest.mark.parametrize("pes", [[], [0]])
+def test_messages_of_both_directions_between_two_ranks_with_virtual_rings(tmp_path, pes):
+    """A PE that sends and receives has the rings of both directions at a time, each mapped once and unmapped again."""
+    body = """
+        tensor = torch.zeros((9000,), dtype="i32", dp=DPPolicy(num_cubes=1)).fill_(rank)
+        for _ in range(2):
+            group = dist.new_group([0, 1], pes=PES)
+            for turn in range(4):
+                if rank == turn % 2:
+                    dist.send(tensor.fill_(turn), 1 - rank, group=group)
+                else:
+                    dist.recv(tensor, 1 - rank, group=group)
+                assert (tensor.numpy() == turn).all()
+            dist.destroy_process_group(group)
+    """.replace("PES", str(pes))
+    mmu = "pe_mmu={page_KiB: 4, tlb_entries: 4, walk_ns: 1, virtual_rings: true}"
+    told = rows(run_groups(tmp_path, body, "--set", mmu, "--check-invariants", sips=2))
+    assert [wrong for _, _, wrong, _ in told] == [0] * 8
