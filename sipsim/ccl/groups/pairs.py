@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sipsim.ccl.collectives.base import DeviceTensor
 from sipsim.ccl.group import towards
-from sipsim.ccl.groups.install import RING_ALIGN_BYTES
+from sipsim.ccl.groups.install import slots_in
 from sipsim.ccl.groups.process_group import WIRINGS_PER_GROUP, ProcessGroup
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.install import EntryBuilder, InstallPlan, Ring
@@ -46,8 +46,7 @@ class Pair(NamedTuple):
         number = self.src * self.group.group.size + self.dst
         return self.group.number * WIRINGS_PER_GROUP + FIRST_PAIR + number
 
-    @property
-    def slots(self) -> tuple[int, int]:
+    def slots(self, hw_strict: bool) -> tuple[int, int]:
         """Number and bytes of the slots of a ring.
 
         Raises:
@@ -56,19 +55,17 @@ class Pair(NamedTuple):
         if not self.group.window:
             raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
         room = PAIR_BYTES // (self.group.group.size - 1)
-        count = max(min(MOST_SLOTS, room // RING_ALIGN_BYTES), 1)
-        nbytes = room // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES
+        count, nbytes = slots_in(room, MOST_SLOTS, room, hw_strict)
         if not nbytes:
             raise ConfigError(
                 f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"
             )
         return count, nbytes
 
-    def ring_offset(self, rank: int, sender: int) -> int:
+    def ring_offset(self, rank: int, sender: int, ring_bytes: int) -> int:
         """In the TCM of ``rank``'s workers, where it receives from ``sender``."""
-        count, nbytes = self.slots
         window = self.group.window[self.group.group.sips[rank]]
-        return window + self.group.window_bytes + (sender - (sender > rank)) * count * nbytes
+        return window + self.group.window_bytes + (sender - (sender > rank)) * ring_bytes
 
 
 def turn(src: int, dst: int, size: int) -> tuple[int, int]:
@@ -135,11 +132,12 @@ def pair_entries(
     plan: InstallPlan = {}
     out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
     members = []
+    ring_bytes = knobs.n_slots * knobs.slot_size
     for sender, receiver in places:
         pe_of_rank = [PePlace(pair.sips[0], *sender), PePlace(pair.sips[1], *receiver)]
         ends = ((out, pair.src, pair.dst), (back, pair.dst, pair.src))
         bases = {
-            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank)).encode()
+            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank, ring_bytes)).encode()
             for ring, rank, sender_rank in ends
         }
         builder = EntryBuilder(system, knobs, pe_of_rank, {out: back}, {back: out}, bases, {})

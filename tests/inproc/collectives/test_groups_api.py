@@ -254,3 +254,25 @@ def test_messages_of_both_directions_between_two_ranks_with_virtual_rings(tmp_pa
     mmu = "pe_mmu={page_KiB: 4, tlb_entries: 4, walk_ns: 1, virtual_rings: true}"
     told = rows(run_groups(tmp_path, body, "--set", mmu, "--check-invariants", sips=2))
     assert [wrong for _, _, wrong, _ in told] == [0] * 8
+
+
+STRICT = """
+    direct = "algorithm direct cannot run this all_reduce: it has 9 directions, and under hw_strict a PE has"
+    try:
+        dist.all_reduce(mine, algorithm="direct")
+        raise AssertionError("nine directions")
+    except ValueError as error:
+        assert direct in str(error), error
+    for group in (None, dist.new_group(list(range(9)))):
+        value = on(every[rank][0])
+        dist.all_reduce(value, group=group, algorithm="auto" if group is None else "direct")
+        if group is None or rank < 9:
+            same(value, sum(each[0] for each in every[: 10 if group is None else 9]))
+"""
+
+
+def test_groups_under_hw_strict(tmp_path):
+    """Ten ranks, each of which has a direction to every other one in ``direct``, are too many for it; nine are not."""
+    body = SETUP.format(n=2000, cubes=1, pes=1) + STRICT
+    told = rows(run_groups(tmp_path, body, "--set", "defaults.hw_strict=true", "--check-invariants", sips=10))
+    assert [(name, len(group), wrong) for name, group, wrong, _ in told] == [("all_reduce", 10, 0), ("all_reduce", 9, 0)]
