@@ -44,6 +44,7 @@ class PairRuns:
         self._note = note
         defaults = sip.plan.resolved.ccl.defaults
         self._settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
+        self._knobs = effective_ipcq(self._plan.resolved, self._plan.algorithm.name)
         self._wired: dict[int, set[tuple[Place, Place]]] = {}
         self._works: dict[int, list[Work]] = {}
         self._made: dict[int, int] = {}
@@ -63,7 +64,7 @@ class PairRuns:
         self._wire(pair, list(zip(*workers, strict=True)))
         work = self._work(pair, tensor, tag, places_text(workers.senders))
         here = workers.senders if sends else workers.receivers
-        _, slot_bytes = pair.slots
+        _, slot_bytes = pair.slots(self._knobs.hw_strict)
         programs = {
             place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
         }
@@ -112,9 +113,8 @@ class PairRuns:
         new = [each for each in places if each not in wired]
         if not new:
             return
-        knobs = effective_ipcq(self._plan.resolved, self._plan.algorithm.name)
-        count, nbytes = pair.slots
-        knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=count, slot_size=nbytes)
+        count, nbytes = pair.slots(self._knobs.hw_strict)
+        knobs = msgspec.structs.replace(self._knobs, buffer_kind="tcm", n_slots=count, slot_size=nbytes)
         entries, members = pair_entries(self._plan.system, knobs, pair, new)
         for pe_of_rank in members:
             self._sip.install(pair.generation, entries, pe_of_rank)

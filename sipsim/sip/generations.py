@@ -2,11 +2,12 @@
 
 All ranks of a generation make theirs by themselves, in any order in time: what comes for one that is not made here yet
 is held by PE_IPCQ (:mod:`sipsim.ipcq.generation`). Its number is the same on all ranks, and is used once in a run. Its
-rings may lie where those of an earlier, closed one lay.
+rings may lie where those of an earlier, closed one lay; those of two that are not closed never overlap.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from bisect import bisect, insort
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from sipsim.ccl.install import InstallPlan
 from sipsim.errors import InvariantViolation
@@ -21,6 +22,14 @@ from sipsim.topology.address import RING_VA_BASE, PePlace
 
 LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
 """Virtual addresses of rings of later generations: this, and the physical one."""
+
+
+class RingRange(NamedTuple):
+    """The addresses of a receive ring."""
+
+    start: int
+    stop: int
+    generation: int
 
 
 class PeView(Protocol):
@@ -53,6 +62,7 @@ class SipGenerations:
         self.installed: list[Installed] | None = [] if keeps else None
         self.live: dict[int, dict[PePlace, list[IpcqInitEntry]]] = {}
         self.closed = ClosedGenerations()
+        self._rings: dict[PePlace, list[RingRange]] = {}
 
     def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
         """Make the queue pairs of this SIP's PEs, and these PEs if need be; held messages are delivered in this step.
@@ -61,7 +71,8 @@ class SipGenerations:
         calls add further PEs to a generation that is not closed.
 
         Raises:
-            InvariantViolation: for a number below 1, one that was in use, or one that is in use on such a PE.
+            InvariantViolation: for a number below 1, one that was in use, or one that is in use on such a PE; or a ring
+                that overlaps another one of the PE.
         """
         sip, size = self._sip, len(pe_of_rank)
         here = self.live.get(generation, {})
@@ -72,6 +83,7 @@ class SipGenerations:
             if place.sip != sip.sip:
                 continue
             entries = self._with_virtual_rings(plan.get(place, []))
+            self._take_rings(generation, place, entries)
             sip.pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
             here[place] = entries
             if self.installed is not None:
@@ -97,6 +109,7 @@ class SipGenerations:
             ipcq.check_idle(generation)
         for place, ipcq in ipcqs.items():
             ipcq.close(generation)
+            self._rings[place] = [ring for ring in self._rings[place] if ring.generation != generation]
             vas = tuple(e.peer.rx_base_va for e in self.live[generation][place] if e.peer.rx_base_va)
             if table is not None and vas:
                 table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
@@ -104,6 +117,23 @@ class SipGenerations:
         self.closed.add(generation)
         if sip.recorder.feed is not None:
             sip.recorder.feed.closed(generation)
+
+    def _take_rings(self, generation: int, place: PePlace, entries: list[IpcqInitEntry]) -> None:
+        """Note where a PE receives in a generation. Those of the plan are noted at its first one."""
+        taken = self._rings.get(place)
+        if taken is None:
+            taken = self._rings[place] = sorted(_ring_ranges(0, self._sip.plan.entries_of(place)))
+        for ring in _ring_ranges(generation, entries):
+            index = bisect(taken, ring)
+            for other in taken[max(index - 1, 0) : index + 1]:
+                if ring.start < other.stop and other.start < ring.stop:
+                    raise InvariantViolation(
+                        f"a ring of generation {generation} overlaps one of generation {other.generation} "
+                        f"on rank {place.sip} cube {place.cube} PE {place.pe}",
+                        cube=place.cube,
+                        pe=place.pe,
+                    )
+            insort(taken, ring)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
         """Give the peers' rings virtual addresses, if the MMU translates those of rings."""
@@ -122,3 +152,10 @@ def map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry], ge
         entry = MmuMapEntry(peer.rx_base_va, peer.rx_base_pa, peer.n_slots * peer.slot_size)
         name = f"the ring that {full_name(direction, generation)} of {'.'.join(map(str, place))} sends to"
         table.map(MmuMapMsg(place.cube, place.pe, (entry,), name))
+
+
+def _ring_ranges(generation: int, entries: Sequence[IpcqInitEntry]) -> Iterator[RingRange]:
+    """Those that a PE receives in."""
+    for entry in entries:
+        if entry.can_receive:
+            yield RingRange(entry.my_rx_base_pa, entry.my_rx_base_pa + entry.n_slots * entry.slot_size, generation)

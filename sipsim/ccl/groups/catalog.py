@@ -6,6 +6,10 @@ from functools import cached_property
 import msgspec
 
 from sipsim.ccl.algorithm import Algorithm
+from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.groups.install import most_directions
+from sipsim.ccl.install import MAX_DIRECTIONS
+from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.registry import unknown_name
@@ -17,6 +21,7 @@ class Catalog:
     """All entries of a config. ``chosen``: what was found to cost least, by what was asked."""
 
     def __init__(self, resolved: Resolved) -> None:
+        self._resolved = resolved
         self._entries = resolved.ccl.algorithms
         self._loaded: dict[str, Algorithm] = {}
         self.chosen: dict[Hashable, Algorithm | None] = {}
@@ -52,3 +57,16 @@ class Catalog:
     def of(self, collective: str) -> list[Algorithm]:
         """Those that run a collective."""
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]
+
+    def why_not(self, algorithm: Algorithm, task: Task) -> str:
+        """Why a schedule cannot run a task, in a few words; empty when it can.
+
+        Under ``hw_strict`` a PE has registers for the queue pairs of one wiring at a time, that of its kernel.
+        """
+        why = algorithm.why_not(task)
+        if why or algorithm.wiring is None or not effective_ipcq(self._resolved, algorithm.name).hw_strict:
+            return why
+        directions = most_directions(algorithm.wiring(task.group))
+        if directions <= MAX_DIRECTIONS:
+            return ""
+        return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"

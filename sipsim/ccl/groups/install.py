@@ -1,5 +1,6 @@
 """The queue pairs of a group's wiring: rings in its window, alike derived on every rank."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from sipsim.ccl.group import Group
@@ -37,24 +38,42 @@ def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
     Raises:
         ConfigError: when not even one slot of 256 B a ring fits.
     """
-    ranks = {rank for rank, _ in wiring}
-    directions = max((sum(end[0] == rank for end in wiring) for rank in ranks), default=0)
+    directions = most_directions(wiring)
     if not directions:
         return RingSize(knobs.n_slots, knobs.slot_size, 0)
-    a_ring = window_bytes // directions
-    n_slots = max(min(knobs.n_slots, a_ring // RING_ALIGN_BYTES), 1)
-    slot_size = min(knobs.slot_size, a_ring // n_slots // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
     if not window_bytes:
         raise ConfigError(
             "the TCM has no room for rings of groups: set defaults.group_KiB lower, or the slots of the algorithm that "
             "is wired before the run"
         )
+    n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
     if not slot_size:
         raise ConfigError(
             f"{directions} rings of a PE do not fit the {window_bytes} bytes of the TCM that its group has; "
             f"set defaults.group_KiB higher"
         )
     return RingSize(n_slots, slot_size, directions)
+
+
+def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
+    """Number and bytes of the slots of a ring in so much room, at most these; 0 bytes where none fits.
+
+    Powers of two under ``hw_strict``, so that a slot is found with a mask (ADR-0023 D21).
+    """
+    count = max(min(n_slots, room_bytes // RING_ALIGN_BYTES), 1)
+    if hw_strict:
+        count = _power_of_two(count)
+    nbytes = min(slot_size, room_bytes // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
+    return count, _power_of_two(nbytes) if hw_strict else nbytes
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << most.bit_length() - 1 if most else 0
+
+
+def most_directions(wiring: Wiring) -> int:
+    """The queue pairs of the PE that has most."""
+    return max(Counter(rank for rank, _ in wiring).values(), default=0)
 
 
 def group_entries(

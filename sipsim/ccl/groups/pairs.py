@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sipsim.ccl.collectives.base import DeviceTensor
 from sipsim.ccl.group import towards
-from sipsim.ccl.groups.install import RING_ALIGN_BYTES
+from sipsim.ccl.groups.install import slots_in
 from sipsim.ccl.groups.process_group import ProcessGroup, pair_generation
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.install import EntryBuilder, InstallPlan, Ring
@@ -43,8 +43,7 @@ class Pair(NamedTuple):
         """The number of its queue pairs, which does not depend on the order of calls."""
         return pair_generation(self.group.number, self.src * self.group.group.size + self.dst)
 
-    @property
-    def slots(self) -> tuple[int, int]:
+    def slots(self, hw_strict: bool) -> tuple[int, int]:
         """Number and bytes of the slots of a ring.
 
         Raises:
@@ -53,19 +52,17 @@ class Pair(NamedTuple):
         if not self.group.window:
             raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
         room = PAIR_BYTES // (self.group.group.size - 1)
-        count = max(min(MOST_SLOTS, room // RING_ALIGN_BYTES), 1)
-        nbytes = room // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES
+        count, nbytes = slots_in(room, MOST_SLOTS, room, hw_strict)
         if not nbytes:
             raise ConfigError(
                 f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"
             )
         return count, nbytes
 
-    def ring_offset(self, rank: int, sender: int) -> int:
+    def ring_offset(self, rank: int, sender: int, ring_bytes: int) -> int:
         """In the TCM of ``rank``'s workers, where it receives from ``sender``."""
-        count, nbytes = self.slots
         window = self.group.window[self.group.group.sips[rank]]
-        return window + self.group.window_bytes + (sender - (sender > rank)) * count * nbytes
+        return window + self.group.window_bytes + (sender - (sender > rank)) * ring_bytes
 
 
 def turn(src: int, dst: int, size: int) -> tuple[int, int]:
@@ -125,19 +122,22 @@ def pair_program(
 def pair_entries(
     system: System, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
-    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size."""
+    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size.
+
+    Only the destination has a ring: where the source's would lie, it receives by the pair of the other direction.
+    """
     plan: InstallPlan = {}
     out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
     members = []
+    ring_bytes = knobs.n_slots * knobs.slot_size
     for sender, receiver in places:
         pe_of_rank = [PePlace(pair.sips[0], *sender), PePlace(pair.sips[1], *receiver)]
         ends = ((out, pair.src, pair.dst), (back, pair.dst, pair.src))
         bases = {
-            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank)).encode()
+            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank, ring_bytes)).encode()
             for ring, rank, sender_rank in ends
         }
-        pairs = {out: back, back: out}
-        builder = EntryBuilder(system, knobs, pe_of_rank, pairs, pairs, bases, {})
+        builder = EntryBuilder(system, knobs, pe_of_rank, {out: back}, {back: out}, bases, {})
         for ring in (out, back):
             plan[pe_of_rank[ring.rank]] = [builder.entry(ring)]
         members.append(pe_of_rank)

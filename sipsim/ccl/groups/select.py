@@ -23,7 +23,7 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
         named = configured.name
     if named not in ("", AUTO):
         algorithm = catalog.get(named)
-        why = algorithm.why_not(task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
+        why = catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
         if why:
             able = ", ".join(each.name for each in _able(catalog, task)) or "none"
             raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
@@ -39,7 +39,7 @@ def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str
     names: list[str] = []
     refused: list[tuple[str, str]] = []
     for algorithm in catalog.of(tasks[0].collective.name):
-        why = next(filter(None, map(algorithm.why_not, tasks)), "")
+        why = next(filter(None, (catalog.why_not(algorithm, task) for task in tasks)), "")
         if why:
             refused.append((algorithm.name, why))
         else:
@@ -48,4 +48,4 @@ def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str
 
 
 def _able(catalog: Catalog, task: Task) -> list[Algorithm]:
-    return [algorithm for algorithm in catalog.of(task.collective.name) if not algorithm.why_not(task)]
+    return [algorithm for algorithm in catalog.of(task.collective.name) if not catalog.why_not(algorithm, task)]

@@ -234,3 +234,45 @@ def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, n_pes, pes,
     told = rows(run_groups(tmp_path, body, "--set", f"cube.pes={n_pes}", "--check-invariants", sips=sips))
     assert len(told) == sips * (sips - 1) * len(pes)
     assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
+
+
+@pytest.mark.parametrize("pes", [[], [0]])
+def test_messages_of_both_directions_between_two_ranks_with_virtual_rings(tmp_path, pes):
+    """A PE that sends and receives has the rings of both directions at a time, each mapped once and unmapped again."""
+    body = """
+        tensor = torch.zeros((9000,), dtype="i32", dp=DPPolicy(num_cubes=1)).fill_(rank)
+        for _ in range(2):
+            group = dist.new_group([0, 1], pes=PES)
+            for turn in range(4):
+                if rank == turn % 2:
+                    dist.send(tensor.fill_(turn), 1 - rank, group=group)
+                else:
+                    dist.recv(tensor, 1 - rank, group=group)
+                assert (tensor.numpy() == turn).all()
+            dist.destroy_process_group(group)
+    """.replace("PES", str(pes))
+    mmu = "pe_mmu={page_KiB: 4, tlb_entries: 4, walk_ns: 1, virtual_rings: true}"
+    told = rows(run_groups(tmp_path, body, "--set", mmu, "--check-invariants", sips=2))
+    assert [wrong for _, _, wrong, _ in told] == [0] * 8
+
+
+STRICT = """
+    direct = "algorithm direct cannot run this all_reduce: it has 9 directions, and under hw_strict a PE has"
+    try:
+        dist.all_reduce(mine, algorithm="direct")
+        raise AssertionError("nine directions")
+    except ValueError as error:
+        assert direct in str(error), error
+    for group in (None, dist.new_group(list(range(9)))):
+        value = on(every[rank][0])
+        dist.all_reduce(value, group=group, algorithm="auto" if group is None else "direct")
+        if group is None or rank < 9:
+            same(value, sum(each[0] for each in every[: 10 if group is None else 9]))
+"""
+
+
+def test_groups_under_hw_strict(tmp_path):
+    """Ten ranks, each of which has a direction to every other one in ``direct``, are too many for it; nine are not."""
+    body = SETUP.format(n=2000, cubes=1, pes=1) + STRICT
+    told = rows(run_groups(tmp_path, body, "--set", "defaults.hw_strict=true", "--check-invariants", sips=10))
+    assert [(name, len(group), wrong) for name, group, wrong, _ in told] == [("all_reduce", 10, 0), ("all_reduce", 9, 0)]

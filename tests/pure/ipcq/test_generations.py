@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hardware import Bench, pair_bench, tcm
-from later import later
+from later import ABOVE, later
 from pair_times import arrival_ps, put
 
 from sipsim.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
@@ -132,6 +132,29 @@ def test_a_number_is_used_once() -> None:
             bench.sip.close(number)
     with pytest.raises(InvariantViolation, match="generation 0 is or was in use"):
         whole(bench, 0)
+
+
+RING = 8 * 4096
+OVERLAPS = {"the same": (ABOVE, 1), "its last byte": (ABOVE + RING - 1, 1), "its first byte": (ABOVE + 1 - RING, 1)}
+OVERLAPS |= {"a ring of the plan": (RING - 1, 0)}
+
+
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_rings_of_live_generations_do_not_overlap(case: str) -> None:
+    """Beside each other they may lie; and where one lay that is closed."""
+    above, other = OVERLAPS[case]
+    bench = pair_bench()
+    assert {(entry.n_slots * entry.slot_size) for entry in bench.plan.entries[PAIR[0]]} == {RING}
+    whole(bench, 1)
+    bench.sip.install(2, later(bench.plan, PAIR, TABLE, ABOVE + RING), PAIR)
+    bench.sip.close(2)
+    told = f"a ring of generation 3 overlaps one of generation {other} on rank 0 cube 0 PE 0"
+    with pytest.raises(InvariantViolation, match=told):
+        bench.sip.install(3, later(bench.plan, PAIR, TABLE, above), PAIR)
+    bench.sip.install(4, later(bench.plan, PAIR, TABLE, ABOVE + RING), PAIR)
+    bench.sip.close(1)
+    whole(bench, 5)
+
 
 
 @pytest.mark.parametrize("mmu", [{"virtual_rings": True}, {"virtual_rings": False}], ids=str)
