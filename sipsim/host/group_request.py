@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Array, Call
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.collectives.overlap import Range
 from sipsim.ccl.cost.choice import ranked, reason
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.launch import Prepared, prepared
@@ -40,6 +41,9 @@ class Shaped(NamedTuple):
 
     def elements_per_cube(self) -> int:
         return self.numel() // self.dp.cube_blocks()
+
+    def ranges(self) -> list[Range]:
+        raise NotImplementedError("a tensor without addresses")
 
     def numpy(self) -> Array:
         raise NotImplementedError("a tensor without data")

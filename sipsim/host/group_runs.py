@@ -60,7 +60,9 @@ class GroupRuns:
         """
         if collective.has_root:
             call = call._replace(values=(_root_in(group, call.values[0]),))
-        collective.check_call(call, group.group.size)
+        rank = group.group.rank_of(self._sip.sip)
+        assert rank is not None
+        collective.check_call(call, group.group.size, rank)
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         group.calls += 1

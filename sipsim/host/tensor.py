@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.arithmetic.operations import cast
+from sipsim.ccl.collectives.overlap import Range
 from sipsim.dtypes import DType
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
@@ -139,6 +140,10 @@ class Tensor(TensorMath, Addressed):
 
     def pointer(self) -> Pointer:
         return Pointer(self.va, self.dtype)
+
+    def ranges(self) -> list[Range]:
+        """Of its virtual addresses: one."""
+        return [(self.va, self.va + self.nbytes)]
 
     def narrow(self, dim: int, start: int, length: int) -> TensorView:
         """``length`` rows from ``start`` on, as a view: they share the tensor's memory. ``dim`` is 0.

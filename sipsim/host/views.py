@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sipsim.ccl.collectives.overlap import Range
 from sipsim.dtypes import DType
 from sipsim.host.dp_policy import ROWS, DPPolicy, Place
 from sipsim.tl.values import Pointer, PointerList
@@ -106,6 +107,11 @@ class TensorView(Addressed):
         row_bytes = prod(self.shape[1:]) * self.dtype.itemsize
         return Pointer(self._base.va + self._start * row_bytes, self.dtype)
 
+    def ranges(self) -> list[Range]:
+        """Of its virtual addresses: one."""
+        start = int(self.pointer())
+        return [(start, start + self.nbytes)]
+
     def numpy(self) -> Array:
         """A copy on the host."""
         return self._base.numpy()[self._start : self._start + self.shape[0]]
@@ -176,6 +182,10 @@ class TensorList(Addressed):
     def pointer(self) -> PointerList:
         pointers = [each.pointer() for each in self.tensors]
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
+
+    def ranges(self) -> list[Range]:
+        """Of the virtual addresses of each tensor."""
+        return [each for tensor in self.tensors for each in tensor.ranges()]
 
     def numpy(self) -> Array:
         """All on the host, as one array."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sipsim.ccl.collectives.overlap import Range
 from sipsim.ccl.seeded import Seeded
 from sipsim.dtypes import DType
 from sipsim.registry import Registry
@@ -52,6 +53,9 @@ class DeviceTensor(Protocol):
     def nbytes(self) -> int: ...
     def numel(self) -> int: ...
     def elements_per_cube(self) -> int: ...
+    def ranges(self) -> list[Range]:
+        """Of its addresses, in the order of elements."""
+
     def numpy(self) -> Array: ...
 
 

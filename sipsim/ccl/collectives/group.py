@@ -11,6 +11,7 @@ import numpy as np
 
 from sipsim.arithmetic.operations import elementwise
 from sipsim.ccl.collectives.base import NO_OP, Array, Call, Collective, DeviceTensor
+from sipsim.ccl.collectives.overlap import joined, overlap, split
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
@@ -59,11 +60,11 @@ class GroupCollective(Collective):
             return n_elem * size, n_elem * size
         return (n_elem, n_elem * size) if self.gathers else (n_elem * size, n_elem)
 
-    def check_call(self, call: Call, size: int) -> None:
-        """Check a rank's call in a group of ``size``.
+    def check_call(self, call: Call, size: int, rank: int) -> None:
+        """Check the call of a rank in a group of ``size``.
 
         Raises:
-            ValueError: an operator or a root that it does not take, or tensors that do not fit.
+            ValueError: an operator or a root that it does not take, tensors that do not fit, or that share memory.
         """
         if call.op not in (self.ops or (NO_OP,)):
             raise ValueError(
@@ -80,6 +81,7 @@ class GroupCollective(Collective):
             self._check_shards(tensor)
         if call.source is not None and call.result is not None:
             self._check_pair(call.source, call.result, size)
+            self._check_memory(call.source, call.result, size, rank)
 
     def _check_shards(self, tensor: DeviceTensor) -> None:
         levels = ((tensor.dp.cube, tensor.dp.num_cubes, "cubes"), (tensor.dp.pe, tensor.dp.num_pes, "PEs"))
@@ -101,6 +103,25 @@ class GroupCollective(Collective):
             raise ValueError(
                 f"{self.name}: source and result have {what}; with {size} ranks the result has {wanted} the source's"
             )
+
+    def _check_memory(self, source: DeviceTensor, result: DeviceTensor, size: int, rank: int) -> None:
+        """In one tensor, a rank's own part at its place is not moved; all else would be written before it is read."""
+        if source is result and self.in_place:
+            return
+        own, other = source.ranges(), result.ranges()
+        if not overlap(own, other):
+            return
+        takes = "two tensors"
+        if self.cut == RANKS:
+            small, large = (own, other) if self.gathers else (other, own)
+            nbytes = min(source.nbytes, result.nbytes)
+            there, elsewhere = split(large, rank * nbytes, nbytes)
+            if there == joined(small) and not overlap(small, elsewhere):
+                return
+            takes = f"two tensors, or part {rank} of the larger one as the smaller one on rank {rank} of the group"
+        elif size == 1 and joined(own) == joined(other):
+            return
+        raise ValueError(f"{self.name}: source and result share memory; it takes {takes}")
 
     def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> Sequence[Array | None]:
         root, size = (values or (0,))[0], len(inputs)
