@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call
-from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.select import AUTO
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
@@ -110,7 +109,7 @@ class TorchNames:
         """
         ranks = self.get_process_group_ranks(group)
         if global_rank not in ranks:
-            raise ValueError(f"rank {global_rank} is not in {_name(group)}")
+            raise ValueError(f"rank {global_rank} is not in {group!r}")
         return ranks.index(global_rank)
 
     def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
@@ -121,7 +120,7 @@ class TorchNames:
         """
         ranks = self.get_process_group_ranks(group)
         if not 0 <= group_rank < len(ranks):
-            raise ValueError(f"{_name(group)} has no rank {group_rank}; it has {len(ranks)}")
+            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
         return ranks[group_rank]
 
     def new_subgroups(
@@ -149,7 +148,3 @@ def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
             f"all_to_all_single: {name}_split_sizes={rows}: must be the rows of {size} parts, one for each rank, "
             f"equal here, {whole} in all"
         )
-
-
-def _name(group: GroupHandle) -> str:
-    return group.name if isinstance(group, ProcessGroup) else repr(group)

@@ -130,7 +130,7 @@ RANKS = """
     dist.all_reduce(mine, group=own)
     same(mine, every[rank][0] + every[rank ^ 1][0])
     own, groups = dist.new_subgroups(1, group=group)
-    assert [dist.get_process_group_ranks(each) for each in groups] == [[each] if rank == each else [] for each in (3, 1)]
+    assert [dist.get_process_group_ranks(each) for each in groups] == [[each] * (rank == each) for each in (3, 1)]
     assert own is groups[(3, 1).index(rank)] if rank in (1, 3) else own == dist.GroupMember.NON_GROUP_MEMBER
     own, _ = dist.new_subgroups(2)
     works = [dist.barrier(own, async_op=True), dist.barrier()]
