@@ -30,7 +30,7 @@ RingMap = dict[Ring, Ring]
 InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
 MAX_DIRECTIONS = 8
-"""Queue pairs of a wiring that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only."""
+"""Queue pairs that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only, for groups too."""
 RING_ALIGN_BYTES = 256
 """Of the virtual addresses of rings, which say nothing of the physical ones."""
 
