@@ -101,19 +101,21 @@ class Distributed(TorchNames, PointToPoint):
     def destroy_process_group(self, group: GroupHandle | None = None) -> None:
         """Give back a group's rings, once its collectives have ended; every rank of the run calls it, in one order.
 
-        Without a group: leave all of them.
+        Without a group, or with that of all ranks: leave all of them.
 
         Raises:
             ValueError: for a group that was destroyed before.
         """
         if not self._initialized:
             return
-        for each in self._groups.live() if group is None else [group]:
+        leaves = group is None or group is self._world_group
+        for each in self._groups.live() if group is None or leaves else [group]:
             if isinstance(each, ProcessGroup) and self._groups.is_live(each):
                 self._runs_of_groups.close(each)
                 self._pairs.close(each)
             self._groups.destroy(each)
-        self._initialized = group is not None
+        if leaves:
+            self._initialized, self._world_group = False, None
 
     def is_initialized(self) -> bool:
         """Whether this rank is in the process group."""
@@ -247,7 +249,9 @@ class Distributed(TorchNames, PointToPoint):
         """A group that this rank is in; None: that of all."""
         self._check_initialized()
         chosen = self._world_group if group is None else group
-        if not isinstance(chosen, ProcessGroup) or not self._groups.is_live(chosen):
+        if isinstance(chosen, ProcessGroup) and not self._groups.is_live(chosen):
+            raise ValueError(f"{what}: {chosen!r} was destroyed")
+        if not isinstance(chosen, ProcessGroup):
             raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
         return chosen
 

@@ -88,7 +88,8 @@ class ProcessGroups:
             ValueError: for a group that was destroyed before.
         """
         if self._live.pop(handle.number, None) is None:
-            raise ValueError(f"group {handle.number} was destroyed before")
+            what = handle.name if isinstance(handle, ProcessGroup) else f"group {handle.number}"
+            raise ValueError(f"destroy_process_group: {what} was destroyed before")
         self._note(f"destroy_process_group(group {handle.number})")
         self._windows.give(handle.window)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call
-from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.select import AUTO
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
@@ -59,19 +58,20 @@ class TorchNames:
         input: Any,  # noqa: A002
         output_split_sizes: Sequence[int] | None = None,
         input_split_sizes: Sequence[int] | None = None,
+        group: GroupHandle | None = None,
         *more: Any,
         **how: Any,
     ) -> Work | None:
-        """``all_to_all`` of one tensor in equal parts, one after the other.
+        """``all_to_all`` of one tensor in equal parts, one after the other. Split sizes: rows of each rank's part.
 
         Raises:
-            ValueError: for parts of other sizes.
+            ValueError: for parts of other sizes, not one for each rank, or of other rows in all than the tensor has.
         """
-        if output_split_sizes or input_split_sizes:
-            sizes = {*(output_split_sizes or ()), *(input_split_sizes or ())}
-            if len(sizes) > 1:
-                raise ValueError(f"all_to_all_single: parts of {sorted(sizes)} rows; they must be equal here")
-        return self.all_to_all(output, input, *more, **how)
+        size = self.get_world_size(group)
+        for name, tensor, rows in (("output", output, output_split_sizes), ("input", input, input_split_sizes)):
+            if rows and not isinstance(group, NonMember):
+                _check_parts(name, list(rows), tensor.shape[0], size)
+        return self.all_to_all(output, input, group, *more, **how)
 
     def tensors_on(self, device: Any) -> None:
         """The device that makes the tensors of barriers."""
@@ -109,7 +109,7 @@ class TorchNames:
         """
         ranks = self.get_process_group_ranks(group)
         if global_rank not in ranks:
-            raise ValueError(f"rank {global_rank} is not in {_name(group)}")
+            raise ValueError(f"rank {global_rank} is not in {group!r}")
         return ranks.index(global_rank)
 
     def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
@@ -120,7 +120,7 @@ class TorchNames:
         """
         ranks = self.get_process_group_ranks(group)
         if not 0 <= group_rank < len(ranks):
-            raise ValueError(f"{_name(group)} has no rank {group_rank}; it has {len(ranks)}")
+            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
         return ranks[group_rank]
 
     def new_subgroups(
@@ -128,16 +128,23 @@ class TorchNames:
     ) -> tuple[GroupHandle, list[GroupHandle]]:
         """The ranks, or those of a group, in groups of ``group_size`` one after the other: this rank's, and all.
 
+        Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
+
         Raises:
             ValueError: when the ranks cannot be shared equally.
         """
-        ranks = self.get_process_group_ranks(group)
-        if not group_size or len(ranks) % group_size:
+        ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
+        if not ranks or not group_size or len(ranks) % group_size:
             raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
         starts = range(0, len(ranks), group_size)
         made = [self.new_group(ranks[start : start + group_size], **how) for start in starts]
-        return made[ranks.index(self.get_rank()) // group_size], made
+        own = (each for each in made if not isinstance(each, NonMember))
+        return next(own, GroupMember.NON_GROUP_MEMBER), made
 
 
-def _name(group: GroupHandle) -> str:
-    return group.name if isinstance(group, ProcessGroup) else repr(group)
+def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
+    if len(rows) != size or sum(rows) != whole or len(set(rows)) > 1:
+        raise ValueError(
+            f"all_to_all_single: {name}_split_sizes={rows}: must be the rows of {size} parts, one for each rank, "
+            f"equal here, {whole} in all"
+        )

@@ -76,6 +76,9 @@ class ProcessGroup:
         """For messages."""
         return group_name(self.number, self.group.sips)
 
+    def __repr__(self) -> str:
+        return self.name
+
     def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> Replaced:
         """The wiring of an algorithm, made if it has no room in the window any more.
 

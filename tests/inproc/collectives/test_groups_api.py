@@ -37,7 +37,7 @@ LISTS = """
     same(out, every[2][rank])
     dist.all_to_all(lists, parts)
     single = room(size * n)
-    dist.all_to_all_single(single, on(every[rank].reshape(-1)))
+    dist.all_to_all_single(single, on(every[rank].reshape(-1)), [n] * size, [n] * size)
     for other in range(size):
         same(lists[other], every[other][rank])
         np.testing.assert_array_equal(single.numpy()[other * n : (other + 1) * n], every[other][rank])
@@ -129,6 +129,10 @@ RANKS = """
     ]
     dist.all_reduce(mine, group=own)
     same(mine, every[rank][0] + every[rank ^ 1][0])
+    own, groups = dist.new_subgroups(1, group=group)
+    assert [dist.get_process_group_ranks(each) for each in groups] == [[each] * (rank == each) for each in (3, 1)]
+    assert own is groups[(3, 1).index(rank)] if rank in (1, 3) else own == dist.GroupMember.NON_GROUP_MEMBER
+    own, _ = dist.new_subgroups(2)
     works = [dist.barrier(own, async_op=True), dist.barrier()]
     works[0].wait()
 """
@@ -158,6 +162,7 @@ def test_a_barrier_waits_for_the_last_rank(tmp_path):
     assert min(launch["start_ns"] for launch in reduced) > burnt[0]["end_ns"] > 10_000
 
 
+PARTS = "must be the rows of 4 parts, one for each rank, equal here, 16 in all"
 REFUSED = {
     "dist.send(mine, rank)": "rank 0 is this rank",
     "dist.send(mine, 2, group=dist.new_group([0, 1, 3]))": "rank 2 is not in group 1 of ranks 0, 1, 3",
@@ -170,6 +175,10 @@ REFUSED = {
     "torch.zeros((8,), dtype='i32', dp=DPPolicy(num_cubes=2)).narrow(0, 3, 2)": "begin or end inside a block of 4 rows",
     "dist.all_reduce(mine, pes=[0, 2])": "a collective: pes=[0, 2]: a cube has 2, from 0 to 1",
     "dist.new_subgroups(3)": "must divide the 4 ranks",
+    "dist.all_to_all_single(room(16), room(16), [4, 4, 4, 4], [16])": f"input_split_sizes=[16]: {PARTS}",
+    "dist.all_to_all_single(room(16), room(16), [4, 4, 4])": f"output_split_sizes=[4, 4, 4]: {PARTS}",
+    "dist.all_to_all_single(room(16), room(16), [3] * 4)": f"output_split_sizes=[3, 3, 3, 3]: {PARTS}",
+    "dist.all_to_all_single(room(16), room(16), None, [3, 5, 4, 4])": f"input_split_sizes=[3, 5, 4, 4]: {PARTS}",
     "dist.get_group_rank(dist.new_group([1, 0]), 2)": "rank 2 is not in group 1 of ranks 1, 0",
 }
 

@@ -27,12 +27,12 @@ STATE = """
         dist.all_reduce(tensor, group=kept[0])
         raise AssertionError("a destroyed group")
     except ValueError as error:
-        assert "is no group that this rank is in" in str(error)
+        assert str(error) == "all_reduce: group 1 of ranks 1, 0 was destroyed"
     try:
         dist.destroy_process_group(kept[0])
         raise AssertionError("destroyed twice")
     except ValueError as error:
-        assert "was destroyed before" in str(error)
+        assert str(error) == "destroy_process_group: group 1 of ranks 1, 0 was destroyed before"
 """
 
 
@@ -91,3 +91,26 @@ def test_a_window_that_comes_back_is_taken_again(tmp_path):
     told = rows(run_groups(tmp_path, body, sips=2))
     assert len(told) % 3 == 0
     assert all((wrong, checked) == (0, True) for _, _, wrong, checked in told)
+
+
+LEFT = """
+    tensor = torch.zeros((1,), dtype="f32", dp=DPPolicy("row_wise", "row_wise", 1, 1)).fill_(1)
+    group = dist.new_group([1, 0])
+    assert (repr(dist.group.WORLD), repr(group)) == ("the group of all ranks", "group 1 of ranks 1, 0")
+    dist.all_reduce(tensor, group=group)
+    dist.destroy_process_group({world})
+    assert (dist.is_initialized(), dist.group.WORLD) == (False, None)
+    dist.init_process_group()
+    dist.all_reduce(tensor)
+    assert tensor.numpy() == 4
+    try:
+        dist.all_reduce(tensor, group=group)
+        raise AssertionError("a group that was left")
+    except ValueError as error:
+        assert str(error) == "all_reduce: group 1 of ranks 1, 0 was destroyed"
+"""
+
+
+@pytest.mark.parametrize("world", ["", "dist.group.WORLD"])
+def test_the_group_of_all_ranks_goes_with_all_others(tmp_path, world):
+    assert len(rows(run_groups(tmp_path, LEFT.format(world=world), sips=2))) == 2
