@@ -14,7 +14,6 @@ from sipsim.ccl.group import Group
 from sipsim.ccl.groups.launch import Prepared, prepared
 from sipsim.ccl.groups.select import ALL, AUTO, able, select
 from sipsim.ccl.groups.subsets import groups_of
-from sipsim.ccl.groups.workers import WorkerSettings
 from sipsim.ccl.seeded import check_contributions
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import ConfigError
@@ -111,13 +110,12 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
 
 
 def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, plan: Plan) -> Prepared:
-    defaults, dtype = plan.resolved.ccl.defaults, DTYPES[job.dtype]
+    dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
     source, result = (Shaped((numel,), dtype, layout) for numel in sizes)
     call = Call(source, source if job.in_place else result, job.op, (job.root,) if collective.has_root else ())
-    settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
-    return prepared(collective, call, group, plan.system.n_pes, settings, ())
+    return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 
 
 def _check_flags(request: JobRequest, collective: GroupCollective, size: int, plan: Plan) -> None:

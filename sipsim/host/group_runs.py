@@ -12,7 +12,7 @@ from sipsim.ccl.groups.install import group_entries
 from sipsim.ccl.groups.launch import Prepared, prepared, worker_programs
 from sipsim.ccl.groups.process_group import ProcessGroup, Wired
 from sipsim.ccl.groups.select import select
-from sipsim.ccl.groups.workers import Place, WorkerSettings
+from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.program import Instruction
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.kernel_queue import KernelQueue, Work
@@ -44,8 +44,7 @@ class GroupRuns:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
-        defaults = sip.plan.resolved.ccl.defaults
-        self._settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
+        self._settings = sip.plan.worker_settings
         self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
         self._of_generation: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}

@@ -9,7 +9,7 @@ import msgspec
 from sipsim.ccl.collectives.base import Call, DeviceTensor
 from sipsim.ccl.groups.pairs import Pair, pair_entries, pair_program, pair_workers, turn
 from sipsim.ccl.groups.process_group import ProcessGroup
-from sipsim.ccl.groups.workers import Place, WorkerSettings
+from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.kernel import kernel
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.bridge.base import host_call
@@ -42,8 +42,7 @@ class PairRuns:
         self._queue = queue
         self._records = records
         self._note = note
-        defaults = sip.plan.resolved.ccl.defaults
-        self._settings = WorkerSettings(defaults.workers, defaults.worker_bytes)
+        self._settings = sip.plan.worker_settings
         self._knobs = effective_ipcq(self._plan.resolved, self._plan.algorithm.name)
         self._wired: dict[int, set[tuple[Place, Place]]] = {}
         self._works: dict[int, list[Work]] = {}

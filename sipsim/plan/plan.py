@@ -15,6 +15,7 @@ from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.groups.reference import group_results
+from sipsim.ccl.groups.workers import WorkerSettings
 from sipsim.ccl.install import (
     InstallPlan,
     check_endpoints,
@@ -116,6 +117,12 @@ class Plan(RunPlan):
         return Catalog(self.resolved)
 
     @cached_property
+    def worker_settings(self) -> WorkerSettings:
+        """Of the workers of groups' collectives."""
+        defaults = self.resolved.ccl.defaults
+        return WorkerSettings(defaults.workers, defaults.worker_bytes, self.system.tcm.kernel.size)
+
+    @cached_property
     def hbm_room_bytes(self) -> int:
         """Bytes of each PE's HBM for tensors: all of it, or what lies below receive rings in HBM."""
         room = self.system.capacities["hbm"]
@@ -200,7 +207,7 @@ class Plan(RunPlan):
         """By the algorithm's schedule; a message from one rank to another is what was sent."""
         if run.collective == SEND_RECV:
             return [None, sources[0]]
-        return group_results(self.catalog.get(run.algorithm), self._task_of(run), run.workers, run.op, sources)
+        return group_results(self.catalog.get(run.algorithm), self._task_of(run), run.op, sources)
 
     def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
         """By the definition of the collective."""
@@ -216,7 +223,8 @@ class Plan(RunPlan):
         assert isinstance(collective, GroupCollective)
         group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
         n_elem = run.count // max(collective.elements(1, group.size))
-        return Task(collective, group, n_elem, DTYPES[run.dtype].itemsize, root, run.in_place, run.workers)
+        itemsize, room_bytes = DTYPES[run.dtype].itemsize, self.worker_settings.room_bytes
+        return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
 
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""

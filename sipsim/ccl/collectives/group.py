@@ -20,6 +20,7 @@ from sipsim.dtypes import dtype_of
 _MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
 """The operation of PE_MATH that combines two values by an operator."""
 REDUCTIONS = ("sum", "max", "min", "prod", "avg")
+NO_BOUND = 2**62
 ROUNDED = ("sum", "prod", "avg")
 """Those whose results in floating types depend on the order of operations."""
 
@@ -171,7 +172,8 @@ def combine(op: str, own: Array, arrived: Array) -> Array:
 class Task(NamedTuple):
     """What an algorithm makes a schedule for. ``root``: a rank of the group; ``n_elem``: elements of a unit.
 
-    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements.
+    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements, each with
+    ``room_bytes`` for what its kernel holds.
     """
 
     collective: GroupCollective
@@ -181,6 +183,7 @@ class Task(NamedTuple):
     root: int = 0
     in_place: bool = True
     workers: int = 1
+    room_bytes: int = NO_BOUND
 
     @property
     def size(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.cost.commands import Commands, Ways
-from sipsim.ccl.cost.threads import Move, Thread, moves_of, passes_of, threads_of
+from sipsim.ccl.cost.threads import Move, Thread, moves_of, passes_through, threads_of
 from sipsim.ccl.groups.install import ring_size
 from sipsim.ccl.groups.launch import SENDS_AHEAD, Prepared
 from sipsim.ccl.schedule.program import Shards
@@ -68,7 +68,7 @@ def estimate(algorithm: Algorithm, made: Prepared, limit_ps: Ps | None = None) -
     for thread_index, thread in enumerate(threads):
         for rank in range(task.size):
             run.add(rank, thread_index, moves_of(task, schedule, thread, rank, tile, made.shards, ahead))
-    passes = max(passes_of(task, thread) for thread in threads)
+    passes = max(passes_through(task, thread) for thread in threads)
     if limit_ps is not None and passes * run.busiest_ps() >= limit_ps:
         return None
     found = run.estimate(1)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.workers import Place
-from sipsim.ccl.schedule.blocks import units
-from sipsim.ccl.schedule.program import PART_BYTES, Shards
+from sipsim.ccl.schedule.program import Shards, passes_of
 from sipsim.ccl.schedule.steps import Flow, Schedule
 
 
@@ -64,17 +63,16 @@ def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int
     return found
 
 
-def passes_of(task: Task, thread: Thread) -> int:
+def passes_through(task: Task, thread: Thread) -> int:
     """How often a worker goes through its flows, each time with a part of the data."""
-    nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * max(thread.width) // thread.whole
-    return max(-(-nbytes // PART_BYTES), 1)
+    return passes_of(task, max(thread.width), thread.whole, len(thread.flows))
 
 
 def moves_of(
     task: Task, schedule: Schedule, thread: Thread, rank: int, tile: int, shards: Shards, ahead: int
 ) -> list[Move]:
     """The moves of a thread on a rank, sends before ``ahead`` messages that they do not need. ``tile``: elements."""
-    passes = passes_of(task, thread)
+    passes = passes_through(task, thread)
     found: list[tuple[tuple[int, int], Move]] = []
     for flow, width in zip(thread.flows, thread.width, strict=True):
         share = task.n_elem * width / (thread.whole * passes * schedule[flow].pieces)

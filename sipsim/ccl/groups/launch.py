@@ -48,7 +48,7 @@ def prepared(
         # Of the small tensor, which every rank has: the large one may be a list of tensors, and has no smaller shards.
         shards = Shards(*[n_elem // layouts[0 if collective.gathers else 1].blocks()] * 2)
     root = call.values[0] if collective.has_root else 0
-    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places))
+    task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places), settings.room_bytes)
     return Prepared(task, tuple(places), shards)
 
 

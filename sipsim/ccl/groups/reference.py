@@ -19,20 +19,18 @@ from sipsim.ccl.schedule.steps import Flow, Wiring
 from sipsim.dtypes import dtype_of
 
 
-def group_results(
-    algorithm: Algorithm, task: Task, workers: int, op: str, sources: Sequence[Array | None]
-) -> list[Array | None]:
+def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:
     """Every rank's result, flat; None for one that needs none, and whose tensor may be anything.
 
-    ``workers``: the PEs of a SIP that share the work; ``sources``: by rank, flat, None for one that has none. A rank
-    that needs no result keeps its source where both are one tensor.
+    ``sources``: by rank, flat, None for one that has none. A rank that needs no result keeps its source where both are
+    one tensor.
     """
     assert algorithm.schedule is not None
     assert algorithm.wiring is not None
     schedule, wiring = algorithm.schedule(task), algorithm.wiring(task.group)
     results = [_empty(task, rank, sources) for rank in range(task.size)]
-    for worker in range(workers):
-        for flow, parts in work_of(task, schedule, worker, workers):
+    for worker in range(task.workers):
+        for flow, parts in work_of(task, schedule, worker, task.workers):
             for part in parts:
                 _carry_out(_Work(task, flow, part), wiring, op, sources, results)
     return results

@@ -8,10 +8,13 @@ Place = tuple[int, int]
 
 
 class WorkerSettings(NamedTuple):
-    """``most``: workers of a SIP at most; ``least_bytes``: of a tensor for each, if there are more than shards."""
+    """``most``: workers of a SIP at most; ``least_bytes``: of a tensor for each, if there are more than shards;
+    ``room_bytes``: of what the kernel of one holds.
+    """
 
     most: int
     least_bytes: int
+    room_bytes: int
 
 
 def worker_places(

@@ -18,8 +18,9 @@ Position = tuple[int, int, int]
 """Of an instruction among those of its flow: pass, round, and tile of the round."""
 Key = tuple[int, ...]
 """Of a value that a worker holds: its flow, and its message."""
-PART_BYTES = 2**21
-"""Of a part that a worker has at a time: what it may hold at once is well below a kernel's room in the TCM, 14 MiB."""
+PARTS_OF_ROOM = 7
+"""How many times what a worker has at a time fits its kernel's room in the TCM: it may hold a part of each of its flows
+more than once, beside the tiles that it loads and receives."""
 
 
 class Shards(NamedTuple):
@@ -74,15 +75,22 @@ def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list
         position, index = divmod(number, len(schedule))
         first = position * whole + starts[index]
         part = Part(first, first + schedule[index].weight, per_flow * whole)
-        shares.append((schedule[index], _passes(task, part)))
+        shares.append((schedule[index], _passes(task, part, len(mine))))
     return shares
 
 
-def _passes(task: Task, part: Part) -> list[Part]:
-    """A part in pieces that a worker can hold."""
+def passes_of(task: Task, width: int, whole: int, flows: int) -> int:
+    """How often a worker of so many flows goes through one of them, of which it has ``width`` of ``whole`` of all data:
+    each time with a part that it can hold.
+    """
+    nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * width // whole
+    return max(-(-nbytes * PARTS_OF_ROOM * flows // task.room_bytes), 1)
+
+
+def _passes(task: Task, part: Part, flows: int) -> list[Part]:
+    """A part in pieces, one for each pass."""
     width = part.stop - part.start
-    nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * width // part.whole
-    count = max(-(-nbytes // PART_BYTES), 1)
+    count = passes_of(task, width, part.whole, flows)
     starts = range(part.start * count, part.stop * count, width)
     return [Part(start, start + width, part.whole * count) for start in starts]
 
