@@ -139,7 +139,7 @@ dist.all_reduce(t)
         assert [(each["name"], each["run"], each["pes"], each["kernels"]) for each in found] == [
             ("load", None, "cubes 1-2, PE 0", 2),
             ("load", None, "cube 0, PE 0", 1),
-            ("all_reduce", 0, "cubes 0-3, PE 0", 4),
+            ("intercube", 0, "cubes 0-3, PE 0", 4),
         ]
         assert [each["busy_ns"] for each in found[:2]] == [pytest.approx({"load": n * load_ns()}) for n in (2, 3)]
         assert {"load", "recv"} <= set(found[2]["busy_ns"])
