@@ -199,6 +199,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Keep modules and tests out of cyclic collections: each run of the simulator collects, and would go through all of
     them."""
+    _keep_out_of_collections()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """And what the modules of tests before have left."""
+    if item.path != _frozen_for.get("path"):
+        _frozen_for["path"] = item.path
+        _keep_out_of_collections()
+
+
+_frozen_for: dict[str, Path] = {}
+
+
+def _keep_out_of_collections() -> None:
     gc.collect()
     gc.freeze()
 

@@ -47,7 +47,7 @@ def _of_row(rows: list[Document]) -> str:
     """Which row a line is about, the last one; empty where there is one."""
     if len(rows) == 1:
         return ""
-    several = len({row["algorithm"] for row in rows}) > 1
+    several = len({row.get("algorithm") for row in rows}) > 1
     return f"{rows[-1]['algorithm']}, size {rows[-1]['bytes']}: " if several else f"size {rows[-1]['bytes']}: "
 
 

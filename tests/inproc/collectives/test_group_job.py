@@ -106,7 +106,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
         assert len(others) > 1
 
 
-@pytest.mark.parametrize("sips", [4, 6])
+@pytest.mark.parametrize("sips", [4, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
 @pytest.mark.default_costs
 def test_estimates_are_near_the_times(collective: str, sips: int) -> None:

@@ -149,13 +149,16 @@ def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
     assert str(caught.value) == message
 
 
-def test_the_plan_refuses_it_before_anything_runs() -> None:
+def test_on_a_topology_that_it_does_not_run_on_it_is_not_wired_and_its_calls_are_refused() -> None:
+    """Collectives over groups run there all the same."""
     settings = {
         "system.sips.topology": "custom",
         "system.sips.custom_links": [{"a": 0, "a_port": "E", "b": 1, "b_port": "W"}],
     }
+    plan = Plan(config(settings))
+    assert plan.entries == {}
     with pytest.raises(ConfigError, match="algorithm intercube_allreduce does not run on it; allowed: mesh_2d_no_wr"):
-        Plan(config(settings))
+        plan.world.kernel_args(plan.system, 0, 8)
 
 
 ROOT = "\ndef root_cube(system): return system.n_cubes - 1\n"

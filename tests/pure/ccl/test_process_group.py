@@ -17,7 +17,7 @@ from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.ipcq.payloads import CreditPacket
 from sipsim.links.frames import decode, encode
 
-KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256))
+KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256, hw_strict=False))
 WIRING = {(0, "to1"): (1, "to0"), (1, "to0"): (0, "to1")}
 LAST_WIRING = 2**45
 
