@@ -28,7 +28,7 @@ def worker(rank, world_size, torch):
 ALL_REDUCE = """
 def worker(rank, world_size, torch):
     torch.distributed.init_process_group()
-    torch.distributed.all_reduce(torch.ones(16, 1024))
+    torch.distributed.all_reduce(torch.ones(16, 8192))
 """
 
 EATS = """    eaten = b"x" * (1 << 30) if rank == 1 else b""
@@ -173,7 +173,7 @@ class TestFullDisk:
     @pytest.mark.parametrize("flags", [("--max-restarts", "1"), ("--run-dir",)])
     def test_packets_that_cannot_be_kept(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
         where = (tmp_path / "kept",) if flags == ("--run-dir",) else ()
-        done = under(("prlimit", "--fsize=20000"), *BUSY, *flags, *where, json_file=tmp_path / "o.json")
+        done = under(("prlimit", "--fsize=60000"), *SMALL, "--bytes", "256K", *flags, *where, json_file=tmp_path / "o.json")
         assert (done.exit_code, done.document["status"], done.document["error"]["kind"]) == (4, "failed", "not_kept")
         first, *_ = done.stderr.splitlines()
         assert first.startswith("ahbm-launch: not_kept: ")
@@ -189,8 +189,8 @@ class TestFullDisk:
         assert done.stderr == f"ahbm-launch: {line}\n"
 
     def test_a_trace_of_a_rank(self, tmp_path: Path) -> None:
-        flags = (*SMALL, "--bytes", "1M", "--trace-ccl", tmp_path / "trace.csv")
-        done = under(("prlimit", "--fsize=16000"), *flags, json_file=tmp_path / "o.json")
+        flags = (*SMALL, "--bytes", "4M", "--trace-ccl", tmp_path / "trace.csv")
+        done = under(("prlimit", "--fsize=60000"), *flags, json_file=tmp_path / "o.json")
         assert done.document is not None, done
         assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_kept")
         first = done.stderr.splitlines()[0]
@@ -203,7 +203,7 @@ class TestFullDisk:
         """The disk is full, the script is correct."""
         (tmp_path / "script.py").write_text(ALL_REDUCE)
         flags = (*SMALL, tmp_path / "script.py")
-        done = under(("prlimit", "--fsize=16000"), "--json", tmp_path / "o.json", *flags)
+        done = under(("prlimit", "--fsize=60000"), "--json", tmp_path / "o.json", *flags)
         assert json.loads((tmp_path / "o.json").read_text())["error"]["kind"] == "not_kept"
         assert done.exit_code == 4
         first = done.stderr.splitlines()[0]
