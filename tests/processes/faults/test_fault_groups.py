@@ -173,7 +173,8 @@ class TestFullDisk:
     @pytest.mark.parametrize("flags", [("--max-restarts", "1"), ("--run-dir",)])
     def test_packets_that_cannot_be_kept(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
         where = (tmp_path / "kept",) if flags == ("--run-dir",) else ()
-        done = under(("prlimit", "--fsize=60000"), *SMALL, "--bytes", "256K", *flags, *where, json_file=tmp_path / "o.json")
+        sized = (*SMALL, "--bytes", "256K", *flags, *where)
+        done = under(("prlimit", "--fsize=60000"), *sized, json_file=tmp_path / "o.json")
         assert (done.exit_code, done.document["status"], done.document["error"]["kind"]) == (4, "failed", "not_kept")
         first, *_ = done.stderr.splitlines()
         assert first.startswith("ahbm-launch: not_kept: ")
