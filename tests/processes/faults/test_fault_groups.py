@@ -17,7 +17,6 @@ from launcher.processes import limits
 pytestmark = pytest.mark.processes
 
 SMALL = ("--sips", "4", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-BUSY = (*SMALL, "--bytes", "64K")
 STAND = """
 import os
 def worker(rank, world_size, torch):
