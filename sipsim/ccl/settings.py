@@ -12,6 +12,14 @@ def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
     return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
 
 
+def credit_modes(resolved: Resolved) -> set[str]:
+    """Each ``credit_return_mode`` of a queue pair that may be made: of ``defaults``, and of every algorithm's entry."""
+    return {
+        resolved.ccl.defaults.credit_return_mode,
+        *(effective_ipcq(resolved, name).credit_return_mode for name in resolved.ccl.algorithms),
+    }
+
+
 def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
     """The kind of a rank of the wiring: a cube for a self-wired algorithm (ADR-0032 D3), else a PE (ADR-0023 D11)."""
     entry = resolved.ccl.algorithms[algorithm_name]

@@ -11,7 +11,6 @@ from sipsim.ccl.groups.pairs import Pair, pair_entries, pair_program, pair_worke
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.kernel import kernel
-from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.kernel_queue import KernelQueue, Work
@@ -43,7 +42,8 @@ class PairRuns:
         self._records = records
         self._note = note
         self._settings = sip.plan.worker_settings
-        self._knobs = effective_ipcq(self._plan.resolved, self._plan.algorithm.name)
+        mode = self._plan.resolved.ccl.defaults.credit_return_mode
+        self._knobs = msgspec.structs.replace(self._plan.ipcq, credit_return_mode=mode)
         self._wired: dict[int, set[tuple[Place, Place]]] = {}
         self._works: dict[int, list[Work]] = {}
         self._made: dict[int, int] = {}

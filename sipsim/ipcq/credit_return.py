@@ -1,7 +1,10 @@
 """How a receiver returns the credit of a freed slot: ``credit_return_mode``, three modes and a choice among them.
 
-They differ in when the credit arrives and how long ``recv`` blocks, never in data. Sources: ADR-0023 D9 (fast path),
-its open question on credit bandwidth (fabric), D23 (piggyback).
+They differ in when the credit arrives and how long ``recv`` blocks, never in data:
+
+* ``fast_path`` (ADR-0023 D9): it takes the whole path's latency on its own wire, and ``recv`` blocks for it.
+* ``fabric`` (the ADR's open question on credit bandwidth): it is a message; ``recv`` blocks until it has left the PE.
+* ``piggyback`` (D23): it leaves with the next message to that PE, or alone after a wait; ``recv`` does not block.
 
 ``auto`` is a choice for each queue pair: ``fast_path`` where the credit stays in one SIP or crosses links die to die
 only (``AnyLinkKind.is_die_to_die``), along which a wire of its own is thinkable; ``fabric`` where a link on its way is
@@ -32,65 +35,47 @@ class CreditCarrier(Protocol):
 
 
 class CreditReturn:
-    """The credit return of one PE. ``overhead_ps`` is PE_IPCQ's; ``wait_ps`` the longest wait for a piggyback."""
+    """The credit return of one PE, for each queue pair by its own mode (``QueuePair.credit_mode``).
+
+    ``overhead_ps`` is PE_IPCQ's; ``wait_ps`` the longest wait for a message to piggyback on.
+    """
 
     def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
         self._engine = engine
         self._carrier = carrier
         self._overhead_ps = overhead_ps
         self._wait_ps = wait_ps
+        self._waiting: dict[Place, dict[QueuePair, IpcqCreditMetadata]] = {}
 
     def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
         """Return the credit of a slot that is freed at ``credit.sent_ps``, now or later; ``recv`` returns when
         ``emitted`` is called.
         """
-        raise NotImplementedError
+        if queue.credit_mode == FAST_PATH:
+            arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
+            self._carrier.carry_credit(queue, credit, arrival_ps, emitted)
+        elif queue.credit_mode == FABRIC:
+            self._carrier.inject_credit(queue, credit, emitted)
+        else:
+            self._wait_for_message(queue, credit)
+            if credit.sent_ps > self._engine.now_ps:
+                self._engine.at(credit.sent_ps, emitted)
+            else:
+                emitted()
 
     def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
         """Take the credits that leave with a message to this peer now."""
-        return ()
+        waiting = self._waiting.pop(peer, None) if self._waiting else None
+        return () if waiting is None else tuple(waiting.values())
 
-
-class FastPath(CreditReturn):
-    """The credit takes the whole path's latency on its own wire, and ``recv`` blocks for it."""
-
-    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
-        self._carrier.carry_credit(queue, credit, arrival_ps, emitted)
-
-
-class OverFabric(CreditReturn):
-    """The credit is a message over the fabric, and ``recv`` blocks until it has been injected."""
-
-    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        self._carrier.inject_credit(queue, credit, emitted)
-
-
-class Piggyback(CreditReturn):
-    """The credit leaves with the next message to that peer, or alone after ``wait_ps``; ``recv`` does not block.
-
-    Of several credits for one ring only the last is sent: it frees all earlier slots too.
-    """
-
-    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
-        super().__init__(engine, carrier, overhead_ps, wait_ps)
-        self._waiting: dict[Place, dict[QueuePair, IpcqCreditMetadata]] = {}
-
-    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def _wait_for_message(self, queue: QueuePair, credit: IpcqCreditMetadata) -> None:
+        """Of several credits for one ring only the last is sent: it frees all earlier slots too."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:
             waiting = self._waiting[peer] = {}
             self._engine.at(credit.sent_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
         waiting[queue] = credit
-        if credit.sent_ps > self._engine.now_ps:
-            self._engine.at(credit.sent_ps, emitted)
-        else:
-            emitted()
-
-    def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
-        waiting = self._waiting.pop(peer, None)
-        return () if waiting is None else tuple(waiting.values())
 
     def _send_alone(self, peer: Place, waiting: dict[QueuePair, IpcqCreditMetadata]) -> None:
         if self._waiting.get(peer) is waiting:
@@ -99,27 +84,7 @@ class Piggyback(CreditReturn):
                 self._carrier.inject_credit(queue, credit, None)
 
 
-class Auto(CreditReturn):
-    """Each queue pair returns its credits by its own mode, see :func:`credit_mode_of`."""
-
-    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
-        super().__init__(engine, carrier, overhead_ps, wait_ps)
-        self._near = FastPath(engine, carrier, overhead_ps, wait_ps)
-        self._far = OverFabric(engine, carrier, overhead_ps, wait_ps)
-
-    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
-        chosen = self._near if queue.credit_mode == FAST_PATH else self._far
-        chosen.return_credit(queue, credit, emitted)
-
-
 FAST_PATH, FABRIC, PIGGYBACK, AUTO = "fast_path", "fabric", "piggyback", "auto"
-CREDIT_RETURNS: dict[str, type[CreditReturn]] = {
-    FAST_PATH: FastPath,
-    FABRIC: OverFabric,
-    PIGGYBACK: Piggyback,
-    AUTO: Auto,
-}
-"""By the name that ``credit_return_mode`` has in ``ccl.yaml``."""
 
 
 def credit_mode_of(credit_return_mode: str, is_die_to_die: bool) -> str:

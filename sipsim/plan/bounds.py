@@ -40,11 +40,13 @@ PairDelays = dict[tuple[int, int], Ps]
 
 
 class ChipBounds:
-    """Those of any PE. ``credit_mode``: ``credit_return_mode``; ``credit_bytes``; ``overhead_ps``: PE_IPCQ's."""
+    """Those of any PE. ``credit_modes``: each ``credit_return_mode`` that queue pairs may have; ``credit_bytes``;
+    ``overhead_ps``: PE_IPCQ's.
+    """
 
-    def __init__(self, system: System, credit_mode: str, credit_bytes: int, overhead_ps: Ps) -> None:
+    def __init__(self, system: System, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
         self._system = system
-        self._mode = credit_mode
+        self._modes = credit_modes
         self._credit_bytes = credit_bytes
         self._overhead_ps = overhead_ps
         joined = {(link.src, link.dst) for link in system.links}
@@ -95,7 +97,7 @@ class ChipBounds:
 
     def _is_fast(self, link: int) -> bool:
         """Whether credits that leave by a link may do so on a wire of their own."""
-        return self._mode == FAST_PATH or (self._mode == AUTO and self._system.link_kinds[link].is_die_to_die)
+        return FAST_PATH in self._modes or (AUTO in self._modes and self._system.link_kinds[link].is_die_to_die)
 
     def _near_credit_ps(self, number: int, link: SipLink) -> Ps:
         """The least from the freeing of a slot to the arrival of its credit over one link."""

@@ -29,6 +29,7 @@ from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.settings import (
     canonical_algorithm,
     canonical_groups,
+    credit_modes,
     effective_ipcq,
     effective_opposites,
     effective_rank_per,
@@ -140,8 +141,8 @@ class Plan(RunPlan):
     @cached_property
     def bounds(self) -> ChipBounds:
         """What a SIP promises of the packets of any PE."""
-        knobs = self.ipcq
-        return ChipBounds(self.system, knobs.credit_return_mode, knobs.ipcq_credit_size_bytes, self.ipcq_overhead_ps)
+        modes = credit_modes(self.resolved)
+        return ChipBounds(self.system, modes, self.ipcq.ipcq_credit_size_bytes, self.ipcq_overhead_ps)
 
     @cached_property
     def installed_bounds(self) -> InstalledBounds:

@@ -16,7 +16,7 @@ from sipsim.engine import Engine
 from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.network_interface import NetworkInterface
 from sipsim.ipcq.context import IpcqContext
-from sipsim.ipcq.credit_return import CREDIT_RETURNS
+from sipsim.ipcq.credit_return import CreditReturn
 from sipsim.ipcq.flits import WireFormat
 from sipsim.ipcq.invariants import InvariantChecker
 from sipsim.ipcq.pe_ipcq import PeIpcq
@@ -96,9 +96,8 @@ class Pe:
 
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan
-        credit_return = CREDIT_RETURNS[plan.ipcq.credit_return_mode](
-            sip.engine, sip.network.credits, plan.ipcq_overhead_ps, plan.piggyback_wait_ps
-        )
+        carrier = sip.network.credits
+        credit_return = CreditReturn(sip.engine, carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps)
         context = IpcqContext(
             sip.engine,
             sip.memory,
