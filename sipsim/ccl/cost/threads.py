@@ -3,6 +3,7 @@
 A thread's moves are those of :mod:`sipsim.ccl.schedule.program`, with all tiles of a step in one move.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 from sipsim.ccl.collectives.group import Task
@@ -116,11 +117,12 @@ def _moves_of_flow(
 def _sends_ahead(moves: list[Move], ahead: int) -> list[Move]:
     found: list[Move] = []
     for move in moves:
-        place, passed = len(found), 0
+        place, passed = len(found), Counter[str]()
         if move.is_send:
             while place and not found[place - 1].is_send and found[place - 1].blocks.isdisjoint(move.blocks):
-                passed += found[place - 1].tiles
-                if passed > ahead:
+                before = found[place - 1]
+                passed[before.direction] += before.tiles
+                if passed[before.direction] > ahead:
                     break
                 place -= 1
         found.insert(place, move)

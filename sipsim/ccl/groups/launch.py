@@ -1,5 +1,6 @@
 """What a rank's workers are to do for one call of a collective: the algorithm's schedule made into programs. Pure."""
 
+from functools import cache
 from typing import NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
@@ -8,7 +9,8 @@ from sipsim.ccl.collectives.group import GroupCollective, Task
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.schedule.blocks import RANKS
-from sipsim.ccl.schedule.program import Instruction, Shards, programs
+from sipsim.ccl.schedule.program import Instruction, Shards, programs, with_farthest_first
+from sipsim.ccl.schedule.traffic import route
 
 SENDS_AHEAD = 1
 """A send blocks while its ring is full, and the receives that it stands before wait with it; more cost more than they
@@ -61,8 +63,16 @@ def worker_programs(
     """
     task = prepared.task
     assert algorithm.schedule is not None
+    assert algorithm.wiring is not None
+    wiring, group = algorithm.wiring(task.group), task.group
     tile = max(slot_bytes // task.itemsize, 1)
     made = programs(
         task, algorithm.schedule(task), rank, len(prepared.places), prepared.shards, tile, min(SENDS_AHEAD, n_slots - 1)
     )
-    return dict(zip(prepared.places, made, strict=True))
+
+    @cache
+    def links_to(direction: str) -> int:
+        return sum(1 for _ in route(group, rank, wiring[rank, direction][0], direction))
+
+    ordered = (with_farthest_first(program, n_slots, links_to) for program in made)
+    return dict(zip(prepared.places, ordered, strict=True))

@@ -1,7 +1,7 @@
 """The kernel of every algorithm that is a schedule: it carries out the instructions of its worker.
 
-Loads are issued some instructions ahead. A value that is sent on stays in the TCM; it is stored when it is final, and
-no send waits for a store.
+Loads and receives are issued some instructions ahead. A value that is sent on stays in the TCM; it is stored when it is
+final, and no send waits for a store.
 """
 
 from collections import deque
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Key
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST
-from sipsim.tl.futures import LoadFuture
+from sipsim.tl.futures import LoadFuture, RecvFuture
 from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.tl.language import TL
 
 LOADS_AHEAD = 4
+RECVS_AHEAD = 4
+"""So the receives of the smallest messages are issued while the first value is loaded."""
 Place = tuple[int, int]
 
 
@@ -33,19 +35,24 @@ def kernel(
     """
     program = programs.get((tl.program_id(1), tl.program_id(0)), [])
     loads = deque(instruction for instruction in program if instruction.load_at != NOWHERE)
+    recvs = deque(instruction for instruction in program if instruction.recv)
     coming: deque[LoadFuture] = deque()
+    posted: deque[RecvFuture] = deque()
     values: dict[Key, TensorHandle] = {}
     for instruction in program:
-        key, length, load_at, recv, combines, send, store_at, keeps = instruction
+        key, _, load_at, recv, combines, send, store_at, keeps = instruction
         while loads and len(coming) < LOADS_AHEAD:
-            ahead = loads.popleft()
-            coming.append(tl.load_async(_at(source, ahead.load_at), ahead.length))
+            load = loads.popleft()
+            coming.append(tl.load_async(_at(source, load.load_at), load.length))
+        while recvs and len(posted) < RECVS_AHEAD:
+            receive = recvs.popleft()
+            posted.append(tl.recv_async(receive.recv, receive.length, source.dtype))
         if load_at != NOWHERE:
             value = tl.wait(coming.popleft())
         elif key in values:
             value = values.pop(key)
         if recv:
-            arrived = tl.recv(recv, length, source.dtype)
+            arrived = tl.wait(posted.popleft())
             if combines == ARRIVED_FIRST:
                 value, arrived = arrived, value
             value = combined(op, value, arrived, tl) if combines else arrived

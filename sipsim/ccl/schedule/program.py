@@ -4,7 +4,8 @@ A *worker* is a PE that runs the kernel on its part of the elements. Parts follo
 those of all flows side by side, so that a worker's part lies in the memories near it where the tensor is spread alike.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
@@ -231,7 +232,8 @@ def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruct
 
 
 def with_sends_ahead(program: list[Instruction], ahead: int) -> list[Instruction]:
-    """The program with each send before up to ``ahead`` of the receives before it, as long as it needs none of them.
+    """The program with each send before up to ``ahead`` of each direction's receives before it, as long as it needs
+    none of them.
 
     So a link is busy while a message is under way on it. Sends keep their order, and so do receives. With rings of more
     than ``ahead`` slots no rank waits for ever: of the waiting ranks take one whose instruction had the least position
@@ -244,12 +246,35 @@ def with_sends_ahead(program: list[Instruction], ahead: int) -> list[Instruction
         return program
     found: list[Instruction] = []
     for instruction in program:
-        place, passed = len(found), 0
+        place, passed = len(found), Counter[str]()
         if instruction.send:
             while place and not found[place - 1].send and found[place - 1].key != instruction.key:
-                passed += bool(found[place - 1].recv)
-                if passed > ahead:
+                direction = found[place - 1].recv
+                if direction and passed[direction] == ahead:
                     break
+                passed[direction] += 1
                 place -= 1
         found.insert(place, instruction)
     return found
+
+
+def with_farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
+    """The program with its first sends in order of their ways, that of most links first. ``links_to``: by direction.
+
+    Only those that no receive comes before, and that find a free slot, so that none of them waits for a rank:
+    whatever their order, each leaves.
+    """
+    first: list[Instruction] = []
+    used = Counter[str]()
+    for instruction in program:
+        used[instruction.send] += 1
+        if not instruction.send or instruction.recv or used[instruction.send] > n_slots:
+            break
+        first.append(instruction)
+    of_key: defaultdict[Key, deque[Instruction]] = defaultdict(deque)
+    for instruction in first:
+        of_key[instruction.key].append(instruction)
+    ordered = sorted(first, key=lambda instruction: -links_to(instruction.send))
+    # What is sent in several directions is loaded by the first of its instructions and held by all but the last.
+    moved = [of_key[instruction.key].popleft()._replace(send=instruction.send) for instruction in ordered]
+    return [*moved, *program[len(first) :]]

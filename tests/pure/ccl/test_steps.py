@@ -13,6 +13,7 @@ from sipsim.ccl.schedule.evaluate import ScheduleDeadlock, evaluate
 from sipsim.ccl.schedule.patterns.paths import Path
 from sipsim.ccl.schedule.patterns.trees import Tree, binomial
 from sipsim.ccl.schedule.pipeline import MOST_PIECES, pieces_of, staggered
+from sipsim.ccl.schedule.program import Instruction, with_farthest_first
 from sipsim.ccl.schedule.steps import OWN_FIRST, Flow, Step, Transfer, flow_of, mutual, number_of, original
 
 PAIR = pairwise_wiring({(0, 1)})
@@ -129,6 +130,28 @@ def test_sends_too_far_ahead_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(schedules, "programs", lambda *args: programs(*args[:-1], args[-1] + 1))
     with pytest.raises(RuntimeError, match="deadlock of worker 0 of ranks \\[0, 1\\]"):
         carry_out(ring, task, sources, n_slots=3, tile=2)
+
+
+def test_the_first_sends_leave_for_the_farthest_rank_first() -> None:
+    """A value that three sends share is loaded and stored by whichever of them comes first, and held until the last."""
+    near, middle, far = (Instruction((1,), 4, send=way, keeps=True) for way in ("near", "middle", "far"))
+    program = [
+        near._replace(load_at=8, store_at=6),
+        middle,
+        far._replace(keeps=False),
+        Instruction((2,), 4, load_at=0, send="near"),
+        Instruction((3,), 4, recv="far"),
+        Instruction((4,), 4, load_at=4, send="far"),
+    ]
+    links = {"near": 1, "middle": 2, "far": 3}
+    assert with_farthest_first(program, 2, links.__getitem__) == [
+        far._replace(load_at=8, store_at=6),
+        middle,
+        near._replace(keeps=False),
+        *program[3:],
+    ]
+    ordered = with_farthest_first(program, 1, links.__getitem__)
+    assert [each.send for each in ordered] == ["far", "middle", "near", "near", "", "far"], "one slot: three sends"
 
 
 ORDERS: list[tuple[str, tuple[int, int], tuple[int, ...] | None, tuple[int, ...], str, bool, bool]] = [

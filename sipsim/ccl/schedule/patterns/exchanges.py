@@ -14,11 +14,14 @@ def pairs_wiring(group: Group) -> Wiring:
 
 
 def all_pairs(size: int, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> list[Transfer]:
-    """In round ``s`` a rank sends to the rank ``s`` behind it. ``blocks_of``: source and destination."""
+    """In each round a rank sends to the rank so many behind it as all do: to neighbours in a ring first, so that what
+    comes from the farthest is taken last. ``blocks_of``: source and destination.
+    """
+    shifts = sorted(range(1, size), key=lambda shift: (min(shift, size - shift), shift))
     return [
-        Transfer(first + shift, rank, towards((rank + shift) % size), blocks_of(rank, (rank + shift) % size), combine)
+        Transfer(first + turn, rank, towards((rank + shift) % size), blocks_of(rank, (rank + shift) % size), combine)
         for rank in range(size)
-        for shift in range(1, size)
+        for turn, shift in enumerate(shifts, 1)
     ]
 
 
