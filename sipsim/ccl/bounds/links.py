@@ -105,21 +105,6 @@ def least_volume(task: Task) -> int:
     return factor * task.n_elem * task.itemsize
 
 
-def latency_bound_ps(task: Task, path_ps: dict[tuple[int, int], int]) -> int:
-    """The least time of a small call: the longest of the paths from a rank that has something to one that needs it.
-
-    What a rank ends with depends on what another had, so some chain of messages leads from it to the other. A path
-    (source SIP, destination SIP) is the least time of a message of that size on the way between them, by whatever SIPs.
-    """
-    name, sips, root = task.collective.name, task.group.sips, task.group.sips[task.root]
-    pairs = {(a, b) for a in sips for b in sips if a != b}
-    if name in ("broadcast", "scatter"):
-        pairs = {(a, b) for a, b in pairs if a == root}
-    elif name in ("reduce", "gather"):
-        pairs = {(a, b) for a, b in pairs if b == root}
-    return max((path_ps[pair] for pair in pairs), default=0)
-
-
 def cuts(system: JoinedSips) -> Iterator[tuple[str, frozenset[int]]]:
     """Sets of SIPs, each with a name."""
     for sip in range(system.n_sips):

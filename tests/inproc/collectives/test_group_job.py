@@ -1,5 +1,6 @@
 """The built-in job over groups: every collective with every algorithm is right, groups run in parallel, faults show."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from runs import ccl_file, run
 from launcher.run.results import table
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.errors import ConfigError
+from sipsim.host.group_request import latency_bounds_of
 
 SMALL = ("--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 NAMES = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
@@ -52,6 +55,46 @@ def test_disjoint_groups_run_at_the_same_time() -> None:
 def test_roots_are_ranks_of_their_group() -> None:
     done = run("--sips", 4, *SMALL, "--collective", "broadcast", "--group", "3,1", "--root", 1, "--n-elem", 64)
     assert (done.document["runs"][0]["wrong"], done.document["runs"][0]["group"]) == (0, [3, 1])
+
+
+def test_a_row_does_not_depend_on_the_algorithms_beside_it() -> None:
+    """Each has its own way of returning credits, whichever of them the run was wired for."""
+    slow = ("--set", "algorithms.direct.credit_return_mode=fast_path", "--collective", "all_reduce", "--n-elem", 64)
+    alone = [run("--sips", 3, *SMALL, *slow, "--algorithm", name).document["runs"] for name in ("one_shot", "direct")]
+    for names in ("one_shot,direct", "direct,one_shot"):
+        rows = run("--sips", 3, *SMALL, *slow, "--algorithm", names).document["runs"]
+        times = {row["algorithm"]: row["time_ns"] for row in rows}
+        assert times == {row["algorithm"]: row["time_ns"] for (row,) in alone}
+
+
+@pytest.mark.default_costs
+@pytest.mark.parametrize("system", [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
+    cold = ("--set", "hbm.params.refresh=none")
+    done = run(*system, *SMALL, *cold, "--collective", name, "--algorithm", "all", "--n-elem", 4)
+    collective = COLLECTIVES.get(name)
+    assert isinstance(collective, GroupCollective)
+    (bound,) = latency_bounds_of(done.prepared.job, collective, done.prepared.plan)
+    assert bound is not None
+    runs = done.document["runs"]
+    assert all(row["time_ns"] - row["launch_ns"] > bound.ps / 1000 for row in runs)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("buffer_kind=hbm", "algorithms.ring.buffer_kind = hbm: the rings of groups lie in the TCM; leave it out"),
+        (
+            "latch=in_place",
+            "algorithms.ring.latch = in_place: a PE has it for the queue pairs of all algorithms; set defaults.latch",
+        ),
+    ],
+)
+def test_settings_that_a_schedule_cannot_have(setting: str, message: str) -> None:
+    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--algorithm", "ring")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        run(*flags, "--set", f"algorithms.ring.{setting}")
 
 
 FAULTY = """

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from schedules import MODULES, group_of, task_of
 
-from sipsim.ccl.bounds.links import bandwidth_bound, cuts, latency_bound_ps
+from sipsim.ccl.bounds.links import bandwidth_bound, cuts
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.traffic import link_elements
 from sipsim.links.ucie import Ucie
@@ -117,13 +117,3 @@ def test_every_cut_is_a_part_of_the_system() -> None:
     assert all(0 < len(sips) < 9 for sips in named.values())
     assert named["SIPs in columns 0 to 1"] == {0, 1, 3, 4, 6, 7}
     assert named["the 3 SIPs around SIP 2"] == {1, 2, 5}
-
-
-@pytest.mark.parametrize(
-    ("collective", "root", "expected"),
-    [("all_reduce", 0, 30), ("all_to_all", 1, 30), ("broadcast", 0, 30), ("reduce", 0, 7), ("gather", 2, 30)],
-)
-def test_the_latency_bound_is_the_longest_path_that_data_need(collective: str, root: int, expected: int) -> None:
-    group = group_of("ring_1d", (4, 1), (0, 1, 3))
-    paths = {(0, 1): 5, (1, 0): 5, (0, 3): 30, (3, 0): 7, (1, 3): 6, (3, 1): 6}
-    assert latency_bound_ps(task_of(collective, group, 1, root), paths) == expected
