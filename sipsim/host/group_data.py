@@ -1,11 +1,10 @@
 """The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from sipsim.ccl.collectives.base import Array
-from sipsim.ccl.collectives.group import GroupCollective, combine_all
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.operators import combine_all
 from sipsim.ccl.schedule.blocks import RANKS, VECTOR, units
 from sipsim.ccl.seeded import seeded_values
 from sipsim.dtypes import DType
@@ -44,7 +43,7 @@ class GroupData:
             if collective.needs(unit, rank, size, root):
                 holders = (each for each in range(size) if collective.holds(unit, each, size, root))
                 terms = (self._unit(holder, unit) for holder in holders)
-                found.append(_folded(self._op, terms, size) if collective.combines else next(terms))
+                found.append(combine_all(self._op, terms) if collective.combines else next(terms))
         return np.concatenate(found) if found else None
 
     def _unit(self, rank: int, unit: int) -> Array:
@@ -61,11 +60,3 @@ class GroupData:
             return (values * 2 + 1).astype(self._dtype.numpy)
         factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
         return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
-
-
-def _folded(op: str, terms: Iterator[Array], size: int) -> Array:
-    total = None
-    for term in terms:
-        total = term if total is None else combine_all("sum" if op == "avg" else op, [total, term])
-    assert total is not None
-    return total / np.asarray(size, total.dtype) if op == "avg" else total

@@ -9,20 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sipsim.arithmetic.operations import elementwise
 from sipsim.ccl.collectives.base import NO_OP, Array, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.overlap import joined, overlap, split
 from sipsim.ccl.group import Group
+from sipsim.ccl.operators import combine_all
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
-from sipsim.dtypes import dtype_of
 
-_MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
-"""The operation of PE_MATH that combines two values by an operator."""
-REDUCTIONS = ("sum", "max", "min", "prod", "avg")
 NO_BOUND = 2**62
-ROUNDED = ("sum", "prod", "avg")
-"""Those whose results in floating types depend on the order of operations."""
 
 
 class GroupCollective(Collective):
@@ -154,19 +148,6 @@ class GroupCollective(Collective):
             return source
         index = unit % size
         return source[index * n_elem : (index + 1) * n_elem]
-
-
-def combine_all(op: str, terms: list[Array]) -> Array:
-    """All terms by an operator, one after the other; ``avg`` divides their sum."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = combine(op, total, term)
-    return total / np.asarray(len(terms), total.dtype) if op == "avg" else total
-
-
-def combine(op: str, own: Array, arrived: Array) -> Array:
-    """Two arrays by an operator, as PE_MATH combines them; ``avg`` adds."""
-    return elementwise(_MATH[op], (own, arrived), dtype_of(own.dtype))
 
 
 class Task(NamedTuple):

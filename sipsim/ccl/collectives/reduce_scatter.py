@@ -5,7 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import RANKS
 
 
