@@ -4,8 +4,6 @@ import numpy as np
 
 from sipsim.ccl.collectives.base import Array
 from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.ccl.operators import combine_all
-from sipsim.ccl.schedule.blocks import RANKS, VECTOR, units
 from sipsim.ccl.seeded import seeded_values
 from sipsim.dtypes import DType
 
@@ -37,19 +35,11 @@ class GroupData:
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
-        collective, size = self._collective, self._size
-        found = []
-        for unit in range(units(collective.cut, size)):
-            if collective.needs(unit, rank, size, root):
-                holders = (each for each in range(size) if collective.holds(unit, each, size, root))
-                terms = (self._unit(holder, unit) for holder in holders)
-                found.append(combine_all(self._op, terms) if collective.combines else next(terms))
-        return np.concatenate(found) if found else None
+        return self._collective.combination(self._unit, self._size, root, self._op, rank)
 
     def _unit(self, rank: int, unit: int) -> Array:
-        cut, n_elem = self._collective.cut, self._n_elem
-        is_whole = cut == VECTOR or (cut == RANKS and self._collective.gathers)
-        return self._values(rank, 0 if is_whole else unit % self._size * n_elem, n_elem)
+        start = self._collective.start_of(unit, self._n_elem, self._size)
+        return self._values(rank, start, self._n_elem)
 
     def _values(self, rank: int, start: int, count: int) -> Array:
         source = self._collective.elements(self._n_elem, self._size)[0]

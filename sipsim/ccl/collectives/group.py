@@ -4,7 +4,7 @@ A definition says how its tensors are cut into units (:mod:`sipsim.ccl.schedule.
 who needs it afterwards; results follow from that, and so do the tiles of every algorithm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -126,28 +126,32 @@ class GroupCollective(Collective):
         raise NotImplementedError
 
     def result_of(self, sources: list[Array], size: int, root: int, op: str, rank: int) -> Array | None:
-        """A rank's result by the definition, in the type of the sources; None if it needs none. For exact data."""
-        n_elem = len(sources[root]) if self.cut == VECTOR else self._unit_elements(sources, size, root)
-        found: dict[int, Array] = {}
+        """A rank's result from the sources of all, in their type; None if it needs none."""
+        n_elem = len(sources[root]) // self.elements(1, size)[0]
+
+        def unit_of(other: int, unit: int) -> Array:
+            start = self.start_of(unit, n_elem, size)
+            return sources[other][start : start + n_elem]
+
+        return self.combination(unit_of, size, root, op, rank)
+
+    def combination(
+        self, unit_of: Callable[[int, int], Array], size: int, root: int, op: str, rank: int
+    ) -> Array | None:
+        """A rank's result by the definition, for exact data; None if it needs none.
+
+        ``unit_of(rank, unit)``: the elements of a unit in the source of a rank that has it.
+        """
+        found = []
         for unit in range(units(self.cut, size)):
             if self.needs(unit, rank, size, root):
-                terms = [
-                    self._unit_of(sources[other], unit, n_elem, size)
-                    for other in range(size)
-                    if self.holds(unit, other, size, root)
-                ]
-                found[unit] = combine_all(op, terms) if self.combines else terms[0]
-        return np.concatenate([found[unit] for unit in sorted(found)]) if found else None
+                terms = (unit_of(other, unit) for other in range(size) if self.holds(unit, other, size, root))
+                found.append(combine_all(op, terms) if self.combines else next(terms))
+        return np.concatenate(found) if found else None
 
-    def _unit_elements(self, sources: list[Array], size: int, root: int) -> int:
-        whole = len(sources[root])
-        return whole if self.cut == RANKS and self.gathers else whole // size
-
-    def _unit_of(self, source: Array, unit: int, n_elem: int, size: int) -> Array:
-        if self.cut == VECTOR or (self.cut == RANKS and self.gathers):
-            return source
-        index = unit % size
-        return source[index * n_elem : (index + 1) * n_elem]
+    def start_of(self, unit: int, n_elem: int, size: int) -> int:
+        """The first element of a unit of ``n_elem`` in the source of a rank that has it."""
+        return unit % self.elements(1, size)[0] * n_elem
 
 
 class Task(NamedTuple):
