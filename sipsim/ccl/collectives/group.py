@@ -5,6 +5,7 @@ who needs it afterwards; results follow from that, and so do the tiles of every 
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,34 @@ from sipsim.ccl.seeded import Seeded
 
 NO_BOUND = 2**62
 
+Has = Callable[[int, int, int, int], bool]
+"""``(unit, rank, size, root)``: whether a rank of a group of ``size`` has a unit, before or afterwards."""
+
+
+def every_rank(unit: int, rank: int, size: int, root: int) -> bool:
+    """All have all units."""
+    return True
+
+
+def only_root(unit: int, rank: int, size: int, root: int) -> bool:
+    """The root has all units."""
+    return rank == root
+
+
+def its_own(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``ranks``: each has that of its number."""
+    return unit == rank
+
+
+def its_row(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``pairs``: those that come from the rank."""
+    return unit // size == rank
+
+
+def its_column(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``pairs``: those that go to the rank."""
+    return unit % size == rank
+
 
 class GroupCollective(Collective):
     """``cut``: see :mod:`~sipsim.ccl.schedule.blocks`. ``gathers``: with cut ``ranks``, the result is the large tensor.
@@ -29,13 +58,17 @@ class GroupCollective(Collective):
     gathers: bool = True
     has_root: bool = False
 
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        """Whether a rank has a unit before."""
-        raise NotImplementedError
+    holds: Has
+    """Whether a rank has a unit before."""
+    needs: Has
+    """Whether a rank has a unit afterwards, whole or combined."""
+    must_have = (*Collective.must_have, "holds", "needs")
 
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        """Whether a rank has a unit afterwards, whole or combined."""
-        raise NotImplementedError
+    def busbw_factor(self, size: int) -> Fraction:
+        """By what each rank must send or receive at least, in sizes of the larger tensor."""
+        if self.cut != VECTOR:
+            return Fraction(size - 1, size)
+        return Fraction(1) if self.has_root else Fraction(2 * (size - 1), size)
 
     @property
     def combines(self) -> bool:
