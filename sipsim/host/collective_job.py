@@ -14,7 +14,8 @@ from sipsim.dtypes import DTYPES
 from sipsim.host.collective_request import job_layout
 from sipsim.host.dp_policy import ROWS
 from sipsim.host.iterations import Buffers, Iterations
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan

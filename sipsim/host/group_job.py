@@ -8,7 +8,8 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.group_data import GroupData
 from sipsim.host.groups import NonMember
 from sipsim.host.iterations import Buffers, Iterations
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan

@@ -8,7 +8,8 @@ from sipsim.ccl.collectives.base import Array, Call, Collective
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
 from sipsim.host.distributed import Distributed
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
 from sipsim.plan.job import Job
 
 
