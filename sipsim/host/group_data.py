@@ -4,6 +4,7 @@ import numpy as np
 
 from sipsim.ccl.collectives.base import Array
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.operators import combine_all
 from sipsim.ccl.seeded import seeded_values
 from sipsim.dtypes import DType
 
@@ -35,11 +36,11 @@ class GroupData:
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
-        return self._collective.combination(self._unit, self._size, root, self._op, rank)
+        return self._collective.combination(self._total, self._size, root, rank)
 
-    def _unit(self, rank: int, unit: int) -> Array:
+    def _total(self, ranks: list[int], unit: int) -> Array:
         start = self._collective.start_of(unit, self._n_elem, self._size)
-        return self._values(rank, start, self._n_elem)
+        return combine_all(self._op, (self._values(rank, start, self._n_elem) for rank in ranks))
 
     def _values(self, rank: int, start: int, count: int) -> Array:
         source = self._collective.elements(self._n_elem, self._size)[0]

@@ -162,24 +162,22 @@ class GroupCollective(Collective):
         """A rank's result from the sources of all, in their type; None if it needs none."""
         n_elem = len(sources[root]) // self.elements(1, size)[0]
 
-        def unit_of(other: int, unit: int) -> Array:
+        def total_of(ranks: list[int], unit: int) -> Array:
             start = self.start_of(unit, n_elem, size)
-            return sources[other][start : start + n_elem]
+            return combine_all(op, (sources[other][start : start + n_elem] for other in ranks))
 
-        return self.combination(unit_of, size, root, op, rank)
+        return self.combination(total_of, size, root, rank)
 
-    def combination(
-        self, unit_of: Callable[[int, int], Array], size: int, root: int, op: str, rank: int
-    ) -> Array | None:
+    def combination(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
         """A rank's result by the definition, for exact data; None if it needs none.
 
-        ``unit_of(rank, unit)``: the elements of a unit in the source of a rank that has it.
+        ``total_of(ranks, unit)``: the elements of a unit, combined over the ranks, which have it; one if none combines.
         """
         found = []
         for unit in range(units(self.cut, size)):
             if self.needs(unit, rank, size, root):
-                terms = (unit_of(other, unit) for other in range(size) if self.holds(unit, other, size, root))
-                found.append(combine_all(op, terms) if self.combines else next(terms))
+                ranks = [other for other in range(size) if self.holds(unit, other, size, root)]
+                found.append(total_of(ranks if self.combines else ranks[:1], unit))
         return np.concatenate(found) if found else None
 
     def start_of(self, unit: int, n_elem: int, size: int) -> int:
