@@ -510,7 +510,7 @@ i32                 inproc --sips 4 --config small.yaml --dtype i32 --op sum --b
 sweep               inproc --sips 2 --config small.yaml -b 1K -e 64K -f 4 -n 2 -w 1 --csv out.csv
 sizes               inproc --sips 3 --topology ring_1d --config small.yaml --bytes 32,1K,1M
 elements            inproc --sips 2 --n-elem 1,2,77,5000
-not verified        inproc --sips 2 --config small.yaml --no-verify-data --collective all_reduce
+not verified        inproc --sips 2 --config small.yaml --no-verify-data --collective intercube
 trace               inproc --sips 2 --config small.yaml --ccl ring.yaml --bytes 64 -q --trace-ccl trace.csv
 invariants          inproc --sips 4 --topology torus_2d --config small.yaml --bytes 128K --check-invariants
 verbose and quiet   inproc --sips 2 --config small.yaml --bytes 1K -v ; inproc --sips 2 --config small.yaml -q
@@ -597,7 +597,7 @@ topology            launch --topology torus2d
 link                launch --link ethernet
 dtype and op        launch --dtype f64 ; launch --op max
 engine              launch --engine sulrm
-collective          launch --collective all_gather
+collective          launch --collective all_gathre
 two sizes           launch --bytes 1K --n-elem 2 ; launch -b 4K -e 1K ; launch --bytes 1000
 set                 launch --set system.sips.cuont=3 ; launch --set system.sips.count=2.5 ; launch --set a
 set a knob          launch --ccl ring.yaml --set algorithms.ring.buffer_kind=dram ; launch --set defaults.n_slots=4096

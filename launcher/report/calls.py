@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.record.calls import GROUPS, GroupCall, differing, place_of
+from sipsim.record.calls import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of
 
 
 class CallMismatch(NamedTuple):
@@ -32,6 +32,18 @@ def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatc
     return None
 
 
+def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
+    """The first group that a rank has not made with the others, of ranks whose calls do not differ elsewhere."""
+    made = zip_longest(*([call.text for call in calls if call.group == GROUPS] for calls in calls_of_ranks))
+    for texts in made:
+        rank, text = next((rank, text) for rank, text in enumerate(texts) if text is not None)
+        if text.startswith(NEW_GROUP) and None in texts:
+            absent = texts.index(None)
+            what = f"rank {rank} calls {text}, and rank {absent} does not"
+            return CallMismatch(absent, f"ranks disagree on {_where(0, GROUPS, ())}: {what}; {SAME}")
+    return None
+
+
 def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[str | None]) -> CallMismatch | None:
     texts = [(rank, text) for rank, text in enumerate(made) if text is not None]
     usual_rank, usual = texts[0]
@@ -41,8 +53,7 @@ def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[st
             where = _where(index, group, sips)
             return CallMismatch(
                 rank,
-                f"ranks disagree on {where}: rank {usual_rank} calls {first}, rank {rank} {other}; "
-                f"every rank must make the same calls in the same order",
+                f"ranks disagree on {where}: rank {usual_rank} calls {first}, rank {rank} {other}; {SAME}",
             )
     return None
 

@@ -22,7 +22,7 @@ from broker.wire import (
     Sync,
     ToLauncher,
 )
-from launcher.report.calls import first_mismatch
+from launcher.report.calls import first_mismatch, missing_group
 from launcher.report.error_facts import FoundFacts
 from launcher.report.finished import FinishedRun, finished_runs
 from sipsim.ccl.hangs.deadlock import explain_deadlock
@@ -148,8 +148,10 @@ class Outcome:
 
     def _note_mismatch(self) -> None:
         """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
-        mismatch = first_mismatch([self.ranks[rank].calls for rank in range(self._size)])
-        effect = self.error
+        calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
+        mismatch = first_mismatch(calls)
+        if mismatch is None and not self.cut_short:
+            mismatch = missing_group(calls)
         if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
             return
         self.error = RunError(CollectiveMismatch.kind, mismatch.rank, mismatch.message)

@@ -31,7 +31,7 @@ InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
 MAX_DIRECTIONS = 8
 """Queue pairs that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only, for groups too."""
-RING_ALIGN_BYTES = 256
+RING_VA_ALIGN_BYTES = 256
 """Of the virtual addresses of rings, which say nothing of the physical ones."""
 
 
@@ -153,7 +153,7 @@ def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, 
 
 def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
     """Virtual addresses of all rings, one after the other (ADR-0023 D2.5, MMU mode)."""
-    stride = -(-knobs.n_slots * knobs.slot_size // RING_ALIGN_BYTES) * RING_ALIGN_BYTES
+    stride = -(-knobs.n_slots * knobs.slot_size // RING_VA_ALIGN_BYTES) * RING_VA_ALIGN_BYTES
     return {ring: RING_VA_BASE + index * stride for index, ring in enumerate(bases)}
 
 

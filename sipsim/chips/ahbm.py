@@ -87,7 +87,7 @@ class AhbmChip(Chip):
         return self.torch.distributed.calls
 
     def open_calls(self) -> Iterable[OpenCall]:
-        return (work.open_call() for work in self.torch.kernels.unfinished() if work.number)
+        return self.torch.kernels.open_calls()
 
     def dump(self) -> bytes:
         return dump(self.tasks_dump(), self.sip)

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from sipsim.config.model import Resolved
+from sipsim.config.model import OF_MODULE, Resolved
 from sipsim.config.section import Renamed, Section, field_types
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.registry import Registry, UnknownName, unknown_name
 
 Path = tuple[str | int, ...]
-KIND, PARAMS = "kind", "params"
+KIND, PARAMS, MODULE = "kind", "params", "module"
+ALGORITHMS = "algorithms"
+CHOOSES = (KIND, MODULE)
+"""Keys on which others of their mapping depend."""
 
 SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
 """The section of each config file, by the file's stem."""
@@ -51,10 +54,12 @@ class Document:
         self.values: dict[str, Any] = {}
         self._origins: dict[Path, str] = {}
         self._defaults: dict[str, Any] = {}
+        self._default_origins: set[str] = set()
 
     def end_defaults(self) -> None:
         """What is merged from now on is a user's."""
         self._defaults = deepcopy(self.values)
+        self._default_origins = set(self._origins.values())
 
     def is_default(self, path: Path) -> bool:
         """Whether the value at ``path`` is that of the defaults."""
@@ -63,7 +68,8 @@ class Document:
     def merge(self, path: Path, value: Any, origin: str) -> None:
         """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
 
-        ``params`` belong to a ``kind``: where that changes, those of the former one are dropped.
+        ``params`` belong to a ``kind``: where that changes, those of the former one are dropped. So is what the
+        defaults say of an algorithm where its ``module`` changes: a user's entry may have the name of one of theirs.
 
         Raises:
             ConfigError: when ``path`` leads through a value that is not a mapping.
@@ -75,12 +81,11 @@ class Document:
         parent = self._mapping_at(path[:-1], origin)
         old = parent.get(path[-1])
         if isinstance(old, dict) and isinstance(value, dict):
-            for key, item in sorted(value.items(), key=lambda each: each[0] != KIND):
+            for key, item in sorted(value.items(), key=lambda each: each[0] not in CHOOSES):
                 self.merge((*path, key), item, origin)
             return
-        if path[-1] == KIND and old != value and PARAMS in parent:
-            parent[PARAMS] = {}
-            self._forget_below((*path[:-1], PARAMS))
+        if path[-1] in CHOOSES and old != value:
+            self._drop_former(path, parent)
         parent[path[-1]] = value
         if isinstance(old, dict):
             self._forget_below(path)
@@ -104,6 +109,17 @@ class Document:
     def _owner(self, path: Path) -> Path | None:
         prefixes = (path[:length] for length in range(len(path), 0, -1))
         return next((prefix for prefix in prefixes if prefix in self._origins), None)
+
+    def _drop_former(self, path: Path, parent: dict[Any, Any]) -> None:
+        """Drop what belongs to the former value at ``path``, in ``parent``."""
+        where = path[:-1]
+        if path[-1] == KIND and PARAMS in parent:
+            parent[PARAMS] = {}
+            self._forget_below((*where, PARAMS))
+        if path[-1] == MODULE and where[:1] == (ALGORITHMS,):
+            for key in OF_MODULE & parent.keys():
+                if self.origin((*where, key)) in self._default_origins:
+                    del parent[key]
 
     def _forget_below(self, path: Path) -> None:
         for known in [known for known in self._origins if _below(known, path)]:

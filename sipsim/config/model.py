@@ -8,6 +8,7 @@ schema has no defaults of its own, except ``None`` and empty for optional keys.
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, defstruct
+from msgspec.structs import fields
 
 from sipsim.config.components import ComponentsFile
 from sipsim.config.section import Index, NonNegative, PositiveInt, Section, field_types
@@ -185,6 +186,10 @@ else:
         forbid_unknown_fields=True,
         kw_only=True,
     )
+
+
+OF_MODULE = frozenset(field.name for field in fields(AlgorithmEntry) if not field.required)
+"""What an entry of ``algorithms`` may say besides: another module does not mean the same by it."""
 
 
 class CclFile(Section, frozen=True):

@@ -9,11 +9,13 @@ It is a host program like a user's script, and uses the same ``torch``.
 import numpy as np
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Array, Call, default_collective
-from sipsim.ccl.seeded import NONE_WRONG, Mismatch, Seeded, compare
+from sipsim.ccl.seeded import Seeded
 from sipsim.dtypes import DTYPES
 from sipsim.host.collective_request import job_layout
 from sipsim.host.dp_policy import ROWS
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.iterations import Buffers, Iterations
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job
 from sipsim.plan.plan import Plan
@@ -33,43 +35,26 @@ class CollectiveJob:
         self._collective = COLLECTIVES.get(job.collective or default_collective())
         self._dp = job_layout(plan)
         self._rows = self._dp.parts(ROWS)
-        self._is_first = True
 
     def run(self) -> None:
         """Run all sizes; their records are added to the process group's ``runs``."""
-        self._torch.distributed.init_process_group(backend="ahbm")
+        dist = self._torch.distributed
+        iterations = Iterations(self._job, dist)
+        dist.init_process_group(backend="ahbm")
         for n_elem in self._job.n_elems:
-            self._run_size(n_elem)
+            iterations.run(self._collective, self._buffers(n_elem))
 
-    def _run_size(self, n_elem: int) -> None:
-        job, dist, collective = self._job, self._torch.distributed, self._collective
+    def _buffers(self, n_elem: int) -> Buffers:
+        job, collective = self._job, self._collective
         source_elem, result_elem = collective.elements(n_elem, self._world_size)
         contributions = collective.contributions(self._world_size, self._rows)
         shape = (self._rows, source_elem * self._n_cubes // self._rows)
         seeded = Seeded(self._world_size, shape, self._dtype, job.seed, contributions)
-        data = HostTensor(seeded.tensor(self._rank))
         source = self._zeros(source_elem)
         result = source if collective.in_place else self._zeros(result_elem)
         call = Call(source, result, job.op, collective.default_values)
         expected = self._expected(seeded, call) if job.verify else None
-        works, wrong = [], NONE_WRONG
-        for iteration in range(job.warmup + job.iters):
-            if not collective.in_place:
-                # What the iteration before left must not count as this one's result.
-                result.fill_(0)
-            source.copy_(data)
-            if not self._is_first:
-                dist.start_together()
-            self._is_first = False
-            if iteration == 0:
-                dist.count_from_here(job.warmup + job.iters)
-            work = dist.start_collective(collective, call)
-            work.wait()
-            if iteration >= job.warmup:
-                works.append(work)
-            if expected is not None:
-                wrong = _sum(wrong, compare(result.numpy(), expected))
-        dist.record(collective, call, works, wrong if job.verify else None)
+        return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
 
     def _expected(self, seeded: Seeded, call: Call) -> Array | None:
         """This rank's result; None if it may be anything.
@@ -96,7 +81,3 @@ class CollectiveJob:
     def _zeros(self, n_elem: int) -> Tensor:
         shape = (self._rows, n_elem * self._n_cubes // self._rows)
         return self._torch.zeros(shape, dtype=self._dtype, dp=self._dp)
-
-
-def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
-    return Mismatch(a.elements + b.elements, a.first or b.first)

@@ -8,7 +8,7 @@ script waits, in simulated time, until all of them have ended.
 """
 
 from collections.abc import Callable, Sequence
-from types import MethodType, SimpleNamespace
+from types import MethodType
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.group import GroupCollective
@@ -63,7 +63,6 @@ class Distributed(TorchNames, PointToPoint):
         self.calls: list[GroupCall] = []
         self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
         self.group = WorldGroup(lambda: self._world_group)
-        self._without_rings = SimpleNamespace(calls=0)
         for name in COLLECTIVES.names():
             setattr(self, name, self.collective(name))
 
@@ -237,10 +236,8 @@ class Distributed(TorchNames, PointToPoint):
     ) -> None:
         chosen = self._member(collective.name, group)
         pes = allowed_pes(self._plan, pes) or chosen.pes
-        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes)
-        if work.name != collective.name:
-            what = f"{collective.name} of {ready.prepared.task.n_elem} {call.sized().dtype}"
-            ready = ready._replace(text=ready.text.replace(what, work.name, 1))
+        name = "" if work.name == collective.name else work.name
+        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes, name)
         self._note_call(work, chosen.number, chosen.group.sips, chosen.calls, ready.text, ready.algorithm.name)
         self._on_end(work, collective, ready.call)
         self._runs_of_groups.launch(work, ready)
@@ -269,15 +266,10 @@ class Distributed(TorchNames, PointToPoint):
         self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
         text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
-        number = self._next_call_of_all()
-        self._note_call(work, WORLD, tuple(range(system.n_sips)), number, text, wired.algorithm.name)
+        everyone = self._member(collective.name, None)
+        everyone.calls += 1
+        self._note_call(work, WORLD, everyone.group.sips, everyone.calls, text, wired.algorithm.name)
         self._queue.launch(work, wired.algorithm.kernel, args, self._places)
-
-    def _next_call_of_all(self) -> int:
-        """The number of a call of all ranks, whose group may have no rings."""
-        counts = self._world_group if isinstance(self._world_group, ProcessGroup) else self._without_rings
-        counts.calls += 1
-        return counts.calls
 
     def _note_call(self, work: Work, group: int, sips: tuple[int, ...], number: int, text: str, algorithm: str) -> None:
         work.algorithm, work.text = algorithm, text

@@ -1,12 +1,10 @@
 """The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from sipsim.ccl.collectives.base import Array
-from sipsim.ccl.collectives.group import GroupCollective, combine_all
-from sipsim.ccl.schedule.blocks import RANKS, VECTOR, units
+from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.operators import combine_all
 from sipsim.ccl.seeded import seeded_values
 from sipsim.dtypes import DType
 
@@ -38,19 +36,11 @@ class GroupData:
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
-        collective, size = self._collective, self._size
-        found = []
-        for unit in range(units(collective.cut, size)):
-            if collective.needs(unit, rank, size, root):
-                holders = (each for each in range(size) if collective.holds(unit, each, size, root))
-                terms = (self._unit(holder, unit) for holder in holders)
-                found.append(_folded(self._op, terms, size) if collective.combines else next(terms))
-        return np.concatenate(found) if found else None
+        return self._collective.combination(self._total, self._size, root, rank)
 
-    def _unit(self, rank: int, unit: int) -> Array:
-        cut, n_elem = self._collective.cut, self._n_elem
-        is_whole = cut == VECTOR or (cut == RANKS and self._collective.gathers)
-        return self._values(rank, 0 if is_whole else unit % self._size * n_elem, n_elem)
+    def _total(self, ranks: list[int], unit: int) -> Array:
+        start = self._collective.start_of(unit, self._n_elem, self._size)
+        return combine_all(self._op, (self._values(rank, start, self._n_elem) for rank in ranks))
 
     def _values(self, rank: int, start: int, count: int) -> Array:
         source = self._collective.elements(self._n_elem, self._size)[0]
@@ -61,11 +51,3 @@ class GroupData:
             return (values * 2 + 1).astype(self._dtype.numpy)
         factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
         return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
-
-
-def _folded(op: str, terms: Iterator[Array], size: int) -> Array:
-    total = None
-    for term in terms:
-        total = term if total is None else combine_all("sum" if op == "avg" else op, [total, term])
-    assert total is not None
-    return total / np.asarray(size, total.dtype) if op == "avg" else total

@@ -1,8 +1,8 @@
 """From a request to the built-in job over groups of SIPs: algorithms, groups, layouts and sizes that can run."""
 
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,26 +23,18 @@ from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.group_job import layout_of
+from sipsim.host.shaped import Shaped
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 
 
-class Shaped(NamedTuple):
-    """A tensor of which only type and layout are known, before any SIP exists."""
+@dataclass(frozen=True)
+class _Planned(Shaped):
+    """A tensor before any SIP exists."""
 
     shape: tuple[int, ...]
     dtype: DType
     dp: DPPolicy
-
-    def numel(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.numel() * self.dtype.itemsize
-
-    def elements_per_cube(self) -> int:
-        return self.numel() // self.dp.cube_blocks()
 
     def ranges(self) -> list[Range]:
         raise NotImplementedError("a tensor without addresses")
@@ -125,7 +117,7 @@ def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, 
     dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
-    source, result = (Shaped((numel,), dtype, layout) for numel in sizes)
+    source, result = (_Planned((numel,), dtype, layout) for numel in sizes)
     call = Call(source, source if job.in_place else result, job.op, (job.root,) if collective.has_root else ())
     return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 

@@ -50,9 +50,17 @@ class GroupRuns:
         self._displaced: dict[int, list[Wired]] = {}
 
     def ready(
-        self, collective: GroupCollective, call: Call, group: ProcessGroup, algorithm: str, pes: tuple[int, ...] = ()
+        self,
+        collective: GroupCollective,
+        call: Call,
+        group: ProcessGroup,
+        algorithm: str,
+        pes: tuple[int, ...] = (),
+        name: str = "",
     ) -> Ready:
         """Check a call and choose its algorithm: the one named, or else by the config, or else by its cost.
+
+        ``name``: what the call is told as, where the collective only carries it out, as of a barrier.
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that cannot run it.
@@ -65,7 +73,8 @@ class GroupRuns:
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         group.calls += 1
-        return Ready(call, group, chosen, task, _text(group, collective, call, chosen, task))
+        what = name or f"{collective.name} of {task.task.n_elem} {call.tensors()[0].dtype}"
+        return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task))
 
     def launch(self, work: Work, ready: Ready) -> None:
         """Launch an algorithm's kernel on the workers, and wire it first, if its queue pairs are not there.
@@ -156,12 +165,13 @@ class GroupRuns:
         return made
 
 
-def _text(group: ProcessGroup, collective: GroupCollective, call: Call, algorithm: Algorithm, made: Prepared) -> str:
-    task, dtype = made.task, call.tensors()[0].dtype
+def _text(
+    what: str, group: ProcessGroup, collective: GroupCollective, call: Call, algorithm: Algorithm, made: Prepared
+) -> str:
     said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
     return PART.join(
         (
-            f"{collective.name} of {task.n_elem} {dtype} ({said})",
+            f"{what} ({said})",
             f"call {group.calls} of {group.name}",
             f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
         )

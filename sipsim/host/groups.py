@@ -10,7 +10,7 @@ from sipsim.ccl.groups.windows import Windows
 from sipsim.errors import ConfigError
 from sipsim.host.places import allowed_pes
 from sipsim.plan.plan import Plan
-from sipsim.record.calls import WORLD
+from sipsim.record.calls import NEW_GROUP, WORLD
 from sipsim.units import BYTES_PER_KIB
 
 NO_GROUP = -1
@@ -74,7 +74,7 @@ class ProcessGroups:
         window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
         self._made += 1
         on = f", pes={list(allowed)}" if allowed else ""
-        self._note(f"new_group({list(sips)}{on})" if number else "init_process_group")
+        self._note(f"{NEW_GROUP}({list(sips)}{on})" if number else "init_process_group")
         handle: GroupHandle = NonMember(number, sips, window)
         if self._sip in sips:
             handle = ProcessGroup(number, Group(sips, system), window, window_bytes, allowed)

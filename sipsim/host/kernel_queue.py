@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from sipsim.control.launch import Launch
@@ -10,7 +11,7 @@ from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Future, Outputs, future_of
 from sipsim.host.translation import translation_on
 from sipsim.host.views import Addressed
-from sipsim.record.calls import OpenCall
+from sipsim.record.calls import CallKey, OpenCall
 from sipsim.record.launches import MOST_LAUNCHES, KernelUse, LaunchRecord, places_text
 from sipsim.record.usage import TL_WORDS
 from sipsim.sip.sip import Sip
@@ -67,10 +68,6 @@ class Work:
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
-
-    def open_call(self) -> OpenCall:
-        """It as a collective of its group."""
-        return OpenCall(self.group, self.sips, self.number, self.text)
 
     def is_completed(self) -> bool:
         """Whether all its kernels have ended."""
@@ -155,6 +152,22 @@ class KernelQueue:
     def unfinished(self) -> list[Work]:
         """All launches that were made and have not ended, in order."""
         return list(self._unfinished)
+
+    def open_calls(self) -> list[OpenCall]:
+        """The collectives that have not ended, in order."""
+        return [
+            OpenCall(work.group, work.sips, work.number, work.text, self._behind(work))
+            for work in self._unfinished
+            if work.number
+        ]
+
+    def _behind(self, work: Work) -> tuple[CallKey, ...]:
+        """The last call before it on each of its PEs, and those whose end it waits for besides."""
+        found = {each: None for each in self._unfinished if work in each.followers and each.number}
+        for place in work.places:
+            line = takewhile(lambda each: each is not work, self._of_pe[place])
+            found |= dict.fromkeys(deque((each for each in line if each.number), maxlen=1))
+        return tuple((each.group, each.number) for each in found)
 
     def launch(
         self,

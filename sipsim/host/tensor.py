@@ -16,25 +16,11 @@ from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.ops.tensor_math import Device, TensorMath
+from sipsim.host.shaped import HostTensor, array_for
 from sipsim.host.storage import Segment
 from sipsim.host.views import Addressed, TensorView
 from sipsim.memory.store import MemoryStore
 from sipsim.tl.values import Pointer
-
-
-class HostTensor:
-    """An array on the host, as ``torch.from_numpy`` gives it."""
-
-    def __init__(self, array: "np.ndarray[Any, Any]") -> None:
-        self.array = array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
-
-    def numpy(self) -> "np.ndarray[Any, Any]":
-        """The array itself."""
-        return self.array
 
 
 class Tensor(TensorMath, Addressed):
@@ -64,11 +50,6 @@ class Tensor(TensorMath, Addressed):
         self._storage = space.allocate(shape, dtype, dp)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all elements on this rank."""
-        return self.numel() * self.dtype.itemsize
-
-    @property
     def shards(self) -> list[Segment]:
         """Its blocks in the order of addresses, each on one PE or in copies on several."""
         return self._storage.allocation.segments
@@ -77,14 +58,6 @@ class Tensor(TensorMath, Addressed):
     def va(self) -> int:
         """Virtual address of the first element."""
         return self.shards[0].va
-
-    def numel(self) -> int:
-        """Elements on this rank."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def elements_per_cube(self) -> int:
-        """Elements that each cube holds."""
-        return self.numel() // self.dp.cube_blocks()
 
     def elements_per_pe(self) -> int:
         """Elements of one shard."""
@@ -97,10 +70,7 @@ class Tensor(TensorMath, Addressed):
         Raises:
             ValueError: when the shapes differ.
         """
-        array = source.numpy()
-        if tuple(array.shape) != self.shape:
-            raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
-        blocks = self.dp.to_blocks(cast(array, self.dtype))
+        blocks = self.dp.to_blocks(cast(array_for(self.shape, source), self.dtype))
         data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8).data
         for index, shard in enumerate(self.shards):
             for block in shard.blocks():

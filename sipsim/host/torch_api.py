@@ -16,7 +16,8 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.events import Event
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.places import Numbers, chosen_places
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
 from sipsim.sip.sip import Sip
 
 

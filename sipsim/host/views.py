@@ -10,9 +10,8 @@ import numpy as np
 from sipsim.ccl.collectives.overlap import Range
 from sipsim.dtypes import DType
 from sipsim.host.dp_policy import ROWS, DPPolicy, Place
+from sipsim.host.shaped import Array, HostTensor, Shaped, array_for
 from sipsim.tl.values import Pointer, PointerList
-
-Array = np.ndarray[Any, Any]
 
 
 class Addressed:
@@ -63,14 +62,20 @@ class PartLayout:
         """How many blocks make the part."""
         return self.count
 
+    def cube_blocks(self) -> int:
+        """One: the part may lie on one cube, or on some."""
+        return 1
 
-class TensorView(Addressed):
+
+class TensorView(Shaped, Addressed):
     """Rows of a tensor, which they share the memory of: ``rows`` of them from ``start`` on.
 
     Raises:
         IndexError: for rows that do not exist, or none.
         ValueError: for a tensor that is not split by rows alone, or a view that begins or ends inside several blocks.
     """
+
+    dp: PartLayout
 
     def __init__(self, base: Whole, start: int, rows: int) -> None:
         if rows < 1 or start < 0 or start + rows > base.shape[0]:
@@ -89,19 +94,6 @@ class TensorView(Addressed):
         self.shape = (rows, *base.shape[1:])
         self.dtype = base.dtype
         self.dp = PartLayout(base.dp, 1 if is_inside else rows // block)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all its elements."""
-        return self.numel() * self.dtype.itemsize
-
-    def numel(self) -> int:
-        """Its elements."""
-        return prod(self.shape)
-
-    def elements_per_cube(self) -> int:
-        """All: it lies on no more cubes than its blocks."""
-        return self.numel()
 
     def pointer(self) -> Pointer:
         row_bytes = prod(self.shape[1:]) * self.dtype.itemsize
@@ -122,32 +114,23 @@ class TensorView(Addressed):
         Raises:
             ValueError: when the shapes differ.
         """
-        array = source.numpy()
-        if tuple(array.shape) != self.shape:
-            raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {self.shape}")
-        whole = self._base.numpy()
+        array, whole = array_for(self.shape, source), self._base.numpy()
         whole[self._start : self._start + self.shape[0]] = array
-        self._base.copy_(_Host(whole))
+        self._base.copy_(HostTensor(whole))
         return self
 
     def __repr__(self) -> str:
         return f"TensorView(shape={self.shape}, dtype={self.dtype})"
 
 
-class _Host:
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def numpy(self) -> Array:
-        return self._array
-
-
-class TensorList(Addressed):
+class TensorList(Shaped, Addressed):
     """Tensors of one shape, type and layout that a collective takes as one, one after the other.
 
     Raises:
         ValueError: for none, or tensors that differ.
     """
+
+    dp: PartLayout
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         if not tensors:
@@ -162,22 +145,9 @@ class TensorList(Addressed):
                 )
         self.tensors = list(tensors)
         self.shape = (len(tensors), *first.shape)
-        self.dtype: DType = first.dtype
+        self.dtype = first.dtype
         whole = first.dp if isinstance(first.dp, DPPolicy) else first.dp.whole
         self.dp = PartLayout(whole, len(tensors) * first.dp.blocks())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all."""
-        return self.numel() * self.dtype.itemsize
-
-    def numel(self) -> int:
-        """Elements of all."""
-        return prod(self.shape)
-
-    def elements_per_cube(self) -> int:
-        """All."""
-        return self.numel()
 
     def pointer(self) -> PointerList:
         pointers = [each.pointer() for each in self.tensors]

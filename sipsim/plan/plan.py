@@ -10,7 +10,7 @@ import msgspec
 from broker.ids import Channel
 from sipsim.ccl.algorithm import Algorithm, is_own, source_hash
 from sipsim.ccl.collectives.base import COLLECTIVES, Array
-from sipsim.ccl.collectives.group import ROUNDED, GroupCollective, Task
+from sipsim.ccl.collectives.group import GroupCollective, Task
 from sipsim.ccl.communicator import Communicator
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.catalog import Catalog
@@ -24,6 +24,7 @@ from sipsim.ccl.install import (
     places_in_order,
 )
 from sipsim.ccl.neighbours import NeighbourTable
+from sipsim.ccl.operators import ROUNDED
 from sipsim.ccl.rounding import rows_differ
 from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.settings import (

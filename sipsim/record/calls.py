@@ -13,6 +13,10 @@ GROUPS = -1
 WORLD = 0
 """The group of all ranks. A lesser number than those two: messages from one rank to another."""
 PART = "; "
+SAME = "every rank must make the same calls in the same order"
+"""The end of messages about calls."""
+NEW_GROUP = "new_group"
+"""What calls that make groups begin with, and all ranks of a run make."""
 
 
 class GroupCall(msgspec.Struct, frozen=True):
@@ -56,13 +60,26 @@ def group_name(number: int, sips: tuple[int, ...]) -> str:
     return f"group {number} of rank{'s' if len(sips) > 1 else ''} {', '.join(map(str, sips))}"
 
 
+CallKey = tuple[int, int]
+"""A group, and the number of a call in it."""
+
+
 class OpenCall(msgspec.Struct, frozen=True):
-    """A collective that has not ended on a rank: call ``number``, from 1, of group ``group`` of the ranks ``sips``."""
+    """A collective that has not ended on a rank: call ``number``, from 1, of group ``group`` of the ranks ``sips``.
+
+    ``behind``: the open calls that it waits for the end of, as they are before it on one of its PEs, or use its room.
+    """
 
     group: int
     sips: tuple[int, ...]
     number: int
     text: str
+    behind: tuple[CallKey, ...] = ()
+
+    @property
+    def key(self) -> CallKey:
+        """The same on all ranks that make it."""
+        return self.group, self.number
 
 
 def open_call_text(call: OpenCall) -> str:

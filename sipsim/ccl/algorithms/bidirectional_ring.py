@@ -15,8 +15,9 @@ from fractions import Fraction
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
+from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.patterns.paths import shortest_all_to_all
-from sipsim.ccl.schedule.patterns.ring_flows import COLLECTIVES, busiest_ring_link, ring_flow
+from sipsim.ccl.schedule.patterns.ring_flows import busiest_ring_link, ring_flow
 from sipsim.ccl.schedule.patterns.trees import Tree, path_edges
 from sipsim.ccl.schedule.pipeline import MESSAGE_BYTES
 from sipsim.ccl.schedule.steps import Flow, Schedule, Wiring, flow_of

@@ -18,11 +18,11 @@ from sipsim.ccl.schedule.blocks import VECTOR
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load
 from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
+from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
 RANK_IDENTICAL = True
 
 

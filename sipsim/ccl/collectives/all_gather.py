@@ -1,11 +1,10 @@
 """All-gather over the ranks of a group: each rank ends with all ranks' tensors."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, every_rank, its_own
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -35,13 +34,6 @@ class AllGather(GroupCollective):
     about = "each rank ends with the tensors of all ranks"
     gathers = True
     cut = RANKS
+    holds = staticmethod(its_own)
+    needs = staticmethod(every_rank)
     method = staticmethod(all_gather)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(size - 1, size)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return unit == rank
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True

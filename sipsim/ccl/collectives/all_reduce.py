@@ -1,11 +1,11 @@
 """All-reduce over the ranks of a group: each element becomes its combination over all ranks."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, every_rank
+from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
@@ -41,13 +41,6 @@ class AllReduce(GroupCollective):
     in_place = True
     cut = VECTOR
     ops = REDUCTIONS
+    holds = staticmethod(every_rank)
+    needs = staticmethod(every_rank)
     method = staticmethod(all_reduce)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(2 * (size - 1), size)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True

@@ -1,11 +1,10 @@
 """All-to-all over the ranks of a group: rank ``j`` ends with part ``j`` of every rank's tensor."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, its_column, its_row
 from sipsim.ccl.schedule.blocks import PAIRS
 
 
@@ -34,13 +33,6 @@ class AllToAll(GroupCollective):
     name = "all_to_all"
     about = "each rank ends with its part of every rank's tensor"
     cut = PAIRS
+    holds = staticmethod(its_row)
+    needs = staticmethod(its_column)
     method = staticmethod(all_to_all)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(size - 1, size)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return unit // size == rank
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return unit % size == rank

@@ -8,7 +8,7 @@ how the bytes move. A definition is one module of this package, or a module of a
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -117,6 +117,7 @@ class Collective(ABC):
     ``about``: one line for ``--list``. ``ops``: the operators that it takes; none if it only moves data. ``in_place``:
     its source is its result. ``kernel_takes``: names of the kernel's first arguments, for messages.
     ``default_values``: the ``values`` of the built-in job's calls. ``is_default``: it runs where none is named.
+    ``must_have``: what a definition has to say.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Collective(ABC):
     kernel_takes: tuple[str, ...] = ("the tensor's address",)
     default_values: tuple[int, ...] = ()
     is_default: bool = False
+    must_have: ClassVar[tuple[str, ...]] = ("name", "about", "method")
     method: Callable[..., Any]
     """Called as ``method(group, ...)``; makes a :class:`Call` and hands it to ``group.run_collective``."""
 
@@ -212,7 +214,7 @@ def collective(definition: type[Collective]) -> type[Collective]:
 
 def _missing(definition: type[Collective]) -> list[str]:
     """What a definition lacks. With operators it says what is ``expected``, without them what its ``results`` are."""
-    missing = [name for name in ("name", "about", "method") if not hasattr(definition, name)]
+    missing = [name for name in definition.must_have if not hasattr(definition, name)]
     missing += sorted(definition.__abstractmethods__)
     if definition.results is Collective.results:
         if not definition.ops:

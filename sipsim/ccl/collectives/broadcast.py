@@ -1,11 +1,10 @@
 """Broadcast over the ranks of a group: each rank ends with the root's tensor."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, every_rank, only_root
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
@@ -36,13 +35,6 @@ class Broadcast(GroupCollective):
     in_place = True
     has_root = True
     cut = VECTOR
+    holds = staticmethod(only_root)
+    needs = staticmethod(every_rank)
     method = staticmethod(broadcast)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(1)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return rank == root
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True

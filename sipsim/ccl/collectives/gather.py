@@ -1,11 +1,10 @@
 """Gather over the ranks of a group: the root ends with all ranks' tensors."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, its_own, only_root
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -37,13 +36,6 @@ class Gather(GroupCollective):
     gathers = True
     has_root = True
     cut = RANKS
+    holds = staticmethod(its_own)
+    needs = staticmethod(only_root)
     method = staticmethod(gather)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(size - 1, size)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return unit == rank
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return rank == root

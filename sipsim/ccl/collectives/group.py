@@ -4,25 +4,48 @@ A definition says how its tensors are cut into units (:mod:`sipsim.ccl.schedule.
 who needs it afterwards; results follow from that, and so do the tiles of every algorithm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
-from sipsim.arithmetic.operations import elementwise
 from sipsim.ccl.collectives.base import NO_OP, Array, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.overlap import joined, overlap, split
 from sipsim.ccl.group import Group
+from sipsim.ccl.operators import combine_all
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.seeded import Seeded
-from sipsim.dtypes import dtype_of
 
-_MATH = {"sum": "add", "avg": "add", "prod": "mul", "max": "max", "min": "min"}
-"""The operation of PE_MATH that combines two values by an operator."""
-REDUCTIONS = ("sum", "max", "min", "prod", "avg")
 NO_BOUND = 2**62
-ROUNDED = ("sum", "prod", "avg")
-"""Those whose results in floating types depend on the order of operations."""
+
+Has = Callable[[int, int, int, int], bool]
+"""``(unit, rank, size, root)``: whether a rank of a group of ``size`` has a unit, before or afterwards."""
+
+
+def every_rank(unit: int, rank: int, size: int, root: int) -> bool:
+    """All have all units."""
+    return True
+
+
+def only_root(unit: int, rank: int, size: int, root: int) -> bool:
+    """The root has all units."""
+    return rank == root
+
+
+def its_own(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``ranks``: each has that of its number."""
+    return unit == rank
+
+
+def its_row(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``pairs``: those that come from the rank."""
+    return unit // size == rank
+
+
+def its_column(unit: int, rank: int, size: int, root: int) -> bool:
+    """With cut ``pairs``: those that go to the rank."""
+    return unit % size == rank
 
 
 class GroupCollective(Collective):
@@ -35,13 +58,17 @@ class GroupCollective(Collective):
     gathers: bool = True
     has_root: bool = False
 
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        """Whether a rank has a unit before."""
-        raise NotImplementedError
+    holds: Has
+    """Whether a rank has a unit before."""
+    needs: Has
+    """Whether a rank has a unit afterwards, whole or combined."""
+    must_have = (*Collective.must_have, "holds", "needs")
 
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        """Whether a rank has a unit afterwards, whole or combined."""
-        raise NotImplementedError
+    def busbw_factor(self, size: int) -> Fraction:
+        """By what each rank must send or receive at least, in sizes of the larger tensor."""
+        if self.cut != VECTOR:
+            return Fraction(size - 1, size)
+        return Fraction(1) if self.has_root else Fraction(2 * (size - 1), size)
 
     @property
     def combines(self) -> bool:
@@ -132,41 +159,30 @@ class GroupCollective(Collective):
         raise NotImplementedError
 
     def result_of(self, sources: list[Array], size: int, root: int, op: str, rank: int) -> Array | None:
-        """A rank's result by the definition, in the type of the sources; None if it needs none. For exact data."""
-        n_elem = len(sources[root]) if self.cut == VECTOR else self._unit_elements(sources, size, root)
-        found: dict[int, Array] = {}
+        """A rank's result from the sources of all, in their type; None if it needs none."""
+        n_elem = len(sources[root]) // self.elements(1, size)[0]
+
+        def total_of(ranks: list[int], unit: int) -> Array:
+            start = self.start_of(unit, n_elem, size)
+            return combine_all(op, (sources[other][start : start + n_elem] for other in ranks))
+
+        return self.combination(total_of, size, root, rank)
+
+    def combination(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
+        """A rank's result by the definition, for exact data; None if it needs none.
+
+        ``total_of(ranks, unit)``: the elements of a unit, combined over the ranks, which have it; one if none combines.
+        """
+        found = []
         for unit in range(units(self.cut, size)):
             if self.needs(unit, rank, size, root):
-                terms = [
-                    self._unit_of(sources[other], unit, n_elem, size)
-                    for other in range(size)
-                    if self.holds(unit, other, size, root)
-                ]
-                found[unit] = combine_all(op, terms) if self.combines else terms[0]
-        return np.concatenate([found[unit] for unit in sorted(found)]) if found else None
+                ranks = [other for other in range(size) if self.holds(unit, other, size, root)]
+                found.append(total_of(ranks if self.combines else ranks[:1], unit))
+        return np.concatenate(found) if found else None
 
-    def _unit_elements(self, sources: list[Array], size: int, root: int) -> int:
-        whole = len(sources[root])
-        return whole if self.cut == RANKS and self.gathers else whole // size
-
-    def _unit_of(self, source: Array, unit: int, n_elem: int, size: int) -> Array:
-        if self.cut == VECTOR or (self.cut == RANKS and self.gathers):
-            return source
-        index = unit % size
-        return source[index * n_elem : (index + 1) * n_elem]
-
-
-def combine_all(op: str, terms: list[Array]) -> Array:
-    """All terms by an operator, one after the other; ``avg`` divides their sum."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = combine(op, total, term)
-    return total / np.asarray(len(terms), total.dtype) if op == "avg" else total
-
-
-def combine(op: str, own: Array, arrived: Array) -> Array:
-    """Two arrays by an operator, as PE_MATH combines them; ``avg`` adds."""
-    return elementwise(_MATH[op], (own, arrived), dtype_of(own.dtype))
+    def start_of(self, unit: int, n_elem: int, size: int) -> int:
+        """The first element of a unit of ``n_elem`` in the source of a rank that has it."""
+        return unit % self.elements(1, size)[0] * n_elem
 
 
 class Task(NamedTuple):

@@ -1,11 +1,11 @@
 """Reduce over the ranks of a group: the root ends with the combination of all tensors."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, every_rank, only_root
+from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
@@ -38,13 +38,6 @@ class Reduce(GroupCollective):
     has_root = True
     cut = VECTOR
     ops = REDUCTIONS
+    holds = staticmethod(every_rank)
+    needs = staticmethod(only_root)
     method = staticmethod(reduce)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(1)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return rank == root

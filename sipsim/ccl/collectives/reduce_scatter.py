@@ -1,11 +1,11 @@
 """Reduce-scatter over the ranks of a group: each rank ends with its part of the combination of all tensors."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import REDUCTIONS, GroupCollective
+from sipsim.ccl.collectives.group import GroupCollective, every_rank, its_own
+from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -37,13 +37,6 @@ class ReduceScatter(GroupCollective):
     gathers = False
     cut = RANKS
     ops = REDUCTIONS
+    holds = staticmethod(every_rank)
+    needs = staticmethod(its_own)
     method = staticmethod(reduce_scatter)
-
-    def busbw_factor(self, size: int) -> Fraction:
-        return Fraction(size - 1, size)
-
-    def holds(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return True
-
-    def needs(self, unit: int, rank: int, size: int, root: int) -> bool:
-        return unit == rank

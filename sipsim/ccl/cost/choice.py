@@ -30,9 +30,7 @@ def least(catalog: Catalog, made: Prepared) -> Algorithm | None:
     if key in catalog.chosen:
         return catalog.chosen[key]
     best: Choice | None = None
-    for algorithm in catalog.of(task.collective.name):
-        if catalog.why_not(algorithm, task):
-            continue
+    for algorithm in catalog.able(task):
         found = estimate(algorithm, made, None if best is None else best.estimate.time_ps)
         if found is not None and (best is None or found.time_ps < best.estimate.time_ps):
             best = Choice(algorithm, found)
@@ -44,8 +42,7 @@ def least(catalog: Catalog, made: Prepared) -> Algorithm | None:
 
 def ranked(catalog: Catalog, made: Prepared) -> list[Choice]:
     """All algorithms that run a task, the one that costs least first."""
-    able = (each for each in catalog.of(made.task.collective.name) if not catalog.why_not(each, made.task))
-    found = [(each, estimate(each, made)) for each in able]
+    found = [(each, estimate(each, made)) for each in catalog.able(made.task)]
     choices = [Choice(algorithm, cost) for algorithm, cost in found if cost is not None]
     return sorted(choices, key=lambda choice: choice.estimate.time_ps)
 

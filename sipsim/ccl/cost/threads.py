@@ -3,11 +3,12 @@
 A thread's moves are those of :mod:`sipsim.ccl.schedule.program`, with all tiles of a step in one move.
 """
 
-from collections import Counter
+from operator import attrgetter
 from typing import NamedTuple
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.workers import Place
+from sipsim.ccl.schedule.ahead import with_sends_ahead
 from sipsim.ccl.schedule.program import Shards, passes_of
 from sipsim.ccl.schedule.steps import Flow, Schedule
 
@@ -80,7 +81,13 @@ def moves_of(
         found += _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
     if len(thread.flows) > 1:
         found.sort(key=lambda each: each[0])
-    return _sends_ahead([move for _, move in found], ahead)
+    return with_sends_ahead(
+        (move for _, move in found), ahead, attrgetter("is_send"), attrgetter("direction", "tiles"), _has_blocks_of
+    )
+
+
+def _has_blocks_of(send: Move, other: Move) -> bool:
+    return not other.blocks.isdisjoint(send.blocks)
 
 
 def _tile(tile: int, share: float, shards: Shards) -> int:
@@ -111,19 +118,4 @@ def _moves_of_flow(
             found.append(((step.round, number), move(True, step.round, step.send, step.sends, 0)))
         if step.recvs:
             found.append(((step.round, number), move(False, step.round, step.recv, step.recvs, step.combine)))
-    return found
-
-
-def _sends_ahead(moves: list[Move], ahead: int) -> list[Move]:
-    found: list[Move] = []
-    for move in moves:
-        place, passed = len(found), Counter[str]()
-        if move.is_send:
-            while place and not found[place - 1].is_send and found[place - 1].blocks.isdisjoint(move.blocks):
-                before = found[place - 1]
-                passed[before.direction] += before.tiles
-                if passed[before.direction] > ahead:
-                    break
-                place -= 1
-        found.insert(place, move)
     return found

@@ -70,6 +70,15 @@ class Catalog:
         """Those that run a collective."""
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]
 
+    def judged(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
+        """Those of the collective of some tasks, each with why it cannot run one of them; empty where it runs all."""
+        every = self.of(tasks[0].collective.name)
+        return [(each, next(filter(None, (self.why_not(each, task) for task in tasks)), "")) for each in every]
+
+    def able(self, task: Task) -> list[Algorithm]:
+        """Those that run a task."""
+        return [algorithm for algorithm, why in self.judged(task) if not why]
+
     def why_not(self, algorithm: Algorithm, task: Task) -> str:
         """Why a schedule cannot run a task, in a few words; empty when it can.
 

@@ -12,7 +12,8 @@ from sipsim.errors import ConfigError
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace, PhysAddr
 
-RING_ALIGN_BYTES = 256
+SLOT_STEP_BYTES = 256
+"""Slots that are made smaller, so that a window holds them, are a multiple of it."""
 
 
 class RingSize(NamedTuple):
@@ -60,10 +61,10 @@ def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> 
 
     Powers of two under ``hw_strict``, so that a slot is found with a mask (ADR-0023 D21).
     """
-    count = max(min(n_slots, room_bytes // RING_ALIGN_BYTES), 1)
+    count = max(min(n_slots, room_bytes // SLOT_STEP_BYTES), 1)
     if hw_strict:
         count = _power_of_two(count)
-    nbytes = min(slot_size, room_bytes // count // RING_ALIGN_BYTES * RING_ALIGN_BYTES)
+    nbytes = min(slot_size, room_bytes // count // SLOT_STEP_BYTES * SLOT_STEP_BYTES)
     return count, _power_of_two(nbytes) if hw_strict else nbytes
 
 
@@ -83,6 +84,8 @@ def group_entries(
     directions: dict[int, list[str]] = {}
     for rank, direction in sorted(wiring):
         directions.setdefault(rank, []).append(direction)
+    pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
+    writer = {ring: sender for sender, ring in pairs.items()}
     plan: InstallPlan = {}
     for cube, pe in places:
         pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
@@ -93,8 +96,6 @@ def group_entries(
             for rank, names in directions.items()
             for index, direction in enumerate(names)
         }
-        pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
-        writer = {ring: sender for sender, ring in pairs.items()}
         builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
         for rank, names in directions.items():
             plan[pe_of_rank[rank]] = [builder.entry(Ring(rank, name)) for name in names]

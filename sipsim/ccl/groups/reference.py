@@ -8,15 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from sipsim.arithmetic.operations import elementwise
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import Array
-from sipsim.ccl.collectives.group import Task, combine
+from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.operators import combine, final
 from sipsim.ccl.schedule.blocks import Block, Part, block_of, units
 from sipsim.ccl.schedule.evaluate import Tile, evaluate
 from sipsim.ccl.schedule.program import work_of
 from sipsim.ccl.schedule.steps import Flow, Wiring
-from sipsim.dtypes import dtype_of
 
 
 def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:
@@ -84,13 +83,7 @@ def _carry_out(
             assert result is not None
             value = left[rank].get(number)
             if value is not None and block.length:
-                result[block.result : block.result + block.length] = _final(op, value, work.task.size)
-
-
-def _final(op: str, value: Array, size: int) -> Array:
-    if op != "avg" or size == 1:
-        return value
-    return elementwise("div", (value, np.asarray(size, value.dtype)), dtype_of(value.dtype))
+                result[block.result : block.result + block.length] = final(op, value, work.task.size)
 
 
 def _empty(task: Task, rank: int, sources: Sequence[Array | None]) -> Array | None:

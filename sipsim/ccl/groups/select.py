@@ -25,7 +25,7 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
         algorithm = catalog.get(named)
         why = catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
         if why:
-            able = ", ".join(each.name for each in _able(catalog, task)) or "none"
+            able = ", ".join(each.name for each in catalog.able(task)) or "none"
             raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
         return algorithm
     chosen = least(catalog, made)
@@ -36,16 +36,5 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
 
 def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
     """The algorithms that run all of these tasks of one collective; and those that do not, each with the reason."""
-    names: list[str] = []
-    refused: list[tuple[str, str]] = []
-    for algorithm in catalog.of(tasks[0].collective.name):
-        why = next(filter(None, (catalog.why_not(algorithm, task) for task in tasks)), "")
-        if why:
-            refused.append((algorithm.name, why))
-        else:
-            names.append(algorithm.name)
-    return names, refused
-
-
-def _able(catalog: Catalog, task: Task) -> list[Algorithm]:
-    return [algorithm for algorithm in catalog.of(task.collective.name) if not catalog.why_not(algorithm, task)]
+    judged = [(algorithm.name, why) for algorithm, why in catalog.judged(*tasks)]
+    return [name for name, why in judged if not why], [each for each in judged if each[1]]

@@ -1,10 +1,11 @@
-"""Which rank has not made a call that others wait in, from the dumps of all SIPs. Pure."""
+"""Calls that a rank has not made while others wait in them, or in another order, from the dumps of all SIPs. Pure."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sipsim.ccl.hangs.wait_groups import numbered
-from sipsim.record.calls import WORLD, OpenCall, open_call_text
+from sipsim.record.calls import SAME, WORLD, CallKey, OpenCall, open_call_text
 from sipsim.record.dump import SipDump
 
 MOST_CALLS = 4
@@ -19,10 +20,14 @@ class _Missing(NamedTuple):
 
 
 def calls_hint(dumps: Sequence[SipDump]) -> str:
-    """The calls that some ranks of their group have not made while others wait in them; empty if there are none.
+    """Calls that ranks have made in orders that cross; else those that some ranks of their group have not made while
+    others wait in them, first those of a rank that waits in no other call, as these are the cause of the others.
 
-    First those of a rank that waits in no other call, as these are the cause of the others.
+    Empty if there are none.
     """
+    crossed = _crossed(dumps)
+    if crossed:
+        return f"{'; '.join(crossed)}; {SAME}"
     missing = _missing(dumps)
     if not missing:
         return _ended_early(dumps)
@@ -31,7 +36,36 @@ def calls_hint(dumps: Sequence[SipDump]) -> str:
     ended = {dump.rank for dump in dumps if not dump.tasks}
     told = [_text(each, ended) for each in ordered[:MOST_CALLS]]
     rest = f"; {len(missing) - MOST_CALLS} more such calls" if len(missing) > MOST_CALLS else ""
-    return f"{'; '.join(told)}{rest}; every rank must make the same calls in the same order"
+    return f"{'; '.join(told)}{rest}; {SAME}"
+
+
+def _crossed(dumps: Sequence[SipDump]) -> list[str]:
+    """Each call of a cycle waits, on a rank that is told, for the end of the next one, which is before it there."""
+    calls = {call.key: call for dump in dumps for call in dump.open_calls}
+    behind: dict[CallKey, dict[CallKey, int]] = {key: {} for key in calls}
+    for dump in dumps:
+        for call in dump.open_calls:
+            for other in call.behind:
+                behind[call.key].setdefault(other, dump.rank)
+    cycle = _cycle_in(behind)
+    told = [
+        f"rank {behind[later][first]} has called {open_call_text(calls[first])}, before {open_call_text(calls[later])}"
+        for later, first in pairwise([*cycle, *cycle[:1]])
+    ]
+    if len(told) > MOST_CALLS:
+        told[MOST_CALLS - 1 :] = [f"{len(told) - MOST_CALLS + 1} more such orders"]
+    return told
+
+
+def _cycle_in(behind: dict[CallKey, dict[CallKey, int]]) -> list[CallKey]:
+    """Calls of which each is behind the next one, and the last behind the first; empty when there are none."""
+    left = {key: {each for each in others if each in behind} for key, others in behind.items()}
+    while ended := {key for key, others in left.items() if not others}:
+        left = {key: others - ended for key, others in left.items() if key not in ended}
+    path: list[CallKey] = [min(left)] if left else []
+    while left and min(left[path[-1]]) not in path:
+        path.append(min(left[path[-1]]))
+    return path[path.index(min(left[path[-1]])) :] if left else []
 
 
 def _missing(dumps: Sequence[SipDump]) -> list[_Missing]:
@@ -72,4 +106,4 @@ def _ended_early(dumps: Sequence[SipDump]) -> str:
     others = numbered("rank", {rank for rank, made in calls.items() if made == most})
     after = "1 call" if number == 1 else f"{number} calls"
     what = f"the script of {who} has ended after {after}, {others} made {most}"
-    return f"ranks called other collectives: {what}; every rank must make the same calls in the same order"
+    return f"ranks called other collectives: {what}; {SAME}"

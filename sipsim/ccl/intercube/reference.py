@@ -1,22 +1,15 @@
 """What the kernels compute, in NumPy, with the same order of additions (:mod:`.tree`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sipsim.ccl.intercube.schedule import Unit
 from sipsim.ccl.intercube.tree import Axis, Leg
+from sipsim.ccl.operators import combine, final
 
 Array = np.ndarray[Any, Any]
-Combine = Callable[[Array, Array], Array]
-UFUNCS: dict[str, Combine] = {
-    "sum": np.add,
-    "avg": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-    "prod": np.multiply,
-}
 
 
 def combined(rows: Array, axes: tuple[Axis, ...], units: Sequence[Unit], op: str = "sum") -> Array:
@@ -25,23 +18,20 @@ def combined(rows: Array, axes: tuple[Axis, ...], units: Sequence[Unit], op: str
     ``rows``: shape (\\*sizes of axes, elements). ``units`` cover the elements.
     """
     result = np.empty(rows.shape[-1], rows.dtype)
-    with np.errstate(all="ignore"):
-        for unit in units:
-            part = slice(unit.start, unit.start + unit.length)
-            result[part] = _of_unit(rows[..., part], axes, unit.legs, UFUNCS[op])
-        if op == "avg":
-            result = (result / np.asarray(rows[..., 0].size, rows.dtype)).astype(rows.dtype)
-    return result
+    for unit in units:
+        part = slice(unit.start, unit.start + unit.length)
+        result[part] = _of_unit(rows[..., part], axes, unit.legs, op)
+    return final(op, result, rows[..., 0].size)
 
 
-def _of_unit(values: Array, axes: tuple[Axis, ...], legs: tuple[Leg, ...], combine: Combine) -> Array:
+def _of_unit(values: Array, axes: tuple[Axis, ...], legs: tuple[Leg, ...], op: str) -> Array:
     """Axes are kept with size 1, so that their numbers stay."""
     for leg in legs:
-        values = np.expand_dims(_along(np.moveaxis(values, leg.axis, 0), axes[leg.axis], leg, combine), leg.axis)
+        values = np.expand_dims(_along(np.moveaxis(values, leg.axis, 0), axes[leg.axis], leg, op), leg.axis)
     return values.reshape(values.shape[-1])
 
 
-def _along(values: Array, axis: Axis, leg: Leg, combine: Combine) -> Array:
+def _along(values: Array, axis: Axis, leg: Leg, op: str) -> Array:
     total: Array = values[leg.owner]
     behind, ahead = leg.arms(axis)
     for length, way in ((behind, -1), (ahead, 1)):
@@ -49,6 +39,6 @@ def _along(values: Array, axis: Axis, leg: Leg, combine: Combine) -> Array:
             arm = [values[(leg.owner + way * hops) % axis.size] for hops in range(length, 0, -1)]
             partial = arm[0]
             for own in arm[1:]:
-                partial = combine(own, partial)
-            total = combine(total, partial)
+                partial = combine(op, own, partial)
+            total = combine(op, total, partial)
     return total

@@ -4,11 +4,11 @@ All units of a worker are on their way at the same time, each in another phase. 
 store does not delay what follows it.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sipsim.ccl.intercube.schedule import Message, Step, Unit
 from sipsim.ccl.intercube.tree import Act
+from sipsim.ccl.operators import combined
 from sipsim.tl.futures import LoadFuture, RecvFuture
 from sipsim.tl.values import Pointer, TensorHandle
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
 LOADS_AHEAD = 8
 """Half of the places in PE_DMA's queue, so that stores find some."""
-Combine = Callable[[TensorHandle, TensorHandle], TensorHandle]
-
-
-def combine_with(tl: "TL", op: str) -> Combine:
-    """The function of two handles for an operator; ``avg`` adds, and the owner divides."""
-    return {"sum": tl.add, "avg": tl.add, "max": tl.maximum, "min": tl.minimum, "prod": _product}[op]
-
-
-def _product(a: TensorHandle, b: TensorHandle) -> TensorHandle:
-    return a * b
 
 
 class Worker:
@@ -37,7 +27,7 @@ class Worker:
         self._data = data
         self._units = units
         self._divisor = members if op == "avg" else 1
-        self._combine = combine_with(tl, op)
+        self._op = op
         self._values: dict[int, TensorHandle] = {}
         self._loads: dict[int, LoadFuture] = {}
         self._posted: list[tuple[Message, RecvFuture]] = []
@@ -70,7 +60,7 @@ class Worker:
     def _receive(self, message: Message, future: RecvFuture) -> None:
         unit, value = message.unit, self._tl.wait(future)
         if message.act is Act.COMBINE:
-            value = self._combine(self._value(unit), value)
+            value = combined(self._op, self._value(unit), value, self._tl)
             if message.is_result and self._divisor > 1:
                 value = value / self._divisor
         if message.is_result:

@@ -7,6 +7,7 @@ final, and no send waits for a store.
 from collections import deque
 from typing import TYPE_CHECKING
 
+from sipsim.ccl.operators import combined
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Key
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST
 from sipsim.tl.futures import LoadFuture, RecvFuture
@@ -62,15 +63,6 @@ def kernel(
             tl.store_async(_at(result, store_at), value / ranks if op == "avg" else value)
         if keeps:
             values[key] = value
-
-
-def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
-    """Two values by an operator."""
-    if op in ("sum", "avg"):
-        return first + second
-    if op == "prod":
-        return first * second
-    return tl.maximum(first, second) if op == "max" else tl.minimum(first, second)
 
 
 def _at(pointer: Pointer, elements: int) -> Pointer:

@@ -7,9 +7,11 @@ those of all flows side by side, so that a worker's part lies in the memories ne
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from itertools import pairwise, zip_longest
+from operator import attrgetter
 from typing import NamedTuple
 
 from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.schedule.ahead import with_sends_ahead
 from sipsim.ccl.schedule.blocks import Block, Part, block_of, units
 from sipsim.ccl.schedule.evaluate import Message, Tile, messages
 from sipsim.ccl.schedule.steps import REPLACE, Flow, Schedule, Step, number_of
@@ -55,11 +57,22 @@ def programs(
 ) -> list[list[Instruction]]:
     """The instructions of each of a rank's workers. ``tile``: elements of a message at most.
 
-    ``ahead``: how many receives a send may stand before, which it does not depend on; less than a ring's slots.
+    ``ahead``: how many receives of a direction a send may stand before, which it does not depend on; less than a ring's slots.
     """
     own = [work_of(task, schedule, worker, n_workers) for worker in range(n_workers)]
     merged = (_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own)
-    return [with_sends_ahead(program, ahead) for program in merged]
+    return [with_sends_ahead(program, ahead, _sends, _received, _is_of_tile) for program in merged]
+
+
+_sends = attrgetter("send")
+
+
+def _received(instruction: Instruction) -> tuple[str, int]:
+    return instruction.recv, 1 if instruction.recv else 0
+
+
+def _is_of_tile(send: Instruction, other: Instruction) -> bool:
+    return send.key == other.key
 
 
 def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list[tuple[Flow, list[Part]]]:
@@ -229,33 +242,6 @@ def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruct
         for index, (position, instruction) in enumerate(program)
     ]
     return [instruction for *_, instruction in sorted(numbered, key=lambda each: each[:3])]
-
-
-def with_sends_ahead(program: list[Instruction], ahead: int) -> list[Instruction]:
-    """The program with each send before up to ``ahead`` of each direction's receives before it, as long as it needs
-    none of them.
-
-    So a link is busy while a message is under way on it. Sends keep their order, and so do receives. With rings of more
-    than ``ahead`` slots no rank waits for ever: of the waiting ranks take one whose instruction had the least position
-    (:mod:`sipsim.ccl.schedule.steps`). If it is a send, a ring is full of messages of lesser positions. Its receiver
-    waits at a position that is not less, so it has received all of them if it waits to receive, and all but ``ahead``
-    if it waits to send. If it is a receive, the sender waits at a position that is not less, and its send has been
-    moved to the front if at all.
-    """
-    if ahead == 0:
-        return program
-    found: list[Instruction] = []
-    for instruction in program:
-        place, passed = len(found), Counter[str]()
-        if instruction.send:
-            while place and not found[place - 1].send and found[place - 1].key != instruction.key:
-                direction = found[place - 1].recv
-                if direction and passed[direction] == ahead:
-                    break
-                passed[direction] += 1
-                place -= 1
-        found.insert(place, instruction)
-    return found
 
 
 def with_farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:

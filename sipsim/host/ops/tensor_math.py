@@ -16,6 +16,7 @@ from sipsim.host.dp_policy import COLUMNS, COPIES, ROWS, DPPolicy
 from sipsim.host.ops import kernels
 from sipsim.host.ops.kernels import Blocks
 from sipsim.host.ops.layouts import blocks_of, product_layout, row_copies
+from sipsim.host.shaped import Shaped
 from sipsim.tl.values import as_number
 
 Shape = tuple[int, ...]
@@ -34,13 +35,11 @@ class Device(Protocol):
         """Run a kernel on PEs, and wait."""
 
 
-class TensorMath:
+class TensorMath(Shaped):
     """What a tensor can compute. ``device``: where it lies."""
 
     device: Device
-    shape: Shape
     shard_shape: Shape
-    dtype: DType
     dp: DPPolicy
 
     def __matmul__(self: T, other: T) -> T:

@@ -85,6 +85,16 @@ CASES = {
         f"rank 2 destroy_process_group(group 2){SAME}",
     ),
 }
+CASES |= {
+    "a group that one rank does not make": (
+        "if not odd:\n    dist.new_group([0, 1])",
+        f"ranks disagree on their groups: rank 0 calls new_group([0, 1]), and rank 2 does not{SAME}",
+    ),
+    "a second group that only one rank makes": (
+        "dist.destroy_process_group(dist.new_group([1, 3]))\nif odd:\n    dist.new_group(None)",
+        f"ranks disagree on their groups: rank 2 calls new_group([0, 1, 2, 3]), and rank 0 does not{SAME}",
+    ),
+}
 SENT = "send/recv of 8 f32 from rank 0 to rank 2"
 PAIR = f"ranks disagree on message 1 of those from rank 0 to rank 2: rank 0 calls {SENT}"
 CASES |= {
@@ -150,6 +160,65 @@ ABSENT = {
         f"rank 1 has not called {SUM}, call 1 of group 2 of ranks 1, 0; rank 0 waits in it",
     ),
 }
+
+
+FIRST, SECOND, THIRD = (f"{SUM}, call 1 of group {number} of ranks" for number in (1, 2, 3))
+CROSSED = {
+    "two groups": (
+        """
+        groups = [dist.new_group([0, 1]), dist.new_group([1, 0])]
+        for group in groups if rank else reversed(groups):
+            if rank < 2:
+                dist.all_reduce(zeros(8), group=group, algorithm="ring", async_op=True)
+        """,
+        f"rank 0 has called {SECOND} 1, 0, before {FIRST} 0, 1; rank 1 has called {FIRST} 0, 1, before {SECOND} 1, 0",
+    ),
+    "three groups of two ranks": (
+        """
+        groups = [dist.new_group(each) for each in ([0, 1], [1, 2], [2, 0])]
+        for group in ([0, 2], [1, 0], [2, 1], [])[rank]:
+            dist.all_reduce(zeros(8), group=groups[group], algorithm="ring", async_op=True)
+        """,
+        f"rank 1 has called {SECOND} 1, 2, before {FIRST} 0, 1; rank 2 has called {THIRD} 2, 0, before {SECOND} 1, 2; "
+        f"rank 0 has called {FIRST} 0, 1, before {THIRD} 2, 0",
+    ),
+    "a call that waits for them": (
+        """
+        groups = [dist.new_group([0, 1]), dist.new_group([1, 0])]
+        for group in groups if rank else reversed(groups):
+            if rank < 2:
+                work = dist.all_reduce(zeros(8), group=group, algorithm="ring", async_op=True)
+        if rank < 2:
+            work.wait()
+        dist.all_reduce(zeros(8), algorithm="ring")
+        """,
+        f"rank 0 has called {SECOND} 1, 0, before {FIRST} 0, 1; rank 1 has called {FIRST} 0, 1, before {SECOND} 1, 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CROSSED)
+def test_orders_that_cross(tmp_path, case):
+    body, start = CROSSED[case]
+    error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
+    assert error.kind == "IpcqDeadlock"
+    assert error.message.startswith(f"{start}{SAME}; ")
+
+
+def test_calls_on_pes_of_their_own_may_cross(tmp_path):
+    body = """
+        groups = [dist.new_group([0, 1], pes=[0]), dist.new_group([1, 0], pes=[1])]
+        for group in groups if rank else reversed(groups):
+            if rank < 2:
+                dist.all_reduce(zeros(8), group=group, algorithm="ring", async_op=True)
+    """
+    assert run_groups(tmp_path, SETUP + _indented(body)).outcome.error is None
+
+
+def test_a_rank_that_fails_before_it_makes_a_group_is_told_with_its_failure(tmp_path):
+    body = "if odd:\n    raise ValueError('no')\ndist.new_group([0])"
+    error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
+    assert error.message.startswith("ValueError: no (rank 2, host script")
 
 
 @pytest.mark.parametrize("case", ABSENT)

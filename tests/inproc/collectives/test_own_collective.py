@@ -10,6 +10,7 @@ from runs import Run, run, script_file
 
 from launcher.run.results import table
 from sipsim.ccl.collectives.base import COLLECTIVES, Collective, collective, default_collective, operators
+from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.errors import ConfigError
 
 SIPS, CUBES = 4, 2
@@ -172,19 +173,20 @@ WHOLE = {"name": "lab.none", "about": "nothing", "method": print, "busbw_factor"
 
 
 @pytest.mark.parametrize(
-    ("left_out", "ops", "missing"),
+    ("base", "left_out", "ops", "missing"),
     [
-        (("name",), (), "name"),
-        (("results", "about", "method"), (), "about, method, results"),
-        (("busbw_factor",), (), "busbw_factor"),
-        (("results",), ("sum",), "expected"),
+        (Collective, ("name",), (), "name"),
+        (Collective, ("results", "about", "method"), (), "about, method, results"),
+        (Collective, ("busbw_factor",), (), "busbw_factor"),
+        (Collective, ("results",), ("sum",), "expected"),
+        (GroupCollective, ("busbw_factor", "results"), ("sum",), "holds, needs"),
     ],
 )
 def test_an_incomplete_definition_is_refused_at_once(
-    left_out: tuple[str, ...], ops: tuple[str, ...], missing: str
+    base: type[Collective], left_out: tuple[str, ...], ops: tuple[str, ...], missing: str
 ) -> None:
     body = {key: value for key, value in WHOLE.items() if key not in left_out} | {"ops": ops}
     with pytest.raises(TypeError) as caught:
-        collective(type("Half", (Collective,), body))
+        collective(type("Half", (base,), body))
     assert str(caught.value) == f"collective Half is incomplete: it has no {missing}"
     assert COLLECTIVES.loaded("lab.none") is None

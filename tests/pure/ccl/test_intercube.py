@@ -68,9 +68,17 @@ def test_all_members_end_with_the_reference(grid: Grid, rotates: bool, n_slots: 
     [("sum", np.sum), ("max", np.max), ("min", np.min), ("prod", np.prod), ("avg", np.mean)],
 )
 def test_the_reference_is_the_operator_over_all_rows(grid: Grid, op: str, exact: Any) -> None:
-    rows = np.random.default_rng(5).integers(1, 3, (*[axis.size for axis in grid.axes], 300)).astype(np.float64)
+    rows = np.random.default_rng(5).integers(1, 3, (*[axis.size for axis in grid.axes], 300)).astype(np.float32)
     got = exchange(grid, True, 2).combined(by_sip(rows), None, op)
     np.testing.assert_array_equal(got, exact(rows.reshape(-1, 300), axis=0))
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_of_zeros_the_second_wins_as_on_pe_math(op: str, zeros: tuple[float, float]) -> None:
+    made = exchange(Grid(1, 2, 1, 1, 1, True), False, 2, root=0)
+    got = made.combined(np.array(zeros, np.float32).reshape(1, 2, 1, 1), None, op)
+    assert np.signbit(got) == np.signbit(zeros[1])
 
 
 @pytest.mark.parametrize("root", range(6))

@@ -9,6 +9,7 @@ import pytest
 from schedules import MODULES, carry_out, group_of, sources_of, task_of
 
 from sipsim.ccl.group import pairwise_wiring, wiring_of
+from sipsim.ccl.schedule.ahead import with_sends_ahead
 from sipsim.ccl.schedule.evaluate import ScheduleDeadlock, evaluate
 from sipsim.ccl.schedule.patterns.paths import Path
 from sipsim.ccl.schedule.patterns.trees import Tree, binomial
@@ -118,6 +119,31 @@ def test_pieces_follow_each_other() -> None:
 )
 def test_pieces_of_some_sizes(nbytes: int, transfers: int, blocks: int, workers: int, pieces: int) -> None:
     assert pieces_of(nbytes, transfers, blocks, workers) == pieces
+
+
+@pytest.mark.parametrize(
+    ("steps", "ahead", "found"),
+    [
+        ("ra rb sc", 0, "ra rb sc"),
+        ("ra rb sc", 1, "ra sc rb"),
+        ("ra rb sc", 2, "sc ra rb"),
+        ("ra Rb sc", 1, "ra Rb sc"),
+        ("ra Rb sc", 2, "ra sc Rb"),
+        ("ra Rb sc", 3, "sc ra Rb"),
+        ("ra sa", 2, "ra sa"),
+        ("ra rb sa", 2, "ra sa rb"),
+        ("ra sb sc", 1, "sb sc ra"),
+    ],
+)
+def test_sends_pass_receives_that_they_do_not_need(steps: str, ahead: int, found: str) -> None:
+    """``s`` sends, ``r`` receives one message, ``R`` two; then the tile."""
+    each = steps.split()
+    made = with_sends_ahead(each, ahead, lambda step: step[0] == "s", lambda step: " rR".index(step[0]), same_tile)
+    assert " ".join(made) == found
+
+
+def same_tile(send: str, other: str) -> bool:
+    return send[1] == other[1]
 
 
 def test_sends_too_far_ahead_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,34 @@ def test_new_preset_and_new_algorithm(write: Write) -> None:
     assert resolved.ccl.algorithms["other"].module == "my.module"
 
 
+MINE = "algorithms: {ring: {module: mine.py, topology: ring_1d"
+
+
+@pytest.mark.parametrize(
+    ("entry", "texts", "slots"),
+    [
+        ("", [], (4, 16384)),
+        (f"{MINE}}}}}", [], (8, 4096)),
+        (f"{MINE}, n_slots: 2}}}}", [], (2, 4096)),
+        ("algorithms: {ring: {slot_size: 512, module: mine.py}}", [], (8, 512)),
+        ("algorithms: {ring: {slot_size: 512}}", [], (4, 512)),
+        ("algorithms: {ring: {module: sipsim.ccl.algorithms.ring}}", [], (4, 16384)),
+        ("", ["algorithms.ring.module=mine.py"], (8, 4096)),
+        ("", ["algorithms.ring.module=mine.py", "algorithms.ring.n_slots=2"], (2, 4096)),
+        ("", ["algorithms.ring.n_slots=2", "algorithms.ring.module=mine.py"], (2, 4096)),
+        (f"{MINE}, n_slots: 4}}}}", ["algorithms.ring.module=other.py"], (4, 4096)),
+    ],
+)
+def test_another_module_has_the_settings_that_its_user_gives(
+    write: Write, entry: str, texts: list[str], slots: tuple[int, int]
+) -> None:
+    """What the default entry of that name says of its own module is dropped; where it is wired stays."""
+    resolved = load(ccl=write("c.yaml", entry) if entry else None, overrides=sets(*texts))
+    knobs = effective_ipcq(resolved, "ring")
+    assert (knobs.n_slots, knobs.slot_size) == slots
+    assert resolved.ccl.algorithms["ring"].topology == ("ring_1d" if MINE in entry else "none")
+
+
 # --- effective values ---------------------------------------------------------------------------------------
 
 

@@ -7,16 +7,17 @@ whatever the member does; that is what ``latch: copy`` does (:mod:`sipsim.ccl.in
 import random
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from sipsim.ccl.intercube.members import LAST_PE, NEXT_PE, Grid
-from sipsim.ccl.intercube.reference import UFUNCS
 from sipsim.ccl.intercube.schedule import Step, Unit, schedule
 from sipsim.ccl.intercube.tree import Act
 from sipsim.ccl.neighbours import OPPOSITE
+from sipsim.ccl.operators import combine
 
 Array = np.ndarray[Any, Any]
 Places = tuple[int, ...]
@@ -36,7 +37,7 @@ class Exchanged:
         self._grid = grid
         self._units = units
         self._n_slots = n_slots
-        self._combine = UFUNCS[op]
+        self._combine = partial(combine, op)
         self._in_ring: dict[tuple[Places, str], deque[Any]] = defaultdict(deque)
         self._posted: dict[tuple[Places, str], deque[list[Any]]] = defaultdict(deque)
         self._random = random.Random(seed)

@@ -11,8 +11,9 @@ import numpy as np
 
 import sipsim.ccl.algorithms
 from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import Array, GroupCollective, Task, combine
+from sipsim.ccl.collectives.group import Array, GroupCollective, Task
 from sipsim.ccl.group import Group
+from sipsim.ccl.operators import combine
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Shards, programs, with_farthest_first
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST, Wiring
 from sipsim.links.base import LinkKind

@@ -45,16 +45,41 @@ def carried_out(name: str, op: str, sources: list[Array], rank: int, root: int =
         return definition(name).result_of(sources, SIZE, root, op, rank)
 
 
+def total(op: str, sources: list[Array]) -> Array:
+    """All sources by an operator of NumPy."""
+    reduces = {"sum": np.add, "avg": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[op].reduce
+    found = reduces(np.stack(sources), axis=0, dtype=sources[0].dtype)
+    return np.asarray(found / found.dtype.type(SIZE) if op == "avg" else found)
+
+
+def part(whole: Array, rank: int) -> Array:
+    return np.split(whole, SIZE)[rank]
+
+
+BY_NUMPY: dict[str, Callable[[str, list[Array], int], Array | None]] = {
+    "all_gather": lambda _, all_of, rank: np.concatenate(all_of),
+    "all_reduce": lambda op, all_of, rank: total(op, all_of),
+    "all_to_all": lambda _, all_of, rank: np.concatenate([part(each, rank) for each in all_of]),
+    "broadcast": lambda _, all_of, rank: all_of[ROOT],
+    "gather": lambda _, all_of, rank: np.concatenate(all_of) if rank == ROOT else None,
+    "reduce": lambda op, all_of, rank: total(op, all_of) if rank == ROOT else None,
+    "reduce_scatter": lambda op, all_of, rank: part(total(op, all_of), rank),
+    "scatter": lambda _, all_of, rank: part(all_of[ROOT], rank),
+}
+
+
 @pytest.mark.parametrize(("name", "op", "dtype"), KINDS)
 def test_the_result_is_that_of_the_sources(name: str, op: str, dtype: str) -> None:
+    """By the data, by the definition, and by NumPy."""
     data = data_of(name, op, dtype)
     sources = [data.source(rank) for rank in range(SIZE)]
     for rank in range(SIZE):
-        expected, found = data.result(rank, ROOT), carried_out(name, op, sources, rank)
-        assert (expected is None) == (found is None)
-        if expected is not None and found is not None:
-            assert expected.dtype == DTYPES[dtype].numpy
-            assert compare(found, expected).elements == 0
+        wanted = BY_NUMPY[name](op, sources, rank)
+        for found in (data.result(rank, ROOT), carried_out(name, op, sources, rank)):
+            assert (found is None) == (wanted is None)
+            if found is not None and wanted is not None:
+                assert found.dtype == wanted.dtype == DTYPES[dtype].numpy
+                assert compare(found, wanted).elements == 0
 
 
 def reversed_sum(terms: list[Array]) -> Array:

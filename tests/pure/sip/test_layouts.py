@@ -13,8 +13,9 @@ from sipsim.dtypes import DTYPES
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.shaped import HostTensor
 from sipsim.host.storage import Storage
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.memory.store import MemoryStore
 from sipsim.plan.plan import Plan

@@ -16,8 +16,9 @@ from sipsim.dtypes import DTYPES, dtype_of
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
 from sipsim.host.allocator import ALIGN_BYTES, LEAST_MADE_BYTES, AddressSpace
 from sipsim.host.dp_policy import DPPolicy
+from sipsim.host.shaped import HostTensor
 from sipsim.host.storage import Storage
-from sipsim.host.tensor import HostTensor, Tensor
+from sipsim.host.tensor import Tensor
 from sipsim.host.torch_api import Torch
 from sipsim.memory.store import MemoryStore
 from sipsim.plan.plan import Plan

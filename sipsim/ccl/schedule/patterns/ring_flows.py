@@ -9,17 +9,6 @@ from sipsim.ccl.schedule.patterns.paths import Path
 from sipsim.ccl.schedule.pipeline import pieces_of, staggered
 from sipsim.ccl.schedule.steps import Flow, Transfer, Wiring, flow_of
 
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "all_to_all",
-)
-
 
 def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
     """Of weight 1."""

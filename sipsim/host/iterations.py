@@ -1,0 +1,74 @@
+"""The iterations of a row of the built-in job: each on fresh data, from a start common to all ranks, and checked."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sipsim.ccl.collectives.base import Array, Call, Collective
+from sipsim.ccl.groups.process_group import ProcessGroup
+from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
+from sipsim.host.distributed import Distributed
+from sipsim.host.shaped import HostTensor
+from sipsim.host.tensor import Tensor
+from sipsim.plan.job import Job
+
+
+class Buffers(NamedTuple):
+    """A rank's ``call``, the data of its source, and its result; None if that may be anything, or is not checked."""
+
+    call: Call
+    data: HostTensor
+    expected: Array | None
+
+
+class Iterations:
+    """Those of one rank, of all rows of its job."""
+
+    def __init__(self, job: Job, dist: Distributed) -> None:
+        self._job = job
+        self._dist = dist
+        self._is_first = True
+
+    def run(
+        self, collective: Collective, buffers: Buffers | None, group: ProcessGroup | None = None, algorithm: str = ""
+    ) -> None:
+        """Run a row, and add its record. Without ``buffers`` this rank only takes part in the common starts."""
+        job, dist = self._job, self._dist
+        works, wrong = [], NONE_WRONG
+        for iteration in range(job.warmup + job.iters):
+            if buffers is not None:
+                _refresh(buffers)
+            if not self._is_first:
+                dist.start_together()
+            self._is_first = False
+            if iteration == 0:
+                dist.count_from_here(job.warmup + job.iters)
+            if buffers is None:
+                continue
+            work = dist.start_collective(collective, buffers.call, group, algorithm)
+            work.wait()
+            works += [work] if iteration >= job.warmup else []
+            wrong = _sum(wrong, _wrong(buffers))
+        if buffers is not None:
+            dist.record(collective, buffers.call, works, wrong if job.verify else None)
+
+
+def _refresh(buffers: Buffers) -> None:
+    """What the iteration before left must not count as this one's result."""
+    source, result = buffers.call.source, buffers.call.result
+    assert isinstance(source, Tensor)
+    assert isinstance(result, Tensor)
+    if result is not source:
+        result.fill_(0)
+    source.copy_(buffers.data)
+
+
+def _wrong(buffers: Buffers) -> Mismatch:
+    result = buffers.call.result
+    if buffers.expected is None or result is None:
+        return NONE_WRONG
+    return compare(np.atleast_2d(result.numpy()), buffers.expected)
+
+
+def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
+    return Mismatch(a.elements + b.elements, a.first or b.first)

@@ -1,0 +1,64 @@
+"""What all tensors have: sizes that follow from a shape, a type and a layout. And arrays of the host."""
+
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from sipsim.dtypes import DType
+
+Array = np.ndarray[Any, Any]
+
+
+class Divided(Protocol):
+    """A layout, as far as sizes need it."""
+
+    def cube_blocks(self) -> int: ...
+
+
+class Shaped:
+    """``shape`` elements of ``dtype`` on a SIP, laid out by ``dp``."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    dp: Divided
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements on this rank."""
+        return self.numel() * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """Elements on this rank."""
+        return prod(self.shape)
+
+    def elements_per_cube(self) -> int:
+        """Elements that each cube holds."""
+        return self.numel() // self.dp.cube_blocks()
+
+
+class HostTensor:
+    """An array on the host, as ``torch.from_numpy`` gives it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def numpy(self) -> Array:
+        """The array itself."""
+        return self.array
+
+
+def array_for(shape: tuple[int, ...], source: Any) -> Array:
+    """The elements of another tensor, for one of ``shape``.
+
+    Raises:
+        ValueError: when the shapes differ.
+    """
+    array: Array = source.numpy()
+    if tuple(array.shape) != shape:
+        raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {shape}")
+    return array
