@@ -1,13 +1,13 @@
 """The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results."""
 
-from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
 from sipsim.ccl.collectives.base import Array
 from sipsim.ccl.collectives.group import GroupCollective, combine_all
 from sipsim.ccl.schedule.blocks import RANKS, VECTOR, units
-from sipsim.ccl.seeded import seeded_values
+from sipsim.ccl.seeded import PIECE, seeded_values
 from sipsim.dtypes import DType
 
 MOST_FACTORS = 16
@@ -34,7 +34,7 @@ class GroupData:
 
     def source(self, rank: int) -> Array:
         """The whole source of a rank of the group."""
-        return self._values(rank, 0, self._collective.elements(self._n_elem, self._size)[0])
+        return self._combined([rank], 0, self._collective.elements(self._n_elem, self._size)[0])
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
@@ -42,30 +42,42 @@ class GroupData:
         found = []
         for unit in range(units(collective.cut, size)):
             if collective.needs(unit, rank, size, root):
-                holders = (each for each in range(size) if collective.holds(unit, each, size, root))
-                terms = (self._unit(holder, unit) for holder in holders)
-                found.append(_folded(self._op, terms, size) if collective.combines else next(terms))
+                holders = [each for each in range(size) if collective.holds(unit, each, size, root)]
+                terms = holders if collective.combines else holders[:1]
+                total = self._combined(terms, self._start_of(unit), self._n_elem)
+                is_mean = collective.combines and self._op == "avg"
+                found.append(total / np.asarray(size, total.dtype) if is_mean else total)
         return np.concatenate(found) if found else None
 
-    def _unit(self, rank: int, unit: int) -> Array:
-        cut, n_elem = self._collective.cut, self._n_elem
+    def _start_of(self, unit: int) -> int:
+        """The first element of a unit in the source of a rank that has it."""
+        cut = self._collective.cut
         is_whole = cut == VECTOR or (cut == RANKS and self._collective.gathers)
-        return self._values(rank, 0 if is_whole else unit % self._size * n_elem, n_elem)
+        return 0 if is_whole else unit % self._size * self._n_elem
 
-    def _values(self, rank: int, start: int, count: int) -> Array:
+    def _combined(self, ranks: list[int], start: int, count: int) -> Array:
+        """``count`` elements from ``start`` on of the sources of ranks, combined; ``avg`` adds. Made piece by piece."""
+        found = np.empty(count, self._dtype.numpy)
+        for first in range(0, count, PIECE):
+            piece = found[first : first + PIECE]
+            terms = (self._integers(rank, start + first, len(piece)) for rank in ranks)
+            if self._op in ("sum", "avg"):
+                # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
+                piece[:] = reduce(np.add, terms)
+            else:
+                typed = [self._typed(rank, term) for rank, term in zip(ranks, terms, strict=True)]
+                piece[:] = combine_all(self._op, typed)
+        return found
+
+    def _integers(self, rank: int, start: int, count: int) -> Array:
         source = self._collective.elements(self._n_elem, self._size)[0]
-        values = seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+        return seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+
+    def _typed(self, rank: int, values: Array) -> Array:
+        """The elements that a rank has for these integers, with an operator that does not add."""
         if self._op != "prod":
             return values.astype(self._dtype.numpy)
         if not self._dtype.is_float:
             return (values * 2 + 1).astype(self._dtype.numpy)
         factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
         return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
-
-
-def _folded(op: str, terms: Iterator[Array], size: int) -> Array:
-    total = None
-    for term in terms:
-        total = term if total is None else combine_all("sum" if op == "avg" else op, [total, term])
-    assert total is not None
-    return total / np.asarray(size, total.dtype) if op == "avg" else total
