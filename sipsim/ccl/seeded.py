@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
-PIECE = 2**14
-"""Elements generated at a time: their int64 fit into a cache."""
+PIECE = 2**13
+"""Elements generated at a time: their int64 fit into a cache, and are less than malloc asks the kernel for each time."""
 
 
 class Mismatch(NamedTuple):
