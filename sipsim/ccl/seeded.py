@@ -16,7 +16,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
 PIECE = 2**13
-"""Elements generated at a time: their int64 fit into a cache, and are less than malloc asks the kernel for each time."""
+"""Elements generated at a time: their int64 fit into a cache, and malloc does not ask the kernel for them each time."""
 
 
 class Mismatch(NamedTuple):
