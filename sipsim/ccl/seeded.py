@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
-PIECE = 2**14
-"""Elements generated at a time: their int64 fit into a cache."""
+PIECE = 2**13
+"""Elements generated at a time: their int64 fit into a cache, and malloc does not ask the kernel for them each time."""
 
 
 class Mismatch(NamedTuple):
@@ -78,13 +78,17 @@ def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, co
 def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
     """``count`` elements as int64, from ``first`` on in the concatenated data of all ranks."""
     state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
-    counters = np.arange(count, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = _splitmix64(counters * np.uint64(_GOLDEN) + np.uint64(state))
+    mixed = np.arange(count, dtype=np.uint64)
+    mixed *= np.uint64(_GOLDEN)
+    mixed += np.uint64(state)
+    _splitmix64(mixed)
     if dtype.exact_int is None:
         return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(dtype.numpy).astype(np.int64) | 1
     limit = dtype.exact_int // contributions
-    values: Array = (mixed % np.uint64(2 * limit)).astype(np.int64) - limit
+    # The remainder by a quotient: NumPy divides by a constant with multiplications, but not for a remainder.
+    mixed -= mixed // np.uint64(2 * limit) * np.uint64(2 * limit)
+    values: Array = mixed.view(np.int64)
+    values -= limit
     values += values >= 0
     return values
 
@@ -106,8 +110,10 @@ def compare(got: Array, expected: Array) -> Mismatch:
     return Mismatch(count, f"first wrong at {list(index)}: expected {expected[index]}, got {got[index]}")
 
 
-def _splitmix64(state: Array) -> Array:
-    mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: Array = mixed ^ (mixed >> np.uint64(31))
-    return result
+def _splitmix64(state: Array) -> None:
+    """The output of the generator in the place of its states."""
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)

@@ -12,10 +12,7 @@ from sipsim.config.document import Problem
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.control import rules as control_rules
-from sipsim.explain.explanation import Explainer
 from sipsim.explain.history import read_histories, write_history
-from sipsim.forecast.counted import Uncountable
-from sipsim.forecast.job import forecast
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.group_job import GroupJob
@@ -25,6 +22,7 @@ from sipsim.memory import rules as memory_rules
 from sipsim.memory.host_log import HostLog
 from sipsim.noc import rules as noc_rules
 from sipsim.noc.fabrics import delayed_transfers
+from sipsim.pe.engines import ENGINES
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
@@ -134,6 +132,8 @@ class Ahbm(ChipKind[Plan]):
         return memory_rules.unused_keys(resolved)
 
     def plan(self, resolved: Resolved) -> Plan:
+        # All engines are imported here, so that the processes of a run, which are forked later, share them.
+        ENGINES.names()
         return Plan(resolved)
 
     def job(self, request: JobRequest, plan: Plan) -> Job:
@@ -150,10 +150,16 @@ class Ahbm(ChipKind[Plan]):
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
 
     def explain(self, plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
+        # Imported when it is asked for: a tenth of what a run imports is for explanations and forecasts.
+        from sipsim.explain.explanation import Explainer
+
         explainer = Explainer(plan, read_histories(folders))
         return [explainer.explain(row.runs, row.iterations, row is rows[-1]) for row in rows]
 
     def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
+        from sipsim.forecast.counted import Uncountable
+        from sipsim.forecast.job import forecast
+
         try:
             return forecast(job, plan)
         except Uncountable:

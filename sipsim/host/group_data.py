@@ -1,11 +1,13 @@
 """The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results."""
 
+from functools import reduce
+
 import numpy as np
 
 from sipsim.ccl.collectives.base import Array
 from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.ccl.operators import combine_all
-from sipsim.ccl.seeded import seeded_values
+from sipsim.ccl.operators import combine_all, final
+from sipsim.ccl.seeded import PIECE, seeded_values
 from sipsim.dtypes import DType
 
 MOST_FACTORS = 16
@@ -32,7 +34,7 @@ class GroupData:
 
     def source(self, rank: int) -> Array:
         """The whole source of a rank of the group."""
-        return self._values(rank, 0, self._collective.elements(self._n_elem, self._size)[0])
+        return self._combined([rank], 0, self._collective.elements(self._n_elem, self._size)[0])
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
@@ -40,11 +42,28 @@ class GroupData:
 
     def _total(self, ranks: list[int], unit: int) -> Array:
         start = self._collective.start_of(unit, self._n_elem, self._size)
-        return combine_all(self._op, (self._values(rank, start, self._n_elem) for rank in ranks))
+        return final(self._op, self._combined(ranks, start, self._n_elem), len(ranks))
 
-    def _values(self, rank: int, start: int, count: int) -> Array:
+    def _combined(self, ranks: list[int], start: int, count: int) -> Array:
+        """``count`` elements from ``start`` on of the sources of ranks, combined; ``avg`` adds. Made piece by piece."""
+        found = np.empty(count, self._dtype.numpy)
+        for first in range(0, count, PIECE):
+            piece = found[first : first + PIECE]
+            terms = (self._integers(rank, start + first, len(piece)) for rank in ranks)
+            if self._op in ("sum", "avg"):
+                # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
+                piece[:] = reduce(np.add, terms)
+            else:
+                typed = [self._typed(rank, term) for rank, term in zip(ranks, terms, strict=True)]
+                piece[:] = combine_all(self._op, typed)
+        return found
+
+    def _integers(self, rank: int, start: int, count: int) -> Array:
         source = self._collective.elements(self._n_elem, self._size)[0]
-        values = seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+        return seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+
+    def _typed(self, rank: int, values: Array) -> Array:
+        """The elements that a rank has for these integers, with an operator that does not add."""
         if self._op != "prod":
             return values.astype(self._dtype.numpy)
         if not self._dtype.is_float:

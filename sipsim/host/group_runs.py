@@ -136,7 +136,9 @@ class GroupRuns:
             knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
             knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=size.n_slots, slot_size=size.slot_size)
             offsets = {sip: start + wired.offset for sip, start in group.window.items()}
-            entries = group_entries(self._plan.system, knobs, group.group, wired.wiring, new, offsets)
+            rank = group.group.rank_of(self._sip.sip)
+            assert rank is not None
+            entries = group_entries(self._plan.system, knobs, group.group, wired.wiring, new, offsets, rank)
             members = [PePlace(sip, *place) for sip in group.group.sips for place in new]
             self._sip.install(wired.generation, entries, members)
         wired.places.update(dict.fromkeys(new))

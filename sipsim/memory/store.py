@@ -11,7 +11,8 @@ from sipsim.errors import MemoryAccessError
 from sipsim.memory.block import Block
 from sipsim.topology.address import OFFSET_BITS, PhysAddr
 
-PAGE_BYTES = 2**16
+PAGE_BYTES = 2**14
+"""All of a page is filled with zeros when it is made, although a shard or a ring may be less."""
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 

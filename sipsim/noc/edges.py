@@ -164,7 +164,8 @@ class Edges(ABC):
                 self._pass_on(share.transfer, share.hop, now)
             else:
                 standing.append((share, stands))
-        lane.shares = [share for share, _ in standing]
+        if len(standing) < len(lane.shares):
+            lane.shares = [share for share, _ in standing]
         if not standing or self._returns_to_line(lane, now):
             return
         asking = [(share, stands, share.want(stands, now)) for share, stands in standing]
@@ -290,9 +291,12 @@ class Edges(ABC):
 
     def _touch(self, lane: Lane) -> None:
         """Bytes come to an edge at another rate."""
-        now = self._clock_ps
+        now, agenda = self._clock_ps, self._agenda
         if lane.shares:
             self._divide(lane, now)
+            # Other rates that change here now: nothing has happened since, and to divide again would change nothing.
+            while agenda and agenda[0][4] is lane and agenda[0][0] == now and agenda[0][3] == self._touch:
+                heappop(agenda)
             return
         lane.forget(now)
         if len(lane.line) < 2 or all(at < len(other.starts) for other, at in lane.line):

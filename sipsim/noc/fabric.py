@@ -163,13 +163,14 @@ class Fabric(Edges):
             self._past_use = self.use()
             self._ways.clear()  # transfers on their way keep their legs
         chunk_bytes = self._arbitration.chunk_bytes
-        for edge in route.edges:
-            if edge not in self._lanes:
-                self._lanes[edge] = Lane(edge, self._arbitration.weights)
-        legs = legs_over([self._lanes[edge] for edge in route.edges], nbytes, chunk_bytes)
+        legs = legs_over([self._lanes.get(edge) or self._new_lane(edge) for edge in route.edges], nbytes, chunk_bytes)
         chunk_ps = route.edges[-1].drain_ps(min(nbytes, chunk_bytes)) if legs else 0
         way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs, chunk_ps)
         return way
+
+    def _new_lane(self, edge: Edge) -> Lane:
+        lane = self._lanes[edge] = Lane(edge, self._arbitration.weights)
+        return lane
 
     # --- telling ends ---------------------------------------------------------------------------------------------
 

@@ -141,15 +141,17 @@ class Transfer:
 
     def inflow(self, hop: int, now: Ps) -> tuple[int, int]:
         """(share that has come to an edge, share a ps that comes), from the next edge upstream that it divides."""
-        if len(self.tails) >= hop and self.came(hop) <= now:
+        tails, legs, starts, shares, past = self.tails, self.legs, self.starts, self.shares, self.past
+        if len(tails) >= hop and (tails[hop - 1] + legs[hop - 1].onward_ps if hop else self.source_tail_ps) <= now:
             return WHOLE, 0
-        legs, starts, shares, past = self.legs, self.starts, self.shares, self.past
         when, most, slowest = now, WHOLE, WHOLE
         most_rate = 0
         for index in range(hop - 1, -1, -1):
             leg = legs[index]
             when -= leg.onward_ps
             if index in shares:
+                if index == hop - 1:
+                    return shares[index].at(when)
                 come, rate = shares[index].at(when)
                 break
             if index in past and when < past[index][0]:

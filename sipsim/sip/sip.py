@@ -237,7 +237,7 @@ class Sip:
     def waiting(self) -> int:
         """The number of tasks that have not ended, servers aside."""
         self.tasks = [task for task in self.tasks if not task.ended]
-        return sum(not task.is_server for task in self.tasks)
+        return len([task for task in self.tasks if not task.is_server])
 
     def _lookups(self) -> dict[str, tuple[int, int]]:
         """Hits and misses of each TLB, by PE."""

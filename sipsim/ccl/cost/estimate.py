@@ -270,7 +270,9 @@ class _Run:
         """How much longer than a link the narrowest edge between it and all that use it needs for their bytes."""
         if way not in self._factors:
             link_ps = self._commands.link_ps(way, nbytes)
-            loads: Counter[object] = Counter()
+            # Edges are looked up by their ids: one takes ten times as long to hash.
+            loads: defaultdict[int, int] = defaultdict(int)
+            takes_ps: dict[int, Ps] = {}
             far = self._task.group.system.far_ends[way]
             total = 0
             for thread, nbytes_of in self._users[way].items():
@@ -280,7 +282,9 @@ class _Run:
                     out, _ = self._commands.inside(place, way[1])
                     _, into = self._commands.inside(place, far.port)
                     for edge in (*out, *into):
-                        loads[edge] += nbytes_of * self._commands.edge_ps(edge, nbytes) // len(places)
+                        if id(edge) not in takes_ps:
+                            takes_ps[id(edge)] = self._commands.edge_ps(edge, nbytes)
+                        loads[id(edge)] += nbytes_of * takes_ps[id(edge)] // len(places)
             most = max(loads.values(), default=0)
             self._factors[way] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
         return self._factors[way]

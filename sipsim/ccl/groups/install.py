@@ -78,25 +78,32 @@ def most_directions(wiring: Wiring) -> int:
 
 
 def group_entries(
-    system: System, knobs: IpcqKnobs, group: Group, wiring: Wiring, places: list[Place], offsets: dict[int, int]
+    system: System,
+    knobs: IpcqKnobs,
+    group: Group,
+    wiring: Wiring,
+    places: list[Place],
+    offsets: dict[int, int],
+    rank: int,
 ) -> InstallPlan:
-    """The entries of all workers of all ranks. ``knobs``: with their rings' size; ``offsets``: in each SIP's TCM."""
+    """The entries of all workers of a rank. ``knobs``: with their rings' size; ``offsets``: in each SIP's TCM."""
     directions: dict[int, list[str]] = {}
-    for rank, direction in sorted(wiring):
-        directions.setdefault(rank, []).append(direction)
+    for end, direction in sorted(wiring):
+        directions.setdefault(end, []).append(direction)
+    ring_bytes = knobs.n_slots * knobs.slot_size
+    starts = {
+        Ring(each, direction): offsets[group.sips[each]] + index * ring_bytes
+        for each, names in directions.items()
+        for index, direction in enumerate(names)
+    }
     pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
     writer = {ring: sender for sender, ring in pairs.items()}
+    own = [Ring(rank, direction) for direction in directions.get(rank, [])]
+    used = {*own, *(pairs[ring] for ring in own if ring in pairs)}
     plan: InstallPlan = {}
-    for cube, pe in places:
+    for cube, pe in places if own else ():
         pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
-        bases = {
-            Ring(rank, direction): PhysAddr(
-                *pe_of_rank[rank], "tcm", offsets[group.sips[rank]] + index * knobs.n_slots * knobs.slot_size
-            ).encode()
-            for rank, names in directions.items()
-            for index, direction in enumerate(names)
-        }
+        bases = {ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", starts[ring]).encode() for ring in used}
         builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
-        for rank, names in directions.items():
-            plan[pe_of_rank[rank]] = [builder.entry(Ring(rank, name)) for name in names]
+        plan[pe_of_rank[rank]] = [builder.entry(ring) for ring in own]
     return plan

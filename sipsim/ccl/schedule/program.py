@@ -57,7 +57,8 @@ def programs(
 ) -> list[list[Instruction]]:
     """The instructions of each of a rank's workers. ``tile``: elements of a message at most.
 
-    ``ahead``: how many receives of a direction a send may stand before, which it does not depend on; less than a ring's slots.
+    ``ahead``: how many receives of a direction a send may stand before, which it does not depend on; less than the
+    slots of a ring.
     """
     own = [work_of(task, schedule, worker, n_workers) for worker in range(n_workers)]
     merged = (_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own)

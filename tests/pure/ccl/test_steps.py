@@ -133,12 +133,16 @@ def test_pieces_of_some_sizes(nbytes: int, transfers: int, blocks: int, workers:
         ("ra sa", 2, "ra sa"),
         ("ra rb sa", 2, "ra sa rb"),
         ("ra sb sc", 1, "sb sc ra"),
+        ("rax rby sc", 1, "sc rax rby"),
+        ("rax rbx rcy sd", 1, "rax sd rbx rcy"),
     ],
 )
 def test_sends_pass_receives_that_they_do_not_need(steps: str, ahead: int, found: str) -> None:
-    """``s`` sends, ``r`` receives one message, ``R`` two; then the tile."""
+    """``s`` sends, ``r`` receives one message, ``R`` two; then the tile, and the direction."""
     each = steps.split()
-    made = with_sends_ahead(each, ahead, lambda step: step[0] == "s", lambda step: " rR".index(step[0]), same_tile)
+    made = with_sends_ahead(
+        each, ahead, lambda step: step[0] == "s", lambda step: (step[2:], " rR".index(step[0])), same_tile
+    )
     assert " ".join(made) == found
 
 

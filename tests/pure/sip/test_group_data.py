@@ -10,6 +10,7 @@ from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Array
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.seeded import compare
 from sipsim.dtypes import DTYPES
+from sipsim.host import group_data
 from sipsim.host.group_data import GroupData
 
 SIPS = (5, 2, 0, 7, 3)
@@ -87,6 +88,20 @@ def reversed_sum(terms: list[Array]) -> Array:
     for term in terms[-2::-1]:
         total = total + term
     return total
+
+
+@pytest.mark.parametrize(("name", "op", "dtype"), [kind for kind in KINDS if kind[2] in ("bf16", "i8")])
+def test_it_does_not_depend_on_the_pieces_in_which_it_is_made(
+    name: str, op: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> list[bytes]:
+        data = data_of(name, op, dtype)
+        arrays = [each(rank) for rank in range(SIZE) for each in (data.source, lambda rank: data.result(rank, ROOT))]
+        return [b"" if array is None else array.tobytes() for array in arrays]
+
+    whole = made()
+    monkeypatch.setattr(group_data, "PIECE", 7)
+    assert made() == whole
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if DTYPES[name].is_float])
