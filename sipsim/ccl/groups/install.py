@@ -84,8 +84,6 @@ def group_entries(
     directions: dict[int, list[str]] = {}
     for rank, direction in sorted(wiring):
         directions.setdefault(rank, []).append(direction)
-    pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
-    writer = {ring: sender for sender, ring in pairs.items()}
     plan: InstallPlan = {}
     for cube, pe in places:
         pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
@@ -96,6 +94,8 @@ def group_entries(
             for rank, names in directions.items()
             for index, direction in enumerate(names)
         }
+        pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
+        writer = {ring: sender for sender, ring in pairs.items()}
         builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
         for rank, names in directions.items():
             plan[pe_of_rank[rank]] = [builder.entry(Ring(rank, name)) for name in names]
