@@ -120,6 +120,7 @@ class Document:
             for key in OF_MODULE & parent.keys():
                 if self.origin((*where, key)) in self._default_origins:
                     del parent[key]
+                    self._forget_below((*where, key))
 
     def _forget_below(self, path: Path) -> None:
         for known in [known for known in self._origins if _below(known, path)]:

@@ -38,7 +38,7 @@ class GroupData:
 
     def result(self, rank: int, root: int) -> Array | None:
         """A rank's result, exactly; None if it needs none."""
-        return self._collective.combination(self._total, self._size, root, rank)
+        return self._collective.result_from(self._total, self._size, root, rank)
 
     def _total(self, ranks: list[int], unit: int) -> Array:
         start = self._collective.start_of(unit, self._n_elem, self._size)

@@ -166,9 +166,9 @@ class GroupCollective(Collective):
             start = self.start_of(unit, n_elem, size)
             return combine_all(op, (sources[other][start : start + n_elem] for other in ranks))
 
-        return self.combination(total_of, size, root, rank)
+        return self.result_from(total_of, size, root, rank)
 
-    def combination(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
+    def result_from(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
         """A rank's result by the definition, for exact data; None if it needs none.
 
         ``total_of(ranks, unit)``: the elements of a unit, combined over the ranks, which have it; one if none combines.
