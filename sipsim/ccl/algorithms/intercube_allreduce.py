@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sipsim.ccl.intercube.members import intercube_multisip
 from sipsim.ccl.neighbours import NeighbourMap
 from sipsim.ccl.settings import effective_rank_per
 from sipsim.tl.values import Pointer, TensorHandle
@@ -59,27 +60,6 @@ def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "S
     if per != "cube" or world_size != system.n_sips * system.n_cubes:
         raise ValueError("every cube takes part; leave rank_per and world_size null")
     return intercube_multisip(system, rank)
-
-
-def intercube_multisip(system: "System", rank: int) -> NeighbourMap:
-    """ADR-0032 D3: the lead PE of every cube joined to its mesh neighbours and to its twins on the neighbour SIPs.
-
-    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
-    """
-    sip, cube = divmod(rank, system.n_cubes)
-    width, height = system.cube_mesh
-    x, y = cube % width, cube // width
-    steps = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
-    neighbours = {
-        direction: rank + dy * width + dx
-        for direction, (dx, dy) in steps.items()
-        if 0 <= x + dx < width and 0 <= y + dy < height
-    }
-    for port in ("N", "S", "E", "W"):
-        far = system.far_ends.get((sip, port))
-        if far is not None:
-            neighbours[f"global_{port}"] = far.sip * system.n_cubes + cube
-    return neighbours
 
 
 def kernel(

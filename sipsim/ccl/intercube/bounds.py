@@ -67,8 +67,9 @@ def bounds(system: "System", row_bytes: int, workers: int = 1) -> Bounds:
 
     ``links between SIPs``: what the topology must carry of a row a SIP. ``cube mesh``: what the mesh must of its rows.
     ``PE ports``: a row is loaded, and a part comes in for each hop between cubes and SIPs, mean of all cubes. ``HBM of
-    PE 0``: a row is read and written at its port's bandwidth, and both share the DRAM's bus, less refresh. ``TCM
-    ports``: what enters PEs is written there.
+    PE 0``: a row is read and written at its port's bandwidth, and both share the DRAM's bus, less refresh; how often it
+    turns from writes to reads is the algorithm's choice, so that is not counted. ``TCM ports``: what enters PEs is
+    written there.
     """
     mesh = Lines(*system.cube_mesh, False)
     sips = Lines(*system.shape, sips_wrap(system))

@@ -105,6 +105,22 @@ def joined(system: "System", rank: int, world_size: int, pe_ring: bool = False) 
     if per == "sip" or world_size != system.n_sips * system.n_cubes * count:
         raise ValueError("every cube takes part; leave world_size null, and rank_per null, cube or pe")
     sips_wrap(system)
+    found = intercube_multisip(system, rank, count)
+    pe = rank % count
+    if pe_ring and count > 1:
+        if count > 2 or pe == 0:
+            found[NEXT_PE] = rank - pe + (pe + 1) % count
+        if count > 2 or pe == 1:
+            found[LAST_PE] = rank - pe + (pe - 1) % count
+    return found
+
+
+def intercube_multisip(system: "System", rank: int, count: int = 1) -> NeighbourMap:
+    """ADR-0032 D3: a worker's mesh neighbours, the same PE of the cubes around it, and its twins on the SIPs around.
+
+    Rank = (sip * n_cubes + cube) * ``count`` + pe, with ``count`` workers a cube. The cube mesh does not wrap;
+    ``global_X`` is the twin behind the SIP's port X.
+    """
     (sip, cube), pe = divmod(rank // count, system.n_cubes), rank % count
     width, height = system.cube_mesh
     x, y = cube % width, cube // width
@@ -118,9 +134,4 @@ def joined(system: "System", rank: int, world_size: int, pe_ring: bool = False) 
         far = system.far_ends.get((sip, port))
         if far is not None:
             found[f"global_{port}"] = (far.sip * system.n_cubes + cube) * count + pe
-    if pe_ring and count > 1:
-        if count > 2 or pe == 0:
-            found[NEXT_PE] = rank - pe + (pe + 1) % count
-        if count > 2 or pe == 1:
-            found[LAST_PE] = rank - pe + (pe - 1) % count
     return found

@@ -1,9 +1,9 @@
 """The schedule of one member: the messages of all its units, in steps that no number of slots can deadlock.
 
-A **step** has a label, (round, part). In it a member posts its receives, waits for those of earlier rounds, and sends
-at most ``n_slots`` messages in each direction. The two ends of a queue pair count its messages of a round in the same
-order, that of the units, so a message has one label at both ends: message ``m`` of its pair and round is in part
-``m // n_slots``.
+A **step** has a label, (round, part). In it a member posts its receives, waits for those that are ``STRIDE`` rounds
+old, and sends at most ``n_slots`` messages in each direction. The two ends of a queue pair count its messages of a
+round in the same order, that of the units, so a message has one label at both ends: message ``m`` of its pair and round
+is in part ``m // n_slots``.
 
 **No deadlock, for any n_slots >= 1.** Suppose that members stop, and let L be the least label that some member has not
 completed. Every member has completed its steps before L: it has sent their messages and posted their receives, so all
@@ -16,6 +16,11 @@ therefore asks for; with ``in_place`` its first use would, in a later step.)
 from typing import NamedTuple
 
 from sipsim.ccl.intercube.tree import Act, Axis, Event, Leg, events_of
+
+STRIDE = 2
+"""Rounds from the sending of a message to its use: a round of a tree is so many, while units begin one after the other.
+With one, a member that is a hop nearer to the next unit's owner sends for both units in one round: on 4x4 cubes the
+busiest member sends 5.2 messages a round then, with two 4; in the mean it is 1.9."""
 
 
 class Unit(NamedTuple):
@@ -75,7 +80,7 @@ def schedule(axes: tuple[Axis, ...], places: tuple[int, ...], units: list[Unit],
 
 def _label(first_round: int, event: Event, counts: dict[tuple[int, bool, str], int], n_slots: int) -> tuple[int, int]:
     """The label of the next message of its pair; ``counts``: those of each round so far."""
-    now, is_send = first_round + event.round, event.act is Act.SEND
+    now, is_send = first_round + STRIDE * event.round, event.act is Act.SEND
     count = counts.get((now, is_send, event.direction), 0)
     counts[now, is_send, event.direction] = count + 1
     return now, count // n_slots

@@ -4,9 +4,10 @@ All units of a worker are on their way at the same time, each in another phase. 
 store does not delay what follows it.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
-from sipsim.ccl.intercube.schedule import Message, Step, Unit
+from sipsim.ccl.intercube.schedule import STRIDE, Message, Step, Unit
 from sipsim.ccl.intercube.tree import Act
 from sipsim.ccl.operators import combined
 from sipsim.tl.futures import LoadFuture, RecvFuture
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LOADS_AHEAD = 8
 """Half of the places in PE_DMA's queue, so that stores find some."""
+Posted = list[tuple[Message, RecvFuture]]
 
 
 class Worker:
@@ -30,32 +32,35 @@ class Worker:
         self._op = op
         self._values: dict[int, TensorHandle] = {}
         self._loads: dict[int, LoadFuture] = {}
-        self._posted: list[tuple[Message, RecvFuture]] = []
+        self._posted: deque[tuple[int, Posted]] = deque()
         self._next_load = 0
 
     def run(self, steps: list[Step]) -> None:
         """Perform the steps; the kernel's end waits for the stores."""
-        now, earlier = 0, []
         for step in steps:
             self._load_until(step.round)
-            if step.round != now:
-                now, earlier, self._posted = step.round, self._posted, []
-            for message in step.receives:
-                shape = self._units[message.unit].length
-                future = self._tl.recv_async(message.direction, shape, self._data.dtype)
-                self._posted.append((message, future))
-            self._receive_all(earlier)
+            self._post(step)
+            while self._posted[0][0] <= step.round - STRIDE:
+                self._receive_all(self._posted.popleft()[1])
             for message in step.sends:
                 self._tl.send(message.direction, self._value(message.unit))
                 if message.is_last_use:
                     del self._values[message.unit]
-        self._receive_all(self._posted)
+        for _, posted in self._posted:
+            self._receive_all(posted)
 
-    def _receive_all(self, posted: list[tuple[Message, RecvFuture]]) -> None:
+    def _post(self, step: Step) -> None:
+        if not self._posted or self._posted[-1][0] != step.round:
+            self._posted.append((step.round, []))
+        posted = self._posted[-1][1]
+        for message in step.receives:
+            shape = self._units[message.unit].length
+            posted.append((message, self._tl.recv_async(message.direction, shape, self._data.dtype)))
+
+    def _receive_all(self, posted: Posted) -> None:
         """All of a round, each unit's in the order of its events, whatever the parts of the round they came in."""
         for message, future in sorted(posted, key=_order):
             self._receive(message, future)
-        posted.clear()
 
     def _receive(self, message: Message, future: RecvFuture) -> None:
         unit, value = message.unit, self._tl.wait(future)

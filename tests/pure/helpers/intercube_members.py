@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.intercube.members import LAST_PE, NEXT_PE, Grid
-from sipsim.ccl.intercube.schedule import Step, Unit, schedule
+from sipsim.ccl.intercube.schedule import STRIDE, Step, Unit, schedule
 from sipsim.ccl.intercube.tree import Act
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.operators import combine
@@ -59,14 +59,12 @@ class Exchanged:
 
     def _member(self, places: Places, steps: list[Step]) -> Iterator[str]:
         values: dict[int, Array] = {}
-        now = 0
-        posted: list[tuple[Any, list[Any]]] = []
-        earlier: list[tuple[Any, list[Any]]] = []
+        posted: list[tuple[int, Any, list[Any]]] = []
         for step in steps:
-            if step.round != now:
-                now, earlier, posted = step.round, posted, []
-            posted += [(message, self._post(places, message.direction)) for message in step.receives]
-            yield from self._wait(places, values, earlier)
+            posted += [(step.round, message, self._post(places, message.direction)) for message in step.receives]
+            due = [each for each in posted if each[0] <= step.round - STRIDE]
+            posted = posted[len(due) :]
+            yield from self._wait(places, values, due)
             for message in step.sends:
                 ring = self._peer(places, message.direction)
                 while len(self._in_ring[ring]) >= self._n_slots:
@@ -84,12 +82,13 @@ class Exchanged:
         self._moves += 1
         assert not values, f"{places} keeps {sorted(values)}"
 
-    def _wait(self, places: Places, values: dict[int, Array], posted: list[tuple[Any, list[Any]]]) -> Iterator[str]:
-        for message, box in sorted(posted, key=lambda each: each[0][:2]):
+    def _wait(
+        self, places: Places, values: dict[int, Array], posted: list[tuple[int, Any, list[Any]]]
+    ) -> Iterator[str]:
+        for _, message, box in sorted(posted, key=lambda each: (each[0], *each[1][:2])):
             while not box:
                 yield "message"
             self._take(places, values, message, box[0])
-        posted.clear()
 
     def _post(self, places: Places, direction: str) -> list[Any]:
         box: list[Any] = []
