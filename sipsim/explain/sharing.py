@@ -9,7 +9,7 @@ from sipsim.explain.calls import Call
 from sipsim.explain.history import History
 from sipsim.noc.delays import Delayed
 from sipsim.noc.graph import Node
-from sipsim.plan.terms import Machine, Place, Ps
+from sipsim.plan.terms import Machine, Place, Ps, sum_ps
 from sipsim.record.recorder import Span
 
 
@@ -36,6 +36,7 @@ class Sharings:
 
     def __init__(self, histories: list[History], machine: Machine) -> None:
         self._machine = machine
+        self._issue_ps = sum_ps(machine.issue())
         self._of_leg: dict[Leg, list[Delayed]] = defaultdict(list)
         for history in histories:
             for each in history.delayed:
@@ -61,11 +62,13 @@ class Sharings:
         if some is None:
             return None
         starts = self._starts[leg]
-        within = some[bisect_left(starts, span.start_ps) : bisect_right(starts, span.end_ps)]
+        # The transfer of a send is started when its command is issued, and its bytes leave at the end of that.
+        issued_ps = span.start_ps - self._issue_ps
+        within = some[bisect_left(starts, issued_ps) : bisect_right(starts, span.end_ps)]
         fitting = (each for each in within if each.end_ps <= span.end_ps)
 
         def unlike(each: Delayed) -> tuple[bool, Ps]:
-            is_at_an_end = each.now_ps == span.start_ps or each.end_ps == span.end_ps
+            is_at_an_end = each.now_ps in (issued_ps, span.start_ps) or each.end_ps == span.end_ps
             return not is_at_an_end, abs(excess_ps - sum(share.delay_ps for share in each.shares))
 
         return min(fitting, key=unlike, default=None)

@@ -20,7 +20,7 @@ from sipsim.record.explanation import Step
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
 LEAST_SHARE = 100
-INSIDE = "all bandwidths inside SIPs"
+INSIDE, LINKS, ALL = "all bandwidths inside SIPs", "all bandwidths of links", "all bandwidths"
 
 
 class Scenario(NamedTuple):
@@ -35,22 +35,34 @@ class Scenario(NamedTuple):
 
 
 def scenarios(resolved: Resolved, steps: list[Step]) -> list[Scenario]:
-    """One for each cost of at least 1 % of the path, and one for all bandwidths inside SIPs, which bound each other.
+    """One for each cost of at least 1 % of the path, and some for bandwidths, which bound each other.
 
+    These are all inside SIPs; and, where links take at least 1 % of the path, those of links, and all of both.
     A bandwidth that only ever is one of several equal ones changes nothing by itself.
     """
     alone: dict[str, Ps] = {}
-    rates: set[str] = set()
+    inside: set[str] = set()
+    of_links: dict[str, Ps] = {}
     for keys, ps in ((part.keys, part.ps) for step in steps for part in step.parts):
         costs = [key for key in keys if _better(resolved, key) is not None]
         if len(costs) == 1:
             alone[costs[0]] = alone.get(costs[0], 0) + ps
-        rates.update(filter(_is_rate_inside, keys))
+        inside.update(filter(_is_rate_inside, keys))
+        for key in filter(_is_rate_of_link, keys):
+            of_links[key] = of_links.get(key, 0) + ps
     total_ps = sum(part.ps for step in steps for part in step.parts)
-    large = sorted(key for key, ps in alone.items() if ps * LEAST_SHARE >= total_ps)
-    found = [Scenario(key, ((key, better),)) for key in large if (better := _better(resolved, key)) is not None]
-    together = [(key, better) for key in sorted(rates) if (better := _better(resolved, key)) is not None]
-    return [*found, Scenario(INSIDE, tuple(together))] if len(together) > 1 else found
+    alone_and_large, links = (
+        {key for key, ps in found.items() if ps * LEAST_SHARE >= total_ps} for found in (alone, of_links)
+    )
+    together = [(INSIDE, inside)] if not links else [(INSIDE, inside), (LINKS, links), (ALL, inside | links)]
+    found = [(key, {key}) for key in sorted(alone_and_large)]
+    found += [(name, keys) for name, keys in together if len(keys) > 1 and keys not in (each for _, each in found)]
+    return [Scenario(name, _doubled_or_halved(resolved, keys)) for name, keys in found]
+
+
+def _doubled_or_halved(resolved: Resolved, keys: set[str]) -> tuple[tuple[str, float], ...]:
+    every = ((key, _better(resolved, key)) for key in sorted(keys))
+    return tuple((key, better) for key, better in every if better is not None)
 
 
 def changed(resolved: Resolved, scenario: Scenario) -> Resolved:
@@ -123,6 +135,10 @@ class _Durations:
 
 def _is_rate_inside(key: str) -> bool:
     return key.endswith(RATE) and not key.startswith(("links.", "pe_math."))
+
+
+def _is_rate_of_link(key: str) -> bool:
+    return key.endswith(RATE) and key.startswith("links.")
 
 
 def _path(key: str) -> list[str]:

@@ -38,6 +38,21 @@ def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
     assert keys["pe_cpu.issue_ns"] == "PE_CPU, issue of a command"
 
 
+@pytest.mark.default_costs
+def test_waiting_for_shared_edges_and_links_has_their_names() -> None:
+    """Messages of all PEs of a SIP leave by one link: what they wait for has parts of its own, hardly any is left."""
+    small = ["sip.cube_mesh={w: 2, h: 1}"]
+    flags = {"sips": 4, "collective": "all_reduce", "algorithm": "bidirectional_ring", "bytes": "128K", "set": small}
+    _, told = explained(**flags)
+    words = "sharing", "waiting in a message"
+    shared, unnamed = (sum(part.ps for part in told.parts if part.part.startswith(word)) for word in words)
+    assert 20 * unnamed < shared
+    names = [each.name for each in told.what_if]
+    assert {"all bandwidths", "all bandwidths inside SIPs"} <= set(names)
+    saved = {each.name: each.saved_ps for each in told.what_if}
+    assert saved["all bandwidths"] == max(saved.values())
+
+
 MEMORIES = [
     "hbm.kind=hbm_controller",
     "hbm.params={preset: hbm3_6400}",
