@@ -96,10 +96,9 @@ class Edges(ABC):
         else:
             waits = all(o.vc == transfer.vc and (at >= len(o.starts) or o.is_dense(at)) for o, at in line)
         line.append((transfer, hop))
-        if waits:
-            if len(line) == 2 and line[0][1] < len(line[0][0].starts):
-                self._call_turn(lane)
-        else:
+        if waits and lane.turn_ps < 0:
+            self._call_turn(lane)
+        elif not waits:
             self._share(lane, now)
 
     def _join(self, lane: Lane, share: Share, now: Ps, is_new: bool = False) -> None:
@@ -114,12 +113,18 @@ class Edges(ABC):
         self._divide(lane, now)
 
     def _call_turn(self, lane: Lane) -> None:
-        """The first that waits in line goes when the one before it is through."""
-        (first, at), (following, _) = lane.line[:2]
-        tail = first.tail(at)
-        assert tail is not None
-        lane.turn_ps = tail
-        self._push(tail, following.seq, self._turn, lane)
+        """The first that waits in line goes when those before it are through: one, or several that came straight, of
+        which a later one may be through before an earlier one."""
+        turn_ps = -1
+        for transfer, hop in lane.line:
+            if hop >= len(transfer.starts):
+                break
+            tail = transfer.tail(hop)
+            assert tail is not None
+            turn_ps = max(turn_ps, tail)
+        assert turn_ps >= 0
+        lane.turn_ps = turn_ps
+        self._push(turn_ps, transfer.seq, self._turn, lane)
 
     def _turn(self, lane: Lane) -> None:
         now = self._clock_ps
