@@ -20,6 +20,12 @@ def credit_modes(resolved: Resolved) -> set[str]:
     }
 
 
+def least_credit_bytes(resolved: Resolved) -> int:
+    """The least ``ipcq_credit_size_bytes`` of a queue pair that may be made: of ``defaults``, and of every entry."""
+    every = (effective_ipcq(resolved, name).ipcq_credit_size_bytes for name in resolved.ccl.algorithms)
+    return min(resolved.ccl.defaults.ipcq_credit_size_bytes, *every)
+
+
 def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
     """The kind of a rank of the wiring: a cube for a self-wired algorithm (ADR-0032 D3), else a PE (ADR-0023 D11)."""
     entry = resolved.ccl.algorithms[algorithm_name]

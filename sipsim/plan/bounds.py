@@ -40,8 +40,8 @@ PairDelays = dict[tuple[int, int], Ps]
 
 
 class ChipBounds:
-    """Those of any PE. ``credit_modes``: each ``credit_return_mode`` that queue pairs may have; ``credit_bytes``;
-    ``overhead_ps``: PE_IPCQ's.
+    """Those of any PE. ``credit_modes``: each ``credit_return_mode`` that queue pairs may have; ``credit_bytes``: the
+    least size of their credits; ``overhead_ps``: PE_IPCQ's.
     """
 
     def __init__(self, system: System, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:

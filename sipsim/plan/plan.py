@@ -35,6 +35,7 @@ from sipsim.ccl.settings import (
     effective_opposites,
     effective_rank_per,
     effective_world_size,
+    least_credit_bytes,
 )
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import IpcqKnobs, Resolved
@@ -142,8 +143,8 @@ class Plan(RunPlan):
     @cached_property
     def bounds(self) -> ChipBounds:
         """What a SIP promises of the packets of any PE."""
-        modes = credit_modes(self.resolved)
-        return ChipBounds(self.system, modes, self.ipcq.ipcq_credit_size_bytes, self.ipcq_overhead_ps)
+        modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
+        return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps)
 
     @cached_property
     def installed_bounds(self) -> InstalledBounds:

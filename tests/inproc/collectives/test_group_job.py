@@ -68,6 +68,17 @@ def test_a_row_does_not_depend_on_the_algorithms_beside_it() -> None:
 
 
 @pytest.mark.default_costs
+def test_credits_of_a_schedule_are_smaller_than_those_of_the_wired_algorithm() -> None:
+    """They arrive earlier than its own would: no earlier than their channel promises."""
+    sizes = ("--set", "algorithms.intercube_allreduce_fused.ipcq_credit_size_bytes=4096")
+    modes = [("--set", f"algorithms.{name}.credit_return_mode=fast_path") for name in ("ring", "direct")]
+    flags = (*SMALL, *sizes, *modes[0], *modes[1], "--collective", "all_reduce", "--algorithm", "ring,direct")
+    done = run("--sips", 2, *flags, "--bytes", "256K")
+    assert done.outcome.error is None
+    assert [row["wrong"] for row in done.document["runs"]] == [0, 0]
+
+
+@pytest.mark.default_costs
 @pytest.mark.parametrize("system", [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
