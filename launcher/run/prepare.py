@@ -16,6 +16,8 @@ from sipsim.host.script import check_script, find_script
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest
 
+ALGORITHM = "defaults.algorithm"
+
 
 class Prepared(NamedTuple):
     """The system (``plan``), the work (``job``), and the name of the engine."""
@@ -32,16 +34,21 @@ def resolve(options: Options | Namespace) -> Resolved:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
     """
     overrides = [parse_set(setting) for setting in options.settings]
+    name = _one_algorithm(options.algorithm)
     flags = (
         ("--sips", "system.sips.count", options.sips),
         ("--topology", "system.sips.topology", options.topology),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
-        ("--algorithm", "defaults.algorithm", _one_algorithm(options.algorithm)),
+        ("--algorithm", ALGORITHM, name),
     )
     overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
-    return load(options.config, options.ccl, overrides, options.variant)
+    try:
+        return load(options.config, options.ccl, overrides, options.variant)
+    except ConfigError as error:
+        # The flag is of that name, so the user has set no key of another.
+        raise ConfigError(str(error).replace(f"--algorithm {name}: {ALGORITHM}: ", "--algorithm: ")) from None
 
 
 def prepare(options: Options) -> Prepared:

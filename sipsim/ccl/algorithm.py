@@ -19,10 +19,14 @@ from types import ModuleType
 from typing import Any
 
 from sipsim.ccl.neighbours import NeighbourMap, NeighbourTable
+from sipsim.ccl.schedule.blocks import units
+from sipsim.ccl.schedule.check import check_schedule, check_wiring
+from sipsim.ccl.schedule.steps import ScheduleError
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
+from sipsim.record.code_place import raised_at
 from sipsim.source_loader import source_spec
 from sipsim.system.system import System
 
@@ -91,6 +95,20 @@ class Algorithm:
             return f"it runs {', '.join(self.collectives)}"
         suits = self._suits
         return "" if suits is None else str(self._call("suits", lambda: suits(task)))
+
+    def check_task(self, task: Any) -> None:
+        """Make the wiring and the schedule of a task, and check both for all ranks.
+
+        Raises:
+            ConfigError: with the module, and what is wrong: rank and round, or where an exception was raised.
+        """
+        wiring, schedule = self.wiring, self.schedule
+        assert wiring is not None
+        assert schedule is not None
+        joined = self._call("wiring", lambda: wiring(task.group))
+        self._call("wiring", lambda: check_wiring(joined, task.size))
+        made = self._call("schedule", lambda: schedule(task))
+        self._call("schedule", lambda: check_schedule(made, joined, task.size, units(task.collective.cut, task.size)))
 
     def runs_on(self, topology: str) -> bool:
         """Whether it has a code for a SIP topology, or needs none."""
@@ -163,8 +181,14 @@ class Algorithm:
     def _call(self, name: str, hook: Callable[[], Any]) -> Any:
         try:
             return hook()
+        except ScheduleError as error:
+            raise ConfigError(one_line(f"{self._where}: {error}")) from None
         except (Exception, SystemExit) as error:
-            raise ConfigError(one_line(f"{self._where}: {name} raised {type(error).__name__}: {error}")) from None
+            place = raised_at(error)
+            where = f" ({place})" if place else ""
+            raise ConfigError(
+                one_line(f"{self._where}: {name} raised {type(error).__name__}: {error}{where}")
+            ) from None
 
     def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.

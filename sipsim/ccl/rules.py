@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from sipsim.ccl.neighbours import OPPOSITE
-from sipsim.ccl.settings import effective_ipcq, effective_rank_per, effective_world_size, knob_path, rank_places
+from sipsim.ccl.settings import (
+    effective_ipcq,
+    effective_rank_per,
+    effective_world_size,
+    knob_path,
+    rank_places,
+    unknown_algorithm,
+)
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path, Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
@@ -11,7 +18,6 @@ from sipsim.config.override import Override
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.ipcq.flits import HEADER_BYTES
-from sipsim.registry import unknown_name
 from sipsim.topology.address import MIB
 
 
@@ -47,7 +53,7 @@ def known_algorithm(resolved: Resolved) -> Problem | None:
     name = resolved.ccl.defaults.algorithm
     if name in resolved.ccl.algorithms:
         return None
-    text = unknown_name("algorithm", name, resolved.ccl.algorithms)
+    text = unknown_algorithm(name, resolved.ccl.algorithms)
     return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
 
 

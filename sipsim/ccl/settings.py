@@ -1,9 +1,23 @@
 """Settings of the algorithm that runs, as they follow from ``ccl.yaml``: its own entry over ``defaults``."""
 
+from collections.abc import Iterable
+from pathlib import PurePath
+
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path
 from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
+from sipsim.registry import unknown_name
+
+
+def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
+    """What is wrong with a name that no entry of ``ccl.yaml`` has; of a file, how to make it one."""
+    hint = ""
+    if name.endswith(".py"):
+        stem = PurePath(name).stem
+        entry = f"algorithms: {{{stem}: {{module: {name}, topology: none}}}}"
+        hint = f"to run a file, write '{entry}' in a file for --ccl, and name {stem}; "
+    return unknown_name("algorithm", name, entries, hint)
 
 
 def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:

@@ -86,7 +86,10 @@ def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> Non
     if len(request.algorithms) > 1 or ALL in request.algorithms:
         names = ",".join(request.algorithms)
         what = f"the algorithms of {collective.name} are wired before the run"
-        raise ConfigError(f"--algorithm {names}: {what}; name one, or a --collective over groups, such as all_reduce")
+        others = "add a --collective over groups, such as --collective all_reduce"
+        raise ConfigError(
+            f"--algorithm {names}: {what}; name one, or {others}, which runs several (docs/collectives.md)"
+        )
 
 
 def _collective(request: JobRequest, plan: Plan) -> Collective:

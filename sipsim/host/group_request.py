@@ -103,14 +103,19 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
 
 
 def group_choices(job: Job, plan: Plan) -> list[str]:
-    """For each size the algorithm that was chosen, its estimate and those of the others."""
+    """For each size the algorithm that was chosen, and a table of its estimate and those of the others."""
     collective = COLLECTIVES.get(job.collective)
     assert isinstance(collective, GroupCollective)
-    itemsize, lines = DTYPES[job.dtype].itemsize, []
-    for n_elem, tasks in zip(job.n_elems, tasks_of(job, collective, plan), strict=True):
-        nbytes = max(collective.elements(n_elem, tasks[0].task.size)) * itemsize
-        lines.append(f"size {nbytes}: auto chose {reason(ranked(plan.catalog, tasks[0]))}")
+    lines, every = [], tasks_of(job, collective, plan)
+    for nbytes, tasks in zip(_sizes(job, collective, every[0][0].task.size), every, strict=True):
+        first, *others = reason(ranked(plan.catalog, tasks[0]))
+        lines += [f"size {nbytes}: auto chose {first}", *others]
     return lines
+
+
+def _sizes(job: Job, collective: GroupCollective, size: int) -> list[int]:
+    """Bytes of the larger tensor of a rank, by size."""
+    return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
 
 
 def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, plan: Plan) -> Prepared:
@@ -140,7 +145,7 @@ def _check_flags(request: JobRequest, collective: GroupCollective, size: int, pl
         return
     most = (plan.system.n_cubes, plan.system.n_pes)
     if any(given > there for given, there in zip(request.layout, most, strict=True)):
-        has = f"a SIP has {most[0]} cubes of {most[1]} PEs"
+        has = f"a SIP has {most[0]} cube{'s' * (most[0] > 1)} of {most[1]} PE{'s' * (most[1] > 1)}"
         raise ConfigError(f"--layout {_grid(request.layout)}: {has}; give at most {_grid(most)}")
 
 
@@ -183,8 +188,13 @@ def _with_algorithms(job: Job, request: JobRequest, collective: GroupCollective,
             by_size.append(tuple(names))
         else:
             by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
+    notes.update({f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()})
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
+    if AUTO in request.algorithms and not is_auto:
+        place, size = request.algorithms.index(AUTO), len(job.groups[0]) if job.groups else plan.system.n_sips
+        chosen = zip(_sizes(job, collective, size), by_size, strict=True)
+        notes[f"auto chose {'; '.join(f'{names[place]} for {nbytes} B' for nbytes, names in chosen)}"] = None
     return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
 
 

@@ -1,5 +1,6 @@
 """Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.groups.install import group_entries
 from sipsim.ccl.groups.launch import Prepared, prepared, worker_programs
 from sipsim.ccl.groups.process_group import ProcessGroup, Wired
-from sipsim.ccl.groups.select import select
+from sipsim.ccl.groups.select import AUTO, select
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.program import Instruction
 from sipsim.ccl.settings import effective_ipcq
@@ -48,6 +49,7 @@ class GroupRuns:
         self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
         self._of_generation: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}
+        self._told: set[str] = set()
 
     def ready(
         self,
@@ -64,6 +66,7 @@ class GroupRuns:
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that cannot run it.
+            ConfigError: for one that cannot be loaded, or whose schedule cannot be carried out.
         """
         if collective.has_root:
             call = call._replace(values=(_root_in(group, call.values[0]),))
@@ -72,9 +75,18 @@ class GroupRuns:
         collective.check_call(call, group.group.size, rank)
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
+        if self._plan.catalog.left_out and algorithm in ("", AUTO):
+            self._tell_left_out(rank)
         group.calls += 1
         what = name or f"{collective.name} of {task.task.n_elem} {call.tensors()[0].dtype}"
         return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task))
+
+    def _tell_left_out(self, rank: int) -> None:
+        """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
+        for name, why in self._plan.catalog.left_out.items():
+            if rank == 0 and name not in self._told:
+                print(f"algorithm {name} is left out: {why}", file=sys.stderr, flush=True)
+            self._told.add(name)
 
     def launch(self, work: Work, ready: Ready) -> None:
         """Launch an algorithm's kernel on the workers, and wire it first, if its queue pairs are not there.

@@ -1,14 +1,15 @@
 """The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.config.components import ComponentsFile
-from sipsim.dtypes import DEFAULT_DTYPE, DTYPES, dtype_of
+from sipsim.dtypes import DEFAULT_DTYPE, DTYPES, DType, dtype_of
 from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import Bridge, host_call
 from sipsim.host.distributed import Distributed
@@ -43,6 +44,13 @@ class Torch:
         # What PyTorch has beside the generic names, for scripts that use these.
         self.cuda = self.accelerator = SimpleNamespace(Event=self.Event, synchronize=self.synchronize)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            types = {str(each): long for long, each in vars(Torch).items() if isinstance(each, DType)}
+            near = types.get(name) or next(iter(get_close_matches(name, dir(Torch), 1, 0.75)), "")
+            raise AttributeError(f"torch has no {name!r} here" + (f"; did you mean torch.{near}?" if near else ""))
+
     @host_call
     def zeros(self, *shape: Any, dtype: object = DEFAULT_DTYPE, dp: DPPolicy | None = None) -> Tensor:
         """A device tensor of zeros; ``shape`` as one tuple or as sizes. Default layout: a block of rows per cube.
@@ -55,7 +63,7 @@ class Torch:
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
         system = self._sip.plan.system
         if policy.num_cubes > system.n_cubes:
-            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.n_cubes} cubes")
+            raise ValueError(f"DPPolicy num_cubes={policy.num_cubes}: a SIP has {system.describe_sip()}")
         if policy.num_pes > system.n_pes:
             raise ValueError(f"DPPolicy num_pes={policy.num_pes}: a cube has {system.n_pes} PEs")
         return Tensor(self._sip.memory, self.space, dims, dtype_of(dtype), policy, self)

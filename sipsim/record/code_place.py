@@ -2,6 +2,7 @@
 
 import os
 import sysconfig
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -54,6 +55,13 @@ def user_line(frame: FrameType | None) -> CodeLine:
             return filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def raised_at(error: BaseException) -> str:
+    """``file:line`` of the innermost user code that an exception passed through, in the working directory or not."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    users = [place for place in places if _known_users[place[0]] and not place[0].startswith(INSTALLED)]
+    return shown(_absolute(users[-1][0]), users[-1][1], os.getcwd()) if users else ""
 
 
 class _KnownUsers(dict[str, bool]):

@@ -516,3 +516,18 @@ class TestDeadlocks:
         shuffled = run(*RING, path, office=ShuffledInprocMail(seed))
         assert shuffled.outcome.error.message == plain.outcome.error.message
         assert shuffled.outcome.error.detail == plain.outcome.error.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("bf16", "torch has no 'bf16' here; did you mean torch.bfloat16?"),
+        ("softmx", "torch has no 'softmx' here; did you mean torch.softmax?"),
+        ("nothing_like_it", "torch has no 'nothing_like_it' here"),
+    ],
+)
+def test_a_name_that_torch_does_not_have(tmp_path, name: str, says: str) -> None:
+    script = f'def worker(rank, world_size, torch):\n    assert not hasattr(torch, "{name}")\n    torch.{name}\n'
+    error = run("--sips", 1, *SMALL, script_file(tmp_path, script)).outcome.error
+    assert error is not None
+    assert error.message == f"AttributeError: {says} (rank 0, host script, at 0 ps)"

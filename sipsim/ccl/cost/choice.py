@@ -10,6 +10,7 @@ from sipsim.units import format_time_ps
 
 MOST_KEPT = 1024
 """Choices that a catalog keeps."""
+HEADS = "algorithm", "estimate", "messages in a row", "bytes on a link"
 
 
 class Choice(NamedTuple):
@@ -47,18 +48,25 @@ def ranked(catalog: Catalog, made: Prepared) -> list[Choice]:
     return sorted(choices, key=lambda choice: choice.estimate.time_ps)
 
 
-def reason(choices: list[Choice]) -> str:
-    """Why the first one was chosen: what it waits for, and the same of the others."""
-    best, *others = choices
+def reason(choices: list[Choice]) -> list[str]:
+    """Why the first one was chosen: what it waits for, and as a table the estimates of all, a line each."""
+    best = choices[0]
     what = "the latency of its messages" if _is_latency(best.estimate) else "the bytes over its busiest link"
-    told = f"{best.algorithm.name}: {_terms(best.estimate)}, mostly {what}"
-    return "; ".join([told, *(f"{each.algorithm.name}: {_terms(each.estimate)}" for each in others)])
+    rows = [HEADS, *(_row(each) for each in choices)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [f"{best.algorithm.name}, by {what}", *("  " + _aligned(row, widths) for row in rows)]
 
 
 def _is_latency(cost: Estimate) -> bool:
     return 2 * cost.link_ps < cost.time_ps
 
 
-def _terms(cost: Estimate) -> str:
-    messages = "1 message" if cost.in_a_row == 1 else f"{cost.in_a_row} messages in a row"
-    return f"about {format_time_ps(cost.time_ps)}, {messages}, {format_time_ps(cost.link_ps)} of bytes on a link"
+def _row(choice: Choice) -> tuple[str, ...]:
+    cost = choice.estimate
+    return choice.algorithm.name, format_time_ps(cost.time_ps), str(cost.in_a_row), format_time_ps(cost.link_ps)
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
+    return "  ".join(
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    )

@@ -9,24 +9,32 @@ from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.install import most_directions
 from sipsim.ccl.install import MAX_DIRECTIONS
-from sipsim.ccl.settings import effective_ipcq
+from sipsim.ccl.settings import effective_ipcq, unknown_algorithm
 from sipsim.config.model import IpcqKnobs, Resolved
 from sipsim.errors import ConfigError
-from sipsim.registry import unknown_name
 
 TCM = "tcm"
 OF_A_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
 """The queue settings that a schedule may have of its own; a PE has the others for all its queue pairs."""
 
 
+MOST_CHECKED = 1024
+"""Tasks whose schedules a catalog remembers to have checked."""
+
+
 class Catalog:
-    """All entries of a config. ``chosen``: what was found to cost least, by what was asked."""
+    """All entries of a config. ``chosen``: what was found to cost least, by what was asked.
+
+    ``left_out``: the entries that cannot be used, by name, each with why: ``auto`` and ``all`` go on without them.
+    """
 
     def __init__(self, resolved: Resolved) -> None:
         self._resolved = resolved
         self._entries = resolved.ccl.algorithms
         self._loaded: dict[str, Algorithm] = {}
         self.chosen: dict[Hashable, Algorithm | None] = {}
+        self.left_out: dict[str, str] = {}
+        self._checked: dict[Hashable, str] = {}
 
     def get(self, name: str) -> Algorithm:
         """One of them.
@@ -35,7 +43,7 @@ class Catalog:
             ConfigError: for an unknown name, a module that cannot be loaded, or settings that a schedule cannot have.
         """
         if name not in self._entries:
-            raise ConfigError(unknown_name("algorithm", name, self._entries))
+            raise ConfigError(unknown_algorithm(name, self._entries))
         if name not in self._loaded:
             algorithm = Algorithm(name, self._entries[name])
             if algorithm.is_schedule:
@@ -56,24 +64,42 @@ class Catalog:
             raise ConfigError(f"algorithms.{name}.{key} = {entry[key]}: {what}")
 
     @cached_property
+    def _usable(self) -> list[Algorithm]:
+        """Those that can be loaded, in the order of their names."""
+        found = []
+        for name in sorted(self._entries):
+            try:
+                found.append(self.get(name))
+            except ConfigError as error:
+                self.left_out[name] = str(error)
+        return found
+
+    @property
     def schedules(self) -> list[Algorithm]:
         """Those that run in any group, in the order of their names."""
-        every = (self.get(name) for name in sorted(self._entries))
-        return [algorithm for algorithm in every if algorithm.is_schedule]
+        return [algorithm for algorithm in self._usable if algorithm.is_schedule]
 
-    @cached_property
+    @property
     def wired(self) -> list[str]:
         """The names of all others, which are wired before a run."""
-        return [name for name in sorted(self._entries) if not self.get(name).is_schedule]
+        return [algorithm.name for algorithm in self._usable if not algorithm.is_schedule]
 
     def of(self, collective: str) -> list[Algorithm]:
         """Those that run a collective."""
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]
 
     def judged(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
-        """Those of the collective of some tasks, each with why it cannot run one of them; empty where it runs all."""
-        every = self.of(tasks[0].collective.name)
-        return [(each, next(filter(None, (self.why_not(each, task) for task in tasks)), "")) for each in every]
+        """Those of the collective of some tasks, each with why it cannot run one of them; empty where it runs all.
+
+        One with a schedule of one of them that cannot be carried out is left out.
+        """
+        found = []
+        for algorithm in self.of(tasks[0].collective.name):
+            try:
+                found.append((algorithm, next(filter(None, (self.why_not(algorithm, task) for task in tasks)), "")))
+            except ConfigError as error:
+                self.left_out[algorithm.name] = str(error)
+        return found
 
     def able(self, task: Task) -> list[Algorithm]:
         """Those that run a task."""
@@ -83,11 +109,31 @@ class Catalog:
         """Why a schedule cannot run a task, in a few words; empty when it can.
 
         Under ``hw_strict`` a PE has registers for the queue pairs of one wiring at a time, that of its kernel.
+
+        Raises:
+            ConfigError: for one that cannot be carried out.
         """
         why = algorithm.why_not(task)
+        if not why and algorithm.is_users:
+            self._check(algorithm, task)
         if why or algorithm.wiring is None or not effective_ipcq(self._resolved, algorithm.name).hw_strict:
             return why
         directions = most_directions(algorithm.wiring(task.group))
         if directions <= MAX_DIRECTIONS:
             return ""
         return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
+
+    def _check(self, algorithm: Algorithm, task: Task) -> None:
+        """Check a user's schedule of a task, once for each task; the tests hold those of this package."""
+        key = (algorithm.name, *task._replace(group=task.group.sips))  # type: ignore[arg-type]
+        if key not in self._checked:
+            try:
+                algorithm.check_task(task)
+                wrong = ""
+            except ConfigError as error:
+                wrong = str(error)
+            if len(self._checked) >= MOST_CHECKED:
+                self._checked.clear()
+            self._checked[key] = wrong
+        if self._checked[key]:
+            raise ConfigError(self._checked[key])

@@ -16,6 +16,7 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
 
     Raises:
         ValueError: for one that cannot run it; lists those that can.
+        ConfigError: for one named that cannot be loaded, or whose schedule cannot be carried out.
     """
     task = made.task
     collective = task.collective.name

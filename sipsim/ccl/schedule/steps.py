@@ -23,6 +23,10 @@ REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
 """What comes replaces a rank's own values, or is combined with them by the operator, as its second or first operand."""
 
 
+class ScheduleError(ValueError):
+    """A schedule that no kernel can carry out."""
+
+
 class Step(NamedTuple):
     """One rank's step: ``sends`` leave in direction ``send`` while ``recvs`` come from direction ``recv``.
 
@@ -80,7 +84,7 @@ def flow_of(weight: int, pieces: int, transfers: Iterable[Transfer], wiring: Wir
     """A flow from the transfers of all ranks; those without blocks are left out.
 
     Raises:
-        ValueError: from ``steps_of``, when a rank sends or receives twice in a round.
+        ScheduleError: from ``steps_of``, when a rank sends or receives twice in a round, or in no direction of its own.
     """
 
     @cache
@@ -89,18 +93,33 @@ def flow_of(weight: int, pieces: int, transfers: Iterable[Transfer], wiring: Wir
         for number, src, send, blocks, combine in transfers:
             if not blocks:
                 continue
+            if (src, send) not in wiring:
+                raise ScheduleError(not_wired(src, "sends", send, number, wiring))
             dst, recv = wiring[src, send]
             step = found[src].get(number, Step(number))
             if step.send:
-                raise ValueError(f"rank {src} sends {step.send} and {send} in round {number}")
+                first = wiring[src, step.send][0]
+                what = f"rank {src} sends to ranks {first} and {dst} in round {number} (directions {step.send}, {send})"
+                raise ScheduleError(f"{what}; a rank sends once in a round")
             found[src][number] = step._replace(send=send, sends=blocks)
             step = found[dst].get(number, Step(number))
             if step.recv:
-                raise ValueError(f"rank {dst} receives {step.recv} and {recv} in round {number}")
+                first = wiring[dst, step.recv][0]
+                what = (
+                    f"ranks {first} and {src} send to rank {dst} in round {number} (its directions {step.recv}, {recv})"
+                )
+                raise ScheduleError(f"{what}; a rank receives once in a round")
             found[dst][number] = step._replace(recv=recv, recvs=tuple(map(number_of, blocks)), combine=combine)
         return {rank: [own[number] for number in sorted(own)] for rank, own in found.items()}
 
     return Flow(weight, pieces, lambda rank: steps().get(rank, []))
+
+
+def not_wired(rank: int, does: str, direction: str, number: int, wiring: Wiring) -> str:
+    """What is wrong with a direction in a round that a rank does not have."""
+    own = ", ".join(sorted(str(each) for end, each in wiring if end == rank)) or "none"
+    what = f"rank {rank} {does} in direction {direction!r} in round {number}, which its wiring() does not join"
+    return f"{what}; directions of rank {rank}: {own}"
 
 
 def mutual(pairs: dict[End, End]) -> Wiring:

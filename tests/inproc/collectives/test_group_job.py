@@ -153,11 +153,13 @@ def test_what_does_not_suit_is_told() -> None:
 def test_auto_says_what_it_chose_and_why() -> None:
     done = run("--sips", 4, *SMALL, "--collective", "all_reduce", "--n-elem", "8,4096")
     said = table.render(done.document, done.prepared, verbose=True)
+    lines = said.splitlines()
     for row in done.document["runs"]:
-        (line,) = [line for line in said.splitlines() if line.startswith(f"# size {row['bytes']}: auto chose ")]
-        first, *others = line.split("auto chose ")[1].split("; ")
-        assert first.startswith(f"{row['algorithm']}: about ")
-        assert len(others) > 1
+        (at,) = [at for at, line in enumerate(lines) if line.startswith(f"# size {row['bytes']}: auto chose ")]
+        assert lines[at].startswith(f"# size {row['bytes']}: auto chose {row['algorithm']}, by the ")
+        assert " ".join(lines[at + 1].split()) == "# algorithm estimate messages in a row bytes on a link"
+        assert lines[at + 2].split()[1] == row["algorithm"]
+        assert len({len(line) for line in lines[at + 1 : at + 5]}) == 1, "a table"
 
 
 @pytest.mark.parametrize("sips", [4, pytest.param(6, marks=pytest.mark.slow)])

@@ -176,7 +176,7 @@ def test_a_root_cube_that_is_allowed(load: Load, source: str, root: int | None) 
         (GOOD + ROOT, "algorithms.mine.root_cube = 3: must be null or 15, the cube where the reduction ends"),
         (
             GOOD + "\ndef root_cube(system): 1 / 0\n",
-            "algorithms.mine.module = mine.py: root_cube raised ZeroDivisionError: division by zero",
+            "algorithms.mine.module = mine.py: root_cube raised ZeroDivisionError: division by zero (mine.py:6)",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, modu
     ("body", "message"),
     [
         ("return n_elem", "TypeError: 'int' object is not iterable"),
-        ("raise ValueError('no\\nway')", r"ValueError: no\nway"),
+        ("raise ValueError('no\\nway')", r"ValueError: no\nway (mine.py:3)"),
     ],
 )
 def test_kernel_args_that_fail_are_one_line(load: Load, body: str, message: str) -> None:

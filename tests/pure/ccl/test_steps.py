@@ -15,7 +15,7 @@ from sipsim.ccl.schedule.patterns.paths import Path
 from sipsim.ccl.schedule.patterns.trees import Tree, binomial
 from sipsim.ccl.schedule.pipeline import MOST_PIECES, pieces_of, staggered
 from sipsim.ccl.schedule.program import Instruction, with_farthest_first
-from sipsim.ccl.schedule.steps import OWN_FIRST, Flow, Step, Transfer, flow_of, mutual, number_of, original
+from sipsim.ccl.schedule.steps import OWN_FIRST, Flow, Step, mutual, number_of, original
 
 PAIR = pairwise_wiring({(0, 1)})
 
@@ -76,18 +76,6 @@ def test_evaluation_and_programs_agree(name: str) -> None:
     single = cast(Any, SimpleNamespace(wiring=MODULES[name].wiring, schedule=lambda task: [flow]))
     for own, result in zip(found.values, carry_out(single, task, sources), strict=True):
         assert np.array_equal(np.concatenate([own[piece] for piece in range(flow.pieces)]), result)
-
-
-@pytest.mark.parametrize(
-    ("transfers", "text"),
-    [
-        ([Transfer(0, 0, "to1", (0,)), Transfer(0, 0, "to2", (0,))], "rank 0 sends to1 and to2 in round 0"),
-        ([Transfer(3, 1, "to0", (0,)), Transfer(3, 2, "to0", (0,))], "rank 0 receives to1 and to2 in round 3"),
-    ],
-)
-def test_a_rank_sends_and_receives_once_a_round(transfers: list[Transfer], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        flow_of(1, 1, transfers, pairwise_wiring({(0, 1), (0, 2)})).steps_of(0)
 
 
 def test_a_direction_leads_to_one_place() -> None:

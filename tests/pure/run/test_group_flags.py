@@ -21,7 +21,18 @@ MISUSES = [
     ("--algorithm ring,", "--algorithm: 'ring,': a name is missing; write NAME or NAME,NAME"),
     ("--algorithm ring,ring", "--algorithm: 'ring,ring' has ring 2 times; name it once"),
     ("--algorithm ring,rin", "--algorithm: unknown algorithm 'rin'; did you mean 'ring'?"),
-    ("--algorithm all", "--algorithm all: the algorithms of intercube are wired before the run; name one, or a"),
+    (
+        "--algorithm all",
+        "--algorithm all: the algorithms of intercube are wired before the run; name one, or add a --collective over "
+        "groups, such as --collective all_reduce, which runs several (docs/collectives.md)",
+    ),
+    ("--algorithm rin", "--algorithm: unknown algorithm 'rin'; did you mean 'ring'?"),
+    (
+        "--algorithm lab/mine.py",
+        "--algorithm: unknown algorithm 'lab/mine.py'; to run a file, write 'algorithms: {mine: {module: lab/mine.py, "
+        "topology: none}}' in a file for --ccl, and name mine; allowed: ",
+    ),
+    ("--algorithm ring,mine.py", "--algorithm: unknown algorithm 'mine.py'; to run a file, write"),
     ("--collective all_reduce --algorithm all,ring", "--algorithm: all is all that there are; name it alone"),
     ("--collective all_reduce --algorithm intercube_allreduce", "cannot run this all_reduce: it is wired before"),
     ("--collective all_reduce --algorithm intercube_allreduce", "those that can: "),
@@ -42,6 +53,10 @@ MISUSES = [
     ("--collective all_to_all -b 4 -e 64", "-b/-e: size: all_to_all on 4 ranks takes at least 8 bytes in f16"),
     ("--collective all_reduce --layout 2x4 --n-elem 20", "--layout 2x4: 8 PEs cannot share a tensor of 20 elements"),
     ("--collective all_reduce --layout 2x9", "--layout 2x9: a SIP has 16 cubes of 8 PEs; give at most 16x8"),
+    (
+        "--collective all_reduce --layout 2x1 --set sip.cube_mesh.w=1 --set sip.cube_mesh.h=1 --set cube.pes=1",
+        "--layout 2x1: a SIP has 1 cube of 1 PE; give at most 1x1",
+    ),
     ("--collective all_reduce --layout 2", "--layout: '2' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
     ("--collective all_reduce --layout 1x1 --bytes 99G", "bytes of a PE's HBM, which has room for"),
     ("--collective all_reduce --group rows", "--group rows: SIPs of topology ring_1d stand in no grid; name ranks"),
