@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
+from sweeps import crossed
 
 from sipsim.ccl.seeded import compare, seeded_rows
 from sipsim.dtypes import DTYPES
@@ -100,8 +101,7 @@ def assert_reported(done: Run, ranks: list[int], elements: int, first: list[int]
     assert sum(each["wrong"] for each in done.document["runs"]) == elements * len(ranks)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sips", SIZES)
+@pytest.mark.parametrize(("sips", "dtype"), crossed(SIZES, DTYPES))
 class TestEveryTypeAndSize:
     def test_without_a_fault_nothing_is_reported(self, tmp_path, sips, dtype):
         done = run_faulty(tmp_path, "faulty = lambda *a: real.kernel(*a[4])", *SIZES[sips], "--dtype", dtype)
