@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from runs import ccl_file, run
+from sweeps import crossed, some
 
 from launcher.run.results import table
 from sipsim.ccl.collectives.base import COLLECTIVES
@@ -68,8 +69,7 @@ def test_a_row_does_not_depend_on_the_algorithms_beside_it() -> None:
 
 
 @pytest.mark.default_costs
-@pytest.mark.parametrize("system", [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "system"), crossed(NAMES, [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")]))
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
     cold = ("--set", "hbm.params.refresh=none")
     done = run(*system, *SMALL, *cold, "--collective", name, "--algorithm", "all", "--n-elem", 4)
@@ -150,7 +150,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
 
 
 @pytest.mark.parametrize("sips", [4, pytest.param(6, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+@pytest.mark.parametrize("collective", some(["all_reduce", "broadcast"], "all_reduce"))
 @pytest.mark.default_costs
 def test_estimates_are_near_the_times(collective: str, sips: int) -> None:
     """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
