@@ -149,15 +149,16 @@ def test_auto_says_what_it_chose_and_why() -> None:
         assert len(others) > 1
 
 
-@pytest.mark.parametrize("sips", [4, pytest.param(6, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("collective", some(["all_reduce", "broadcast"], "all_reduce"))
+@pytest.mark.parametrize("system", some([(4, "2x1"), (4, "2x2"), (6, "2x2")], (4, "2x1")), ids=str)
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
 @pytest.mark.default_costs
-def test_estimates_are_near_the_times(collective: str, sips: int) -> None:
+def test_estimates_are_near_the_times(collective: str, system: tuple[int, str]) -> None:
     """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
     from sipsim.ccl.cost.choice import ranked
     from sipsim.host.group_request import tasks_of
 
-    flags = ("--sips", sips, "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", 1, "--collective", collective)
+    sips, (w, _, h) = system
+    flags = ("--sips", sips, "--set", f"sip.cube_mesh={{w: {w}, h: {h}}}", "-w", 1, "--collective", collective)
     done = run(*flags, "--algorithm", "all", "--bytes", "48K")
     definition = COLLECTIVES.get(collective)
     assert isinstance(definition, GroupCollective)
