@@ -37,6 +37,8 @@ CHECK = "AHBM_CHECK_INVARIANTS"
 VARIANT = "AHBM_VARIANT"
 """Tests have the variant ``adr`` of the config, whose times are sums that can be written down, unless they are marked
 ``default_costs``."""
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Not handed on: each of the hundreds of processes that tests start would compile the whole project."""
 END_GRACE_MS = 2000
 """How long a process may still take that was asked to end."""
 
@@ -234,10 +236,11 @@ class _Session:
         self.ran = 0
         self.left = ""
         """What this session and its workers have left."""
-        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK, VARIANT)
+        names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK, VARIANT, NO_BYTECODE)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
         os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1", VARIANT: "adr"})
+        os.environ.pop(NO_BYTECODE, None)
         tempfile.tempdir = str(self.temp)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from launches import DEFAULT, DIGEST, END_S, FLAGS, launched_on, why_no_engine
 from services import CLUSTERS
 
 SMALL_CUBES = ("--bytes", "4K", "--set", "sip.cube_mesh={w: 2, h: 2}")
-LARGE = ("--sips", "64", "--topology", "torus_2d", "--no-verify-data", *SMALL_CUBES)
+LARGE = ("--topology", "torus_2d", "--no-verify-data", *SMALL_CUBES)
 
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 
@@ -43,14 +43,16 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 
 
 @pytest.mark.cluster("hosts")
+@pytest.mark.parametrize("sips", [16, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [KINDS[0], pytest.param("slurm", marks=[*KINDS[1].marks, pytest.mark.slow])])
-def test_sixty_four_sips_on_four_hosts(kind: str, hosts: Hosts, tell: Callable[[str], None]):
-    """Sixteen a host. The time from the command to the first grant is printed, not tested."""
+def test_many_sips_on_four_hosts(kind: str, sips: int, hosts: Hosts, tell: Callable[[str], None]):
+    """As many on each host. The time from the command to the first grant is printed, not tested."""
+    flags = ("--sips", sips, *LARGE)
     with CLUSTERS[kind](hosts) as env:
-        done = launched_on(hosts, env, *FLAGS[kind], *LARGE)
-        assert done.digest == launched(*LARGE, "--engine", "inproc").digest
-        assert [rank["host"] for rank in done.document["ranks"]] == [f"h{rank // 16 + 1}" for rank in range(64)]
-    tell(f"64 SIPs on 4 hosts, {kind}: started in {done.document['wall_s']['startup']:.2f} s")
+        done = launched_on(hosts, env, *FLAGS[kind], *flags)
+        assert done.digest == launched(*flags, "--engine", "inproc").digest
+        assert [rank["host"] for rank in done.document["ranks"]] == [f"h{4 * rank // sips + 1}" for rank in range(sips)]
+    tell(f"{sips} SIPs on 4 hosts, {kind}: started in {done.document['wall_s']['startup']:.2f} s")
 
 
 @pytest.mark.cluster("hosts")

@@ -26,6 +26,7 @@ from launches import (
     why_no_engine,
 )
 from services import CLUSTERS
+from sweeps import some
 
 pytestmark = [pytest.mark.cluster("hosts"), pytest.mark.cluster("ssh")]
 
@@ -92,7 +93,7 @@ HAPPENS: dict[str, tuple[Callable[[Host], None], str]] = {
 """What, and as what it is told."""
 
 
-@pytest.mark.parametrize("what", HAPPENS)
+@pytest.mark.parametrize("what", some(HAPPENS, "cut", "agent"))
 def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
     happen, kind = HAPPENS[what]
     with site.launching() as launch:
@@ -107,9 +108,7 @@ def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
     left(site, what)
 
 
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[pytest.mark.slow] * (what != "agent")) for what in HAPPENS]
-)
+@pytest.mark.parametrize("what", some(HAPPENS, "agent"))
 def test_with_restarts_the_digest_is_the_same(what: str, site: Site, digest: str):
     """Hosts that are cut off have tests below."""
     happen, _ = HAPPENS[what]
@@ -143,6 +142,7 @@ def test_a_host_that_comes_back_is_too_late(site: Site, digest: str):
     nothing_left(site.hosts, FENCED_WITHIN_S)
 
 
+@pytest.mark.slow
 def test_two_hosts_one_after_the_other(site: Site, digest: str):
     with site.launching("--max-restarts", 3) as launch:
         launch.round(UNDER_WAY)

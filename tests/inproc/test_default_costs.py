@@ -7,13 +7,14 @@ from explained import check_path, explained
 from random_flags import drawn
 from runs import run as run_once
 from shuffled_mail import ShuffledInprocMail
+from sweeps import batches, crossed
 
 from launcher.api import run
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
 
 pytestmark = pytest.mark.default_costs
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 200))]
+SEEDS = batches(200, 1, ordinary=2)
 TORUS = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 MOST_OVERHEAD_PS = 100_000
 """ADR-0023 T5."""
@@ -46,9 +47,9 @@ T5_CLAIMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", T5_CLAIMS, ids=lambda each: "-".join(each.values()))
-@pytest.mark.parametrize("dst", ["0.1.0", "0.15.0", "0.0.3"])
-@pytest.mark.parametrize("nbytes", [2, 256, 4096])
+@pytest.mark.parametrize(
+    ("settings", "dst", "nbytes"), crossed(T5_CLAIMS, ["0.1.0", "0.15.0", "0.0.3"], [2, 256, 4096])
+)
 def test_a_pair_costs_no_less_than_raw_dma_and_less_than_100_ns_more(
     settings: dict[str, str], dst: str, nbytes: int
 ) -> None:

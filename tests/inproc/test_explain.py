@@ -8,13 +8,14 @@ import pytest
 from explained import check_path, explained
 from launch_flags import launch_settings
 from random_flags import drawn
+from sweeps import batches
 
 from launcher.api import run
 from sipsim.explain.graph import Graph
 from sipsim.explain.sharing import Sharings
 from sipsim.record.explanation import Explanation, WhatIf
 
-SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 500))]
+SEEDS = batches(500, 1, ordinary=4)
 TOLERANCE = 0.1
 OF_WHOLE = 0.01
 
@@ -71,7 +72,7 @@ SLOW_MEMORIES = [
 
 
 @pytest.mark.parametrize("memories", [MEMORIES, SLOW_MEMORIES], ids=["banks and ports", "slow"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", batches(2, 1))
 def test_waiting_in_memories_has_its_own_parts(seed: int, memories: list[str]) -> None:
     """Nothing that a memory adds is left as a rest without a name, and its buses carry an access at a time.
 
@@ -131,7 +132,7 @@ def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("first", "runs"),
-    [(0, 5), pytest.param(5, 51, marks=pytest.mark.slow), pytest.param(56, 48, marks=pytest.mark.slow)],
+    [(0, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0, 5), (5, 51), (56, 48)))],
 )
 def test_a_run_with_the_change_confirms_nine_of_ten_predictions(first: int, runs: int) -> None:
     tried, wrong = 0, []
@@ -178,8 +179,8 @@ RING = {"sips": 4, "topology": "ring_1d", "set": ["sip.cube_mesh.w=2", "sip.cube
 @pytest.mark.parametrize(
     ("flags", "rounds"),
     [
-        ({**RING}, 3),
-        ({**RING, "sips": 2}, 1),
+        pytest.param({**RING}, 3, marks=pytest.mark.slow),
+        pytest.param({**RING, "sips": 2}, 1, marks=pytest.mark.slow),
         ({**RING, "sips": 4, "topology": "torus_2d"}, 1),
         ({**RING, "iters": 3, "warmup": 1}, 3),
     ],

@@ -9,6 +9,7 @@ from launch import launched
 from launch_flags import launch_flags, launch_settings
 from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
+from sweeps import batches
 
 from launcher.api import run as run_program
 from sipsim.control.launch import RoutedLaunch
@@ -194,7 +195,7 @@ class TestRows:
         before = HOST + TAKE + farthest + 4 * 64 / 16 + 50 + TO_PE
         assert before + HOST < routed["launch_ns"] < before + GATHER + 4 * 20 + (farthest - 13.15)
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", batches(4, 1))
     def test_results_do_not_depend_on_the_mail(self, seed: int) -> None:
         """With skews and late starts, which move what meets what."""
         changes = {"max_start_skew_ns": 900, "start_skew_seed": seed, "start_margin_ns": 60}
@@ -230,8 +231,8 @@ class TestExplain:
         ("key", "more"),
         [
             ("launch.host_latency_ns", []),
-            ("io_cpu.launch_ns", []),
-            ("m_cpu.dispatch_ns", ["m_cpu.dispatch_ns=400"]),
+            pytest.param("io_cpu.launch_ns", [], marks=pytest.mark.slow),
+            pytest.param("m_cpu.dispatch_ns", ["m_cpu.dispatch_ns=400"], marks=pytest.mark.slow),
             ("launch.start_margin_ns", ["launch.start_margin_ns=900", "m_cpu.dispatch_ns=700"]),
         ],
     )

@@ -7,6 +7,7 @@ import pytest
 from launch import launched
 from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
+from sweeps import crossed
 
 from launcher import api
 from launcher.cli.probe import main, probe
@@ -85,14 +86,8 @@ def explained(reruns: int, *settings: str, **flags: Any) -> Explanation:
     return msgspec.convert(outcome.document["explain"][-1], Explanation)
 
 
-@pytest.mark.parametrize("rings", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "ways"),
-    [
-        *(("tcm", "fast_path"), ("hbm", "piggyback"), ("sram", "fast_path")),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("tcm", "piggyback"), ("hbm", "fast_path"))),
-        pytest.param("sram", "piggyback", marks=pytest.mark.slow),
-    ],
+    ("rings", "kind", "ways"), crossed([False, True], ["tcm", "hbm", "sram"], ["fast_path", "piggyback"])
 )
 def test_the_parts_of_the_path_add_up_and_walks_have_a_price(rings, kind, ways):
     settings = (mmu(4, 3, rings)[1], f"defaults.buffer_kind={kind}", f"defaults.credit_return_mode={ways}")
@@ -121,11 +116,15 @@ def test_a_run_confirms_what_half_a_walk_saves():
 
 
 @pytest.mark.parametrize(
-    ("src", "dst"), [("0.0.3", "0.0.5"), ("0.0.7", "0.5.6"), ("0.2.6", "1.3.1"), ("1.15.7", "0.0.1")]
+    ("ends", "tlb"),
+    crossed(
+        [("0.0.3", "0.0.5"), ("0.0.7", "0.5.6"), ("0.2.6", "1.3.1"), ("1.15.7", "0.0.1")],
+        [(False, 2048, 0), (True, 2048, 1), (True, 4, 1)],
+    ),
 )
-@pytest.mark.parametrize(("rings", "page_KiB", "walks"), [(False, 2048, 0), (True, 2048, 1), (True, 4, 1)])
-def test_the_probe_tells_what_a_miss_adds(capsys, src, dst, rings, page_KiB, walks):
+def test_the_probe_tells_what_a_miss_adds(capsys, ends, tlb):
     """From any PE of a cube to any: the same sums as without, and the walk of the first send apart."""
+    (src, dst), (rings, page_KiB, walks) = ends, tlb
     words = ["--from", src, "--to", dst, "--bytes", "4096"]
     without = probe(parse_probe([*words, *OFF]))
     told = probe(parse_probe([*words, *mmu(page_KiB, 4, rings)]))

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import pytest
 from runs import Run, ccl_file, run
+from sweeps import crossed
 
 from sipsim.errors import ConfigError
 from sipsim.links.base import LINK_KINDS, LinkKind
@@ -234,9 +235,7 @@ def run_on(folder: Path, kind: str, sips: int, mode: str = "fast_path") -> Run:
     return run(*ccl_file(folder, TWO_ON), "--sips", sips, *flags, *cubes, *ipcq)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sips", [3, pytest.param(4, marks=pytest.mark.slow), 5])
-@pytest.mark.parametrize("kind", ["Slow", "Holding", "Telling", "Acking"])
+@pytest.mark.parametrize(("kind", "sips", "mode"), crossed(["Slow", "Holding", "Telling", "Acking"], [3, 5, 4], MODES))
 def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: int, mode: str) -> None:
     """Several sizes and iterations, so control packets of the barrier, which pass no port, are sent meanwhile."""
     done = run_on(tmp_path, kind, sips, mode)

@@ -37,7 +37,7 @@ def pairs(document: dict[str, Any]) -> dict[tuple[tuple[int, ...], tuple[int, ..
         ("sips", ["--sips", "9", "--topology", "torus_2d"], [(9, 9)]),
         ("sips", [*LINE, *MIXED], [(5, 5)]),
         ("sips", [*LINE, *MIXED, "--set", "defaults.credit_return_mode=fabric"], [(5, 5)]),
-        ("sips", ["--sips", "25", "--topology", "torus_2d"], [(25, 25)]),
+        pytest.param("sips", ["--sips", "25", "--topology", "torus_2d"], [(25, 25)], marks=pytest.mark.slow),
         pytest.param("sips", ["--sips", "64", "--topology", "torus_2d"], [(64, 64)], marks=pytest.mark.slow),
         ("cubes", ["--set", "defaults.credit_return_mode=piggyback"], [(16, 16), (16, 16)]),
         ("cubes", ["--sips", "1", "--set", "defaults.hw_strict=true"], [(16, 16)]),

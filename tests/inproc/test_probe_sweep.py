@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import crossed
 
 from launcher.cli.probe import main, probe, probe_sweep
 from launcher.run.probe.options import parse_probe
@@ -21,8 +22,7 @@ def swept(*words: object) -> dict[str, Any]:
     return probe_sweep(parse_probe([str(word) for word in words]))
 
 
-@pytest.mark.parametrize("ends", [NEAR, FAR])
-@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback", "auto"])
+@pytest.mark.parametrize(("ends", "mode"), crossed([NEAR, FAR], ["fast_path", "fabric", "piggyback", "auto"]))
 def test_a_size_of_one_message_takes_what_the_pair_takes(ends: list[str], mode: str) -> None:
     system = ["--set", f"defaults.credit_return_mode={mode}"]
     least = 2 if mode == "fast_path" else 512

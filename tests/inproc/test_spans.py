@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from launch_flags import launch_flags
 from runs import Run, ccl_file, run
+from sweeps import some
 
 from sipsim.record.recorder import Span
 
@@ -56,6 +57,8 @@ RUNS: dict[str, tuple[object, ...]] = {
     ),
     "mesh": ("--sips", 4, "--topology", "mesh_2d_no_wrap", *MESH, *TIGHT, "--bytes", "4K", "--no-verify-data"),
 }
+
+FEW = ("rings in HBM", "auto", "piggyback, poll", "sizes", "launches", "late starts", "in place, the costs of a PE")
 
 
 def spans_of(done: Run) -> Spans:
@@ -112,7 +115,7 @@ def check_kernels(spans: Spans) -> int:
     return kernels
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, *FEW))
 def test_no_picosecond_is_without_a_cause(name: str) -> None:
     spans = spans_of(run(*RUNS[name], keep_oplog=True))
     check_causes(spans)

@@ -10,6 +10,7 @@ import sys
 import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
+from sweeps import crossed, some
 
 from launcher.run.results.result_fields import RankRow, ResultDocument, RunEntry, RunRow
 from sipsim.ccl.collectives.base import COLLECTIVES
@@ -134,7 +135,7 @@ class TestADefaultRun:
         assert digests == {done.document["digest"]} == {run(*TORUS).document["digest"]}
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", some(SYSTEMS, "1", "4 over ethernet", "6 in a mesh"))
 def test_systems(tmp_path, system):
     flags = (*SYSTEMS[system], *SMALL, "--bytes", "4K")
     done = launched(*flags, "--json", tmp_path / "out.json")
@@ -158,8 +159,7 @@ PE_COSTS = [
 ]
 
 
-@pytest.mark.parametrize("latch", ["copy", "in_place"])
-@pytest.mark.parametrize("backpressure", ["sleep", "poll"])
+@pytest.mark.parametrize(("latch", "backpressure"), crossed(["copy", "in_place"], ["sleep", "poll"]))
 def test_costs_of_a_pe_are_the_same_in_one_process(latch, backpressure):
     settings = [*PE_COSTS, f"defaults.latch={latch}", f"defaults.backpressure={backpressure}"]
     flags = (*TORUS, *SMALL, "--bytes", "48K", "--check-invariants", *(f"--set={each}" for each in settings))
@@ -211,8 +211,9 @@ class TestOutput:
         ]
         assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
 
-    @pytest.mark.parametrize("flag", ["--json", "--csv", "--trace-ccl"])
-    @pytest.mark.parametrize("engine", ["local", "inproc"])
+    @pytest.mark.parametrize(
+        ("flag", "engine"), crossed(["--json", "--csv", "--trace-ccl"], ["local", "inproc"])
+    )
     def test_standard_output_in_place_of_the_table(self, tmp_path, flag, engine):
         """Nothing else is there, whatever a script prints, and no file of that name is made."""
         body = "print('said'); dist.all_reduce(torch.ones(4, 8))"
@@ -341,10 +342,12 @@ BAD = {
     "no delay": (("--set", "links.ethernet_100g.params.latency_ns=0"), "must be more than 0"),
     "rings": (("--set", "defaults.n_slots=4096"), "defaults.n_slots"),
 }
+OF_EACH_PLACE = ("misspelt flag", "no number", "no square", "collective", "two sizes", "set", "no script", "no folder")
+"""A mistake for each place that finds some: flags, values, rules of the system, registries, files, the config."""
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("mistake", BAD)
+    @pytest.mark.parametrize("mistake", some(BAD, *OF_EACH_PLACE))
     def test_one_line_and_nothing_is_started(self, tmp_path, mistake):
         flags, words = BAD[mistake]
         done = launched("--json", tmp_path / "out.json", *flags, cwd=tmp_path)

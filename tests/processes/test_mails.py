@@ -13,6 +13,7 @@ import pytest
 from failing_runs import RING, assert_partial, kill_standing
 from launch import ALL_REDUCE, CHECKOUT, END_S, Done, environment, launched, script, temporary_folder
 from runs import run
+from sweeps import crossed, some
 
 from broker.mail.kinds import MAIL_KINDS
 
@@ -31,7 +32,7 @@ SYSTEMS = {
 SAME = ("status", "digest", "runs")
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", some(SYSTEMS, "4 in a torus", "2 with long frames"))
 def test_every_kind_gives_what_one_process_gives(tmp_path: Path, system: str) -> None:
     alike = run(*SYSTEMS[system]).document
     for kind in KINDS:
@@ -55,8 +56,7 @@ def test_a_deadlock(tmp_path: Path, kind: str) -> None:
     assert [each["rank"] for each in done.document["ranks"]] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("who", ["sip-1", "broker", "launcher"])
+@pytest.mark.parametrize(("kind", "who"), crossed(KINDS, ["sip-1", "broker", "launcher"]))
 def test_a_killed_process(tmp_path: Path, kind: str, who: str) -> None:
     """``kill_standing`` checks that the folder with the sockets is removed."""
     done = kill_standing(tmp_path, who, signal.SIGKILL, "--mail", kind)
@@ -94,8 +94,7 @@ def test_an_unknown_kind_is_refused() -> None:
     assert all(kind in line for kind in KINDS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [84, 91, 92, 93, 94])
+@pytest.mark.parametrize(("kind", "length"), crossed(KINDS, [84, 91, 92, 93, 94]))
 def test_a_folder_as_long_as_goes(kind: str, length: int) -> None:
     """The run's folder has this length. It is refused in one line, or the run succeeds."""
     with temporary_folder() as temp:

@@ -5,6 +5,7 @@ import signal
 import pytest
 from launch import launched, launching
 from runs import run
+from sweeps import some
 
 pytestmark = pytest.mark.processes
 
@@ -51,7 +52,7 @@ def test_a_restarted_rank_repeats_no_row(tmp_path):
     assert done.document["runs"] == run(*TWO_SIZES).document["runs"]
 
 
-@pytest.mark.parametrize("limit", ["900ns", LATER])
+@pytest.mark.parametrize("limit", some(["900ns", LATER], LATER))
 def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
     flags = (*TWO_SIZES, "--max-sim-time", limit)
     done, alike = launched(*flags, "--json", tmp_path / "out.json"), run(*flags)
@@ -73,7 +74,7 @@ def test_a_limit_after_the_end_changes_nothing():
     assert launched(*SMALL, "--max-sim-time", "1s").digest == launched(*SMALL).digest
 
 
-@pytest.mark.parametrize("engine", ["local", "inproc"])
+@pytest.mark.parametrize("engine", some(["local", "inproc"], "local"))
 def test_lines_of_progress(engine):
     """A pipe gets them on request; the run takes some seconds on any host."""
     flags = ("--sips", "4", "--topology", "torus_2d", "--bytes", "2M", "--no-verify-data", "--engine", engine)

@@ -49,7 +49,7 @@ def test_short_run_shows_only_the_table() -> None:
 
 def test_pipe_gets_only_the_table() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "launcher", *LONG],
+        [sys.executable, "-m", "launcher", *LONG, "--bytes", "1M"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

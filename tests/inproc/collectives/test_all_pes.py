@@ -5,6 +5,7 @@ import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
 from shuffled_mail import ShuffledInprocMail
+from sweeps import crossed
 
 from sipsim.topology.address import OFFSET_BITS, PhysAddr
 
@@ -90,8 +91,7 @@ def check(done: Run, n=N) -> None:
         np.testing.assert_array_equal(done.tensor(rank), expected(rank, n))
 
 
-@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
-@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+@pytest.mark.parametrize(("kind", "mode"), crossed(["tcm", "hbm", "sram"], ["fast_path", "fabric", "piggyback"]))
 def test_a_ring_all_reduce_over_the_pes_of_each_cube(tmp_path, kind, mode):
     settings = ("--set", f"defaults.buffer_kind={kind}", "--set", f"defaults.credit_return_mode={mode}")
     done = run(*words(tmp_path, N, "--check-invariants", *settings))

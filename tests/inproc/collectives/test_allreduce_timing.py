@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hardware import config, records_of
 from shuffled_mail import ShuffledInprocMail
+from sweeps import crossed
 
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
@@ -327,9 +328,7 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
     return run, seen
 
 
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-@pytest.mark.parametrize("n_elem", [1, 121, 751, 2048])
-@pytest.mark.parametrize("last_sip", [1, 2, 3])
+@pytest.mark.parametrize(("bottleneck", "n_elem", "last_sip"), crossed(BOTTLENECKS, [1, 121, 751, 2048], [3, 1, 2]))
 def test_a_message_between_sips_takes_what_one_fabric_would(
     tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
 ) -> None:

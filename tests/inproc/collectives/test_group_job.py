@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from runs import ccl_file, run
+from sweeps import crossed, some
 
 from launcher.run.results import table
 from sipsim.ccl.collectives.base import COLLECTIVES
@@ -79,8 +80,7 @@ def test_credits_of_a_schedule_are_smaller_than_those_of_the_wired_algorithm() -
 
 
 @pytest.mark.default_costs
-@pytest.mark.parametrize("system", [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "system"), crossed(NAMES, [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")]))
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
     cold = ("--set", "hbm.params.refresh=none")
     done = run(*system, *SMALL, *cold, "--collective", name, "--algorithm", "all", "--n-elem", 4)
@@ -162,15 +162,16 @@ def test_auto_says_what_it_chose_and_why() -> None:
         assert len({len(line) for line in lines[at + 1 : at + 5]}) == 1, "a table"
 
 
-@pytest.mark.parametrize("sips", [4, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("system", some([(4, "2x1"), (4, "2x2"), (6, "2x2")], (4, "2x1")), ids=str)
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
 @pytest.mark.default_costs
-def test_estimates_are_near_the_times(collective: str, sips: int) -> None:
+def test_estimates_are_near_the_times(collective: str, system: tuple[int, str]) -> None:
     """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
     from sipsim.ccl.cost.choice import ranked
     from sipsim.host.group_request import tasks_of
 
-    flags = ("--sips", sips, "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", 1, "--collective", collective)
+    sips, (w, _, h) = system
+    flags = ("--sips", sips, "--set", f"sip.cube_mesh={{w: {w}, h: {h}}}", "-w", 1, "--collective", collective)
     done = run(*flags, "--algorithm", "all", "--bytes", "48K")
     definition = COLLECTIVES.get(collective)
     assert isinstance(definition, GroupCollective)

@@ -1,9 +1,10 @@
 """The names of ``torch.distributed``: lists of tensors, views, messages between two ranks, ranks of groups."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from group_runs import rows, run_groups
+from sweeps import crossed, some
 
 SETUP = """
     n, size = {n}, world_size
@@ -209,7 +210,7 @@ SEVERAL = """
 """
 
 
-@pytest.mark.parametrize("names", [*permutations(LAYOUTS, 2)], ids=" then ".join)
+@pytest.mark.parametrize("names", some(permutations(LAYOUTS, 2), *pairwise(LAYOUTS)), ids=" then ".join)
 def test_messages_of_several_layouts_between_two_ranks(tmp_path, names):
     """The one worker of "all PEs" is PE 2, between two PEs that could receive."""
     body = SEVERAL.format(layouts=[LAYOUTS[name] for name in names])
@@ -235,10 +236,10 @@ BATCH = """
 """
 
 
-@pytest.mark.parametrize("sips", [2, 3, 4])
-@pytest.mark.parametrize(("n_pes", "pes"), [(1, [[]]), (2, [[0]]), (2, [[], []])])
-def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, n_pes, pes, sips):
+@pytest.mark.parametrize(("sips", "groups"), crossed([2, 4, 3], [(1, [[]]), (2, [[0]]), (2, [[], []])]))
+def test_batches_of_messages_where_a_pe_sends_and_receives(tmp_path, sips, groups):
     """Messages that do not fit the rings by far; those of two groups share PEs, and ranks list them in any order."""
+    n_pes, pes = groups
     body = SETUP.format(n=12000, cubes=1, pes=1) + BATCH.format(pes=pes)
     told = rows(run_groups(tmp_path, body, "--set", f"cube.pes={n_pes}", "--check-invariants", sips=sips))
     assert len(told) == sips * (sips - 1) * len(pes)

@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 from group_runs import rows, run_groups
+from sweeps import some
 
 from sipsim.host.distributed import Distributed
 
@@ -36,7 +37,7 @@ STATE = """
 """
 
 
-@pytest.mark.parametrize("times", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", some([100, 200, 1000], 100))
 def test_groups_leave_nothing(tmp_path, monkeypatch, times):
     """Sizes of all that a rank keeps by group, queue pair or ring, and the host's memory, do not grow."""
     sizes, memory = [], []

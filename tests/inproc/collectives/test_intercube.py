@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
+from sweeps import crossed
 
 from launcher.run.results import table
 from sipsim.ccl.intercube.bounds import bottleneck_of, bounds
@@ -33,23 +34,23 @@ def right(done: Run) -> Run:
     return done
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
-@pytest.mark.parametrize(
-    ("sips", "topology"),
-    [
-        (1, "ring_1d"),
-        (2, "ring_1d"),
-        (3, "ring_1d"),
-        (5, "ring_1d"),
-        (9, "ring_1d"),
-        (4, "torus_2d"),
-        (6, "torus_2d 3x2"),
-        (6, "mesh_2d_no_wrap 2x3"),
-        (4, "mesh_2d_no_wrap 4x1"),
-        (9, "torus_2d"),
-    ],
-)
-def test_topologies_and_sizes(algorithm: str, sips: int, topology: str) -> None:
+SYSTEMS = [
+    (1, "ring_1d"),
+    (2, "ring_1d"),
+    (3, "ring_1d"),
+    (5, "ring_1d"),
+    (9, "ring_1d"),
+    (4, "torus_2d"),
+    (6, "torus_2d 3x2"),
+    (6, "mesh_2d_no_wrap 2x3"),
+    (4, "mesh_2d_no_wrap 4x1"),
+    (9, "torus_2d"),
+]
+
+
+@pytest.mark.parametrize(("system", "algorithm"), crossed(SYSTEMS, BOTH))
+def test_topologies_and_sizes(algorithm: str, system: tuple[int, str]) -> None:
+    sips, topology = system
     right(run(*flags(algorithm, sips, topology, "2x1"), "--n-elem", "1,7,1030", "--check-invariants"))
 
 
@@ -61,9 +62,7 @@ def test_meshes_and_types(algorithm: str, mesh: str, dtype: str) -> None:
     right(run(*flags(algorithm, 2, mesh=mesh), "--n-elem", "1,3,999", "--dtype", dtype))
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
-@pytest.mark.parametrize("n_slots", [1, 2])
-@pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback"])
+@pytest.mark.parametrize(("algorithm", "n_slots", "mode"), crossed(BOTH, [1, 2], ["fast_path", "fabric", "piggyback"]))
 def test_few_small_slots(algorithm: str, n_slots: int, mode: str) -> None:
     """Some ten units of a worker in rings of one slot or two."""
     small = flags(algorithm, 4, "torus_2d", "2x2", n_slots=n_slots, slot_size=64)
@@ -101,13 +100,15 @@ def values_of(sips: int, n: int, dtype: str) -> list[Any]:
     return [np.random.default_rng(rank).standard_normal((6, n)).astype(DTYPES[dtype].numpy) for rank in range(sips)]
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-@pytest.mark.parametrize(("sips", "topology"), [(5, "ring_1d"), (6, "torus_2d 3x2"), (3, "mesh_2d_no_wrap 3x1")])
+@pytest.mark.parametrize(
+    ("algorithm", "dtype", "system"),
+    crossed(BOTH, ["f16", "bf16", "f32"], [(5, "ring_1d"), (6, "torus_2d 3x2"), (3, "mesh_2d_no_wrap 3x1")]),
+)
 def test_all_rows_of_all_ranks_are_the_same_bits(
-    tmp_path: Path, algorithm: str, dtype: str, sips: int, topology: str
+    tmp_path: Path, algorithm: str, dtype: str, system: tuple[int, str]
 ) -> None:
     """What RANK_IDENTICAL says; and they are those of the reference."""
+    sips, topology = system
     script = script_file(tmp_path, SCRIPT.replace("N)", "1111)").replace("DTYPE", repr(dtype)))
     done = run(*flags(algorithm, sips, topology, "3x2"), script)
     assert done.outcome.error is None, done.outcome.error

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
 from shuffled_mail import ShuffledInprocMail
+from sweeps import crossed, some
 
 from sipsim.errors import ConfigError
 
@@ -164,15 +165,16 @@ EVERY_SLOTS = {
     "sixteen cubes of two SIPs",
     "a tree of seven SIPs",
 }
-RUNS = [
-    *((name, slots) for name in SYSTEMS for slots in (SLOTS[:-1] if name in EVERY_SLOTS else (2,))),
-    *(pytest.param(name, SLOTS[-1], marks=pytest.mark.slow) for name in SYSTEMS if name in EVERY_SLOTS),
-]
+RUNS = [(name, slots) for name in SYSTEMS for slots in (SLOTS if name in EVERY_SLOTS else (2,))]
+IN_FULL, IN_FOURS = "sixteen cubes of two SIPs", "sixteen cubes of four SIPs"
 
 
-@pytest.mark.parametrize(("system", "slots"), RUNS)
-def test_every_element_is_right(tmp_path, system: str, slots: int) -> None:
+@pytest.mark.parametrize(
+    "system_and_slots", some(RUNS, *((name, 2) for name in SYSTEMS), (IN_FULL, 1), (IN_FULL, 8)), ids=str
+)
+def test_every_element_is_right(tmp_path, system_and_slots: tuple[str, int]) -> None:
     """Messages of one element, one of them and more than there are slots."""
+    system, slots = system_and_slots
     words = flags(tmp_path, *SYSTEMS[system], n_slots=slots, slot_size=4)
     done = run(*words, "--dtype", "f32", "--n-elem", f"1,{slots + 6}")
     assert_right(done)
@@ -181,28 +183,35 @@ def test_every_element_is_right(tmp_path, system: str, slots: int) -> None:
         assert max(queue.my_head for queue in queues_of(done)) >= 1 + slots + 6
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+FEW = ("cubes of three SIPs both ways", "five SIPs one way", "nine SIPs in a grid", "sixteen cubes without wrap")
+
+
+@pytest.mark.parametrize("system", some(SYSTEMS, *FEW, "a tree of eight cubes", "a tree of one"))
 def test_messages_of_many_elements(tmp_path, system: str) -> None:
     """Whole slots, and what is left of the last one."""
     assert_right(run(*flags(tmp_path, *SYSTEMS[system], slot_size=256), "--dtype", "i32", "--n-elem", "64,200"))
 
 
-@pytest.mark.parametrize("kind", ["hbm", "sram"])
-@pytest.mark.parametrize("system", ["two SIPs, joined twice", "sixteen cubes of two SIPs", "a tree of seven SIPs"])
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    crossed(["two SIPs, joined twice", "sixteen cubes of two SIPs", "a tree of seven SIPs"], ["hbm", "sram"]),
+)
 def test_rings_in_other_memories(tmp_path, system: str, kind: str) -> None:
     words = flags(tmp_path, *SYSTEMS[system], n_slots=2, slot_size=16, buffer_kind=kind)
     assert_right(run(*words, "--dtype", "f32", "--n-elem", 50))
 
 
-@pytest.mark.parametrize("topology", ["ring_1d", "torus_2d", "mesh_2d_no_wrap"])
-@pytest.mark.parametrize("table", ["ring_1d", "mesh_2d", "tree_binary"])
+@pytest.mark.parametrize(
+    ("table", "topology"),
+    crossed(["ring_1d", "mesh_2d", "tree_binary"], ["torus_2d", "mesh_2d_no_wrap", "ring_1d"]),
+)
 def test_any_topology_of_sips(tmp_path, table: str, topology: str) -> None:
     """The wiring does not follow the links: messages between SIPs without a link are routed."""
     done = run(*flags(tmp_path, table, "sip", 4, slot_size=16), "--topology", topology, "--n-elem", 40)
     assert_right(done)
 
 
-@pytest.mark.parametrize("system", ["two SIPs, joined twice", "sixteen cubes of four SIPs", "a tree of seven SIPs"])
+@pytest.mark.parametrize("system", some(["two SIPs, joined twice", IN_FOURS, "a tree of seven SIPs"], IN_FOURS))
 def test_the_order_of_the_mail_does_not_change_results(tmp_path, system: str) -> None:
     words = (*flags(tmp_path, *SYSTEMS[system], n_slots=1, slot_size=16), "--dtype", "i32", "--n-elem", 30)
     plain = run(*words)
@@ -266,8 +275,7 @@ x.copy_(torch.from_numpy(np.arange(4).repeat(4).reshape(4, 4) + 4 * rank))
 """
 
 
-@pytest.mark.parametrize("table", ["ring_1d", "ring_1d_unidir"])
-@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize(("table", "slots"), crossed(["ring_1d", "ring_1d_unidir"], SLOTS))
 def test_a_kernel_of_the_script_on_every_pe(tmp_path, table: str, slots: int) -> None:
     """Each of 8 PEs forwards its row three times."""
     body = SHIFT + "assert torch.launch(shift, x, 3) is None\nresult = torch.from_numpy(x.numpy())\nx.copy_(result)"
@@ -296,8 +304,7 @@ torch.launch(ahead, x, 80, SLOTS)
 """
 
 
-@pytest.mark.parametrize("slots", SLOTS)
-@pytest.mark.parametrize("sips", [1, 2])
+@pytest.mark.parametrize(("sips", "slots"), crossed([1, 2], SLOTS))
 def test_a_full_bidirectional_ring(tmp_path, sips: int, slots: int) -> None:
     """Two and four ranks, each as far ahead as its neighbours' rings are long; every message in order and from where
     it should be: what goes E is one less than what goes W.

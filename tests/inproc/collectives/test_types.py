@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from runs import ccl_file, run, script_file, sums_of
+from sweeps import crossed
 
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
@@ -20,14 +21,12 @@ MACHINES = {
 }
 
 
-SIZES = [(machine, n_elem) for machine in MACHINES for n_elem in (1, 3)]
-SIZES += [(machine, 257 if "slot_size" in str(knobs) else 4097) for machine, knobs in MACHINES.items()]
-"""A single element, fewer than a message, and several messages with a remainder."""
+SIZES = ("one element", "fewer than a message", "several messages and a rest")
 
 
-@pytest.mark.parametrize(("machine", "n_elem"), SIZES)
-@pytest.mark.parametrize("dtype", NEW)
-def test_sizes_that_nothing_divides(dtype, machine, n_elem):
+@pytest.mark.parametrize(("machine", "size", "dtype"), crossed(MACHINES, SIZES, NEW))
+def test_sizes_that_nothing_divides(machine, size, dtype):
+    n_elem = (1, 3, 257 if "slot_size" in str(MACHINES[machine]) else 4097)[SIZES.index(size)]
     knobs = [word for knob in MACHINES[machine] for word in ("--set", f"defaults.{knob}")]
     done = run(*TORUS, "--dtype", dtype, "--n-elem", n_elem, *knobs, "--check-invariants")
     assert done.outcome.error is None, done.outcome.error.message

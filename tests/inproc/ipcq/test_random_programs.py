@@ -13,8 +13,11 @@ from itertools import product
 import pytest
 from program_runs import Settings, check, run_program
 from random_programs import Blocked, Impossible, Op, Program, circle, judge, random_program
+from sweeps import crossed, some
 
 MODES = list(product(("tcm", "hbm", "sram"), ("sleep", "poll"), ("fast_path", "fabric", "piggyback", "auto")))
+FEW = MODES[::3]
+"""Each value of each of the three, and each credit mode with both ways to wait."""
 ONE_SIP, MORE_SIPS = 9, 5
 """Programs in each mode."""
 
@@ -29,22 +32,21 @@ def run_one(seed: int, sips: int, mode: tuple[str, str, str]) -> None:
         raise
 
 
-@pytest.mark.parametrize("mode", MODES, ids="-".join)
+@pytest.mark.parametrize("mode", some(MODES, *FEW), ids="-".join)
 def test_one_sip_does_what_bounded_queues_do(mode: tuple[str, str, str]) -> None:
     first = 1000 * MODES.index(mode)
     for seed in range(first, first + ONE_SIP):
         run_one(seed, 1, mode)
 
 
-@pytest.mark.parametrize("mode", MODES, ids="-".join)
+@pytest.mark.parametrize("mode", some(MODES, *FEW), ids="-".join)
 def test_several_sips_do_what_bounded_queues_do(mode: tuple[str, str, str]) -> None:
     first = 1000 * MODES.index(mode) + 500
     for seed in range(first, first + MORE_SIPS):
         run_one(seed, 2 + seed % 2, mode)
 
 
-@pytest.mark.parametrize("latch", [None, "copy", "in_place"])
-@pytest.mark.parametrize("mode", MODES[::2], ids="-".join)
+@pytest.mark.parametrize(("mode", "latch"), crossed(MODES[::2], [None, "copy", "in_place"]))
 def test_costs_of_a_pe_change_times_only(mode: tuple[str, str, str], latch: str | None) -> None:
     """With issue, wake-ups, polls that back off, short queues, and slots that are credited once they are read.
 

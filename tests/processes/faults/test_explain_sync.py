@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from launch import END_S, environment, launched, launching, temporary_folder
+from sweeps import some
 
 pytestmark = pytest.mark.processes
 
 MAILS = pytest.mark.parametrize("mail", ["zmq", "unix"])
 ONE_MAIL = pytest.mark.parametrize("mail", ["zmq", pytest.param("unix", marks=pytest.mark.slow)])
-"""Where a run stands for seconds, and what is printed is asserted for each mail elsewhere."""
+"""Where a run stands still, and what is printed is asserted for each mail at its end."""
 HEAD = "synchronisation ("
 
 STANDING_STILL = """
@@ -93,7 +94,9 @@ def test_not_unless_asked_for() -> None:
     assert HEAD not in launched("--sips", 2).stderr
 
 
-@pytest.mark.parametrize(("mail", "explain"), [("zmq", True), ("unix", True), ("zmq", False)])
+@pytest.mark.parametrize(
+    ("mail", "explain"), [("zmq", True), pytest.param("unix", True, marks=pytest.mark.slow), ("zmq", False)]
+)
 def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
     flags = ["--explain-sync"] if explain else []
     words = ["--sips", 2, "--mail", mail, *flags, script(tmp_path, STANDING_STILL)]
@@ -106,7 +109,7 @@ def test_on_ctrl_c(mail: str, explain: bool, tmp_path: Path) -> None:
     assert not explain or re.search(r"  1 +starting .*its host script has not come to its first wait", done.stderr)
 
 
-@MAILS
+@ONE_MAIL
 def test_on_sigusr1_the_state_is_printed_and_the_run_continues(mail: str, tmp_path: Path) -> None:
     """Sent to the whole process group: no process ends by it."""
     with launching("--sips", 2, "--mail", mail, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
@@ -136,7 +139,7 @@ def test_a_stall_and_its_end_are_reported(mail: str, tmp_path: Path) -> None:
     assert done.stderr.count("stalled") == 1
 
 
-@pytest.mark.parametrize("who", ["broker", "sip"])
+@pytest.mark.parametrize("who", some(["broker", "sip"], "broker"))
 def test_a_stopped_process_is_named(who: str, tmp_path: Path) -> None:
     with launching("--sips", 2, script(tmp_path, STANDING_STILL), GATE=gate(tmp_path)) as launch:
         pid = int(launch.line(lambda line: "here" in line).split()[-1])

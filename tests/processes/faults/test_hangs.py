@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 from launch import Done, launched, launching
+from sweeps import crossed, some
 
 pytestmark = pytest.mark.processes
 
 FLAGS = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "-q")
 RING = "algorithms:\n  ring: {module: ring.py, topology: ring_1d, rank_per: cube}\ndefaults: {algorithm: ring}\n"
 ENGINES = pytest.mark.parametrize("engine", ["local", "inproc"])
+IN_PROCESSES = pytest.mark.parametrize("engine", some(["local", "inproc"], "local"))
+"""Where what is told in one process is asserted for other code that never ends."""
 KERNELS = """
 import os, time
 
@@ -106,7 +109,7 @@ def test_an_endless_loop_is_told_by_progress_timeout(engine: str, tmp_path: Path
     assert error["time_ps"] >= 0
 
 
-@ENGINES
+@IN_PROCESSES
 def test_an_endless_script_is_told_by_progress_timeout(engine: str, tmp_path: Path) -> None:
     done = hang(tmp_path, engine, "script", "--progress-timeout", 1)
     assert done.exit_code == 4
@@ -116,18 +119,19 @@ def test_an_endless_script_is_told_by_progress_timeout(engine: str, tmp_path: Pa
     assert "cube" not in error
 
 
-@ENGINES
-@pytest.mark.parametrize(
-    ("what", "text"),
-    [("spin", rf"  rank 0 cube 1 PE 0: runs at kernels\.py:({SPIN}|{SPIN - 1})"),
-     ("livelock", rf"  rank 0 cube 1 PE 0: (tl\.load|runs) at kernels\.py:({LOAD}|{LOAD - 1})")],
-)  # fmt: skip
-def test_code_that_never_ends_is_told_by_timeout(engine: str, what: str, text: str, tmp_path: Path) -> None:
+PLACES = {
+    "spin": rf"  rank 0 cube 1 PE 0: runs at kernels\.py:({SPIN}|{SPIN - 1})",
+    "livelock": rf"  rank 0 cube 1 PE 0: (tl\.load|runs) at kernels\.py:({LOAD}|{LOAD - 1})",
+}
+
+
+@pytest.mark.parametrize(("engine", "what"), crossed(["local", "inproc"], ["livelock", "spin"]))
+def test_code_that_never_ends_is_told_by_timeout(engine: str, what: str, tmp_path: Path) -> None:
     done = hang(tmp_path, engine, what, "--timeout", 1)
     assert done.exit_code == 124
     first, head, place, *others = report(done)
     assert (first, head[:21]) == ("ahbm-launch: --timeout 1 s reached", "where the code is, at")
-    assert re.fullmatch(text, place)
+    assert re.fullmatch(PLACES[what], place)
     assert len(others) <= 4
     told = [each for each in done.document["error"]["positions"] if each.get("cube") == 1 and each["rank"] == 0]
     assert [each["file"] for each in told] == [str(tmp_path / "kernels.py")]

@@ -23,6 +23,7 @@ from plain_fabric import (
     routes,
     travel,
 )
+from sweeps import batches, crossed
 
 import sipsim.noc.edges
 from sipsim.errors import InvariantViolation
@@ -231,8 +232,7 @@ def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: 
     assert sum(each <= CHUNK_PS for each in found) / len(found) >= wanted
 
 
-@pytest.mark.parametrize("seeds", [4, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize(("load", "seeds"), crossed(LOADS, [4, 250], ordinary=[(0.1, 4), (0.6, 4)]))
 def test_the_mean_latency_of_random_workloads(load: float, seeds: int) -> None:
     """Within 1 % of the chunk-exact simulation; the ordinary suite has too few of them for that, and allows 2 %."""
     found = [compared(*workload(seed, load), Fabric, Switching) for seed in range(seeds)]
@@ -247,9 +247,7 @@ def traffic(seed: int) -> tuple[list[Journey], Arbitration]:
     return workload(seed, LOADS[seed % 4], 100) if seed % 2 else meeting(seed, 4)
 
 
-@pytest.mark.parametrize(
-    "first_seed", [*range(0, 40, 20), *(pytest.param(n, marks=pytest.mark.slow) for n in range(40, 400, 20))]
-)
+@pytest.mark.parametrize("first_seed", batches(400, 20))
 def test_no_edge_carries_too_much_nor_idles_nor_mixes_transfers(first_seed: int) -> None:
     """The witness sees every division and every transfer; ends come in time and are not changed once told."""
     for seed in range(first_seed, first_seed + 20):
