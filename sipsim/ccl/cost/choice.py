@@ -10,7 +10,7 @@ from sipsim.units import format_time_ps
 
 MOST_KEPT = 1024
 """Choices that a catalog keeps."""
-HEADS = "algorithm", "estimate", "messages in a row", "bytes on a link"
+HEADS = "algorithm", "estimate", "messages in a row", "busiest link busy"
 
 
 class Choice(NamedTuple):

@@ -157,7 +157,7 @@ def test_auto_says_what_it_chose_and_why() -> None:
     for row in done.document["runs"]:
         (at,) = [at for at, line in enumerate(lines) if line.startswith(f"# size {row['bytes']}: auto chose ")]
         assert lines[at].startswith(f"# size {row['bytes']}: auto chose {row['algorithm']}, by the ")
-        assert " ".join(lines[at + 1].split()) == "# algorithm estimate messages in a row bytes on a link"
+        assert " ".join(lines[at + 1].split()) == "# algorithm estimate messages in a row busiest link busy"
         assert lines[at + 2].split()[1] == row["algorithm"]
         assert len({len(line) for line in lines[at + 1 : at + 5]}) == 1, "a table"
 

@@ -1,8 +1,10 @@
 """The tables of docs/collectives.md are true: every formula is compared with what the schedule sends."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -12,8 +14,10 @@ from schedules import MODULES, group_of, task_of
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import Task
+from sipsim.ccl.collectives.group import GroupCollective, Task, every_rank, only_root
 from sipsim.ccl.group import Group
+from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
+from sipsim.ccl.schedule.steps import Transfer
 from sipsim.ccl.schedule.traffic import link_elements
 from sipsim.chips.load import load
 
@@ -158,3 +162,53 @@ def test_the_table_of_intercube_algorithms() -> None:
         nbytes, busiest = told[name]
         row_bytes = nbytes // (4 * 8 if lies == "a row a PE" else 4)
         assert eval(most.strip("`"), {"G": 4, "S": row_bytes}) == busiest, name
+
+
+FIELDS = [table for heading, *table in TABLES if heading == "Writing an algorithm"]
+
+
+def first_cells(*columns: str) -> list[str]:
+    """The names in the first column of the one table of the section with these columns."""
+    ((_, rows),) = [table for table in FIELDS if table[0] == [*columns]]
+    return [name for cells in rows for name in re.findall(r"`(\w+)[^`]*`", cells[0])]
+
+
+def test_the_fields_for_authors_are_there() -> None:
+    """Those of tasks and groups, and all of a transfer in its order; none is told that a module has no hook for."""
+    task, group = (
+        {name for cells in rows for name in re.findall(r"`(\w+)", cells[0])}
+        for columns, rows in FIELDS
+        if columns == ["field", "what it is"]
+    )
+    assert task == {*Task._fields} - {"itemsize"}
+    assert all(hasattr(group_of("torus_2d", (3, 2)), name) for name in group)
+    assert first_cells("field", "value") == [*Transfer._fields]
+    hooks = set(first_cells("name", "needed", "what it is")) - {"busiest_link"}
+    source = Path(inspect.getfile(Algorithm)).read_text(encoding="utf-8")
+    assert all(f'_hook("{name}"' in source for name in hooks)
+
+
+def test_the_blocks_of_each_collective() -> None:
+    """By the definitions: who has a unit before and who needs it after, in a group of three with root 1."""
+    who = {"all": every_rank, "the root": only_root}
+    ((_, rows),) = [table for table in FIELDS if table[0][0] == "collectives"]
+    told = set()
+    for names, unit, before, after, block in rows:
+        for place, name in enumerate(re.findall(r"`(\w+)`", names)):
+            collective = COLLECTIVES.get(name)
+            assert isinstance(collective, GroupCollective)
+            told.add(name)
+            for has, said in ((collective.holds, before), (collective.needs, after)):
+                said = said.split("; ")[min(place, said.count("; "))]
+                for number, rank in product(range(units(collective.cut, 3)), range(3)):
+                    wanted = who[said](number, rank, 3, 1) if said in who else _rank_of(said, number) == rank
+                    assert has(number, rank, 3, 1) == wanted, (name, said, number, rank)
+            of_unit = {VECTOR: "`p`", RANKS: "`r * pieces + p`", PAIRS: "`(i * G + j) * pieces + p`"}
+            assert block == of_unit[collective.cut], (name, unit)
+    every = (COLLECTIVES.get(name) for name in COLLECTIVES.names())
+    assert told == {each.name for each in every if isinstance(each, GroupCollective)}
+
+
+def _rank_of(said: str, unit: int) -> int:
+    """Of unit ``r``, or ``i * 3 + j``."""
+    return {"rank r": unit, "rank i": unit // 3, "rank j": unit % 3}[said]
