@@ -104,7 +104,7 @@ class PairRuns:
         works = self._works.setdefault(pair.generation, [])
         works[:] = [each for each in works if not each.is_completed()]
         works.append(work)
-        self._note(GroupCall(text, -pair.generation, pair.sips))
+        self._note(GroupCall(text, -pair.generation, pair.sips, tensor.nbytes))
         return work
 
     def _wire(self, pair: Pair, places: list[tuple[Place, Place]]) -> None:
