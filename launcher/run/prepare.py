@@ -31,6 +31,16 @@ def resolve(options: Options | Namespace) -> Resolved:
     Raises:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
     """
+    _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
+    return load(options.config, options.ccl, overrides_of(options), options.variant)
+
+
+def overrides_of(options: Options | Namespace) -> list[Override]:
+    """What its flags change in the config.
+
+    Raises:
+        ConfigError: for a ``--set`` that cannot be read.
+    """
     overrides = [parse_set(setting) for setting in options.settings]
     flags = (
         ("--sips", "system.sips.count", options.sips),
@@ -39,9 +49,9 @@ def resolve(options: Options | Namespace) -> Resolved:
         ("--link", "system.sips.link", options.link),
         ("--algorithm", "defaults.algorithm", _one_algorithm(options.algorithm)),
     )
-    overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
-    _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
-    return load(options.config, options.ccl, overrides, options.variant)
+    return overrides + [
+        Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None
+    ]
 
 
 def prepare(options: Options) -> Prepared:
@@ -56,7 +66,9 @@ def prepare(options: Options) -> Prepared:
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
-    return Prepared(plan, kind.job(_request(options), plan), options.engine)
+    job = kind.job(_request(options), plan)
+    kind.check_overrides_of_job(job, plan, overrides_of(options))
+    return Prepared(plan, job, options.engine)
 
 
 def _plan(kind: ChipKind[Any], resolved: Resolved) -> RunPlan:
