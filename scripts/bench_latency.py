@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
-from sipsim.ccl.bounds.latency import LatencyBound
+from sipsim.ccl.bounds.latency import LatencyBound, latency_bound
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.host.group_request import latency_bounds_of
+from sipsim.ccl.cost.commands import Commands
+from sipsim.ccl.settings import effective_ipcq
+from sipsim.host.group_request import tasks_of
+from sipsim.plan.plan import Plan
 
 SYSTEMS = (
     ("--sips", "2"),
@@ -65,7 +68,10 @@ def bound_of(flags: list[str]) -> LatencyBound:
     prepared = prepare(parse(flags))
     collective = COLLECTIVES.get(prepared.job.collective)
     assert isinstance(collective, GroupCollective)
-    (bound,) = latency_bounds_of(prepared.job, collective, prepared.plan)
+    plan, job = prepared.plan, prepared.job
+    assert isinstance(plan, Plan)
+    (((first, *_),), ((name, *_),)) = tasks_of(job, collective, plan), job.algorithms
+    bound = latency_bound(first.task, first.places[0], Commands(plan.system, effective_ipcq(plan.resolved, name)))
     assert bound is not None
     return bound
 

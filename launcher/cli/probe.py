@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.report.destination import STANDARD_OUTPUT, opened
 from launcher.run import options
 from launcher.run.output import safe_output
-from launcher.run.prepare import resolve
+from launcher.run.prepare import overrides_of, resolve
 from launcher.run.probe import heat_map, probe_text
 from launcher.run.probe.fields import (
     CheckedPair,
@@ -35,6 +35,7 @@ from launcher.run.probe.run import ProbeRun
 from launcher.run.probe.sweep import MOST_MESSAGES, sweep
 from launcher.run.results.result import check_files
 from sipsim import VERSION
+from sipsim.ccl.rules import check_overrides_of_job
 from sipsim.chips.ahbm import Ahbm
 from sipsim.chips.base import kind_of
 from sipsim.config.model import Resolved
@@ -241,6 +242,7 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
         raise ConfigError(
             f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"
         )
+    check_overrides_of_job(resolved, overrides_of(chosen), [resolved.ccl.defaults.algorithm])
     return resolved
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.record.calls import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of
+from sipsim.record.calls import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of, what_of
 
 
 class CallMismatch(NamedTuple):
@@ -42,6 +42,34 @@ def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch
             what = f"rank {rank} calls {text}, and rank {absent} does not"
             return CallMismatch(absent, f"ranks disagree on {_where(0, GROUPS, ())}: {what}; {SAME}")
     return None
+
+
+def missing_call(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
+    """The first call of a group that a rank of it has not made, of a run whose calls do not differ and that has ended.
+
+    A message from one rank to another that was sent and is in the other's ring is one, too.
+    """
+    made: dict[int, dict[int, list[GroupCall]]] = {}
+    for rank, calls in enumerate(calls_of_ranks):
+        for call in calls:
+            if call.group != GROUPS:
+                made.setdefault(call.group, {}).setdefault(rank, []).append(call)
+    for _, by_rank in sorted(made.items()):
+        sips = next(iter(by_rank.values()))[0].sips
+        counts = {rank: len(by_rank.get(rank, ())) for rank in sips or range(len(calls_of_ranks))}
+        index = min(counts.values())
+        if index < max(counts.values()):
+            absent = min(rank for rank, count in counts.items() if count == index)
+            caller = min(rank for rank, count in counts.items() if count > index)
+            return _not_made(index, caller, absent, by_rank[caller][index])
+    return None
+
+
+def _not_made(index: int, rank: int, absent: int, call: GroupCall) -> CallMismatch:
+    what = f"rank {rank} calls {what_of(call.text)}, and rank {absent} does not"
+    if call.nbytes:
+        what = f"{what}: nobody has received its {call.nbytes} B"
+    return CallMismatch(absent, f"ranks disagree on {_where(index, call.group, call.sips)}: {what}; {SAME}")
 
 
 def _other_call(index: int, group: int, sips: tuple[int, ...], made: Sequence[str | None]) -> CallMismatch | None:

@@ -22,7 +22,7 @@ from broker.wire import (
     Sync,
     ToLauncher,
 )
-from launcher.report.calls import first_mismatch, missing_group
+from launcher.report.calls import first_mismatch, missing_call, missing_group
 from launcher.report.error_facts import FoundFacts
 from launcher.report.finished import FinishedRun, finished_runs
 from sipsim.ccl.hangs.deadlock import explain_deadlock
@@ -152,6 +152,8 @@ class Outcome:
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:
             mismatch = missing_group(calls)
+            if mismatch is None and effect is None:
+                mismatch = missing_call(calls)
         if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
             return
         self.error = RunError(CollectiveMismatch.kind, mismatch.rank, mismatch.message)

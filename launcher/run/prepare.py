@@ -33,22 +33,33 @@ def resolve(options: Options | Namespace) -> Resolved:
     Raises:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
     """
-    overrides = [parse_set(setting) for setting in options.settings]
-    name = _one_algorithm(options.algorithm)
-    flags = (
-        ("--sips", "system.sips.count", options.sips),
-        ("--topology", "system.sips.topology", options.topology),
-        ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
-        ("--link", "system.sips.link", options.link),
-        ("--algorithm", ALGORITHM, name),
-    )
-    overrides += [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
+    overrides = overrides_of(options)
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
     try:
         return load(options.config, options.ccl, overrides, options.variant)
     except ConfigError as error:
         # The flag is of that name, so the user has set no key of another.
-        raise ConfigError(str(error).replace(f"--algorithm {name}: {ALGORITHM}: ", "--algorithm: ")) from None
+        flag = f"--algorithm {_one_algorithm(options.algorithm)}: {ALGORITHM}: "
+        raise ConfigError(str(error).replace(flag, "--algorithm: ")) from None
+
+
+def overrides_of(options: Options | Namespace) -> list[Override]:
+    """What its flags change in the config.
+
+    Raises:
+        ConfigError: for a ``--set`` that cannot be read.
+    """
+    overrides = [parse_set(setting) for setting in options.settings]
+    flags = (
+        ("--sips", "system.sips.count", options.sips),
+        ("--topology", "system.sips.topology", options.topology),
+        ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
+        ("--link", "system.sips.link", options.link),
+        ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
+    )
+    return overrides + [
+        Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None
+    ]
 
 
 def prepare(options: Options) -> Prepared:
@@ -63,7 +74,9 @@ def prepare(options: Options) -> Prepared:
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
-    return Prepared(plan, kind.job(_request(options), plan), options.engine)
+    job = kind.job(_request(options), plan)
+    kind.check_overrides_of_job(job, plan, overrides_of(options))
+    return Prepared(plan, job, options.engine)
 
 
 def _plan(kind: ChipKind[Any], resolved: Resolved) -> RunPlan:

@@ -6,6 +6,7 @@ in ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments
 ``wiring`` and ``COLLECTIVES``, too, and runs these in any group (:mod:`sipsim.ccl.schedule`).
 """
 
+import ast
 import copy
 import hashlib
 import importlib
@@ -260,10 +261,40 @@ def is_own(module: str) -> bool:
 
 def source_hash(module: str) -> str:
     """Hash of the source that an entry's module would be loaded from, without running it; empty if there is none."""
+    found = _source_of(module)
+    return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+
+
+def _source_of(module: str) -> Path | None:
     path = module.replace(".", "/")
     files = (module,) if module.endswith(".py") else (f"{path}.py", f"{path}/__init__.py")
-    found = next((each for each in map(_on_path, files) if each.is_file()), None)
-    return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+    return next((each for each in map(_on_path, files) if each.is_file()), None)
+
+
+def exports(module: str, name: str) -> bool:
+    """Whether an entry's module binds a name, by its source, for a user's module is not run before it is needed.
+
+    A name that comes with ``from ... import *``, or while the module runs, is not seen.
+    """
+    file = _source_of(module)
+    try:
+        body = [] if file is None else ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return False
+    return any(name in _bound_by(statement) for statement in body)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """The names that a statement of a module binds."""
+    match statement:
+        case ast.FunctionDef(name=name):
+            return {name}
+        case ast.ImportFrom(names=names):
+            return {each.asname or each.name for each in names}
+        case ast.Assign() | ast.AnnAssign():
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return set()
 
 
 def makes_generator(kernel: Callable[..., Any]) -> bool:

@@ -1,9 +1,14 @@
 """Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
+from sipsim.ccl.algorithm import exports
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.settings import (
+    OF_A_QUEUE_PAIR,
+    credit_modes,
     effective_ipcq,
     effective_rank_per,
     effective_world_size,
@@ -17,26 +22,47 @@ from sipsim.config.model import AlgorithmEntry, IpcqKnobs, Resolved
 from sipsim.config.override import Override
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
+from sipsim.ipcq.credit_return import FAST_PATH
 from sipsim.ipcq.flits import HEADER_BYTES
 from sipsim.topology.address import MIB
 
+TCM = "tcm"
+
 
 def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
-    """Refuse an override of ``defaults.KEY`` that an entry of a file hides, for it would have no effect.
+    """Refuse an override of ``defaults.KEY`` that an entry of a file hides, for it would have no effect in any run.
 
     Raises:
         ConfigError: with the key path that has one.
     """
+    _check_hidden(resolved, overrides, [resolved.ccl.defaults.algorithm], lambda key: key not in OF_A_QUEUE_PAIR)
+
+
+def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], names: Sequence[str]) -> None:
+    """The same for a run of the algorithms ``names`` alone, without messages between two ranks.
+
+    Raises:
+        ConfigError: with a key path that has an effect.
+    """
+    _check_hidden(resolved, overrides, names, OF_A_QUEUE_PAIR.__contains__)
+
+
+def _check_hidden(
+    resolved: Resolved, overrides: Sequence[Override], names: Sequence[str], concerns: Callable[[str], bool]
+) -> None:
     given = {path: override for override in overrides for path in _paths(override)}
-    name = resolved.ccl.defaults.algorithm
     for text, override in given.items():
         section, _, key = text.partition(".")
-        if section != "defaults" or not hasattr(AlgorithmEntry, key):
+        if section != "defaults" or not hasattr(AlgorithmEntry, key) or not concerns(key):
             continue
-        path, value = dotted(knob_path(resolved, key)), getattr(resolved.ccl.algorithms[name], key)
-        if value not in (None, getattr(resolved.ccl.defaults, key)) and path not in given:
-            what = f"has no effect, since {path} = {shown(value)}; set {path} instead"
-            raise ConfigError(one_line(f"{override.origin}: {what}"))
+        used = getattr(resolved.ccl.defaults, key)
+        own = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
+        if any(value in (None, used) or path in given for path, value in own.items()):
+            continue
+        path, value = next(iter(own.items()))
+        others = " and all others that run have their own" if len(own) > 1 else ""
+        what = f"has no effect, since {path} = {shown(value)}{others}; set {path} instead"
+        raise ConfigError(one_line(f"{override.origin}: {what}"))
 
 
 def _paths(override: Override) -> Iterator[str]:
@@ -157,7 +183,7 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
         return None
     if not knobs.virtual_channels:
         what = "needs virtual_channels: true"
-    elif knobs.credit_return_mode == "fast_path":
+    elif credit_modes(resolved) == {FAST_PATH}:
         what = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
     else:
         return None
@@ -185,6 +211,29 @@ def buffers_hold_packets(resolved: Resolved) -> Problem | None:
     return refused(path, router.packet_bytes, what, chunk)
 
 
+def schedules_share_their_pes(resolved: Resolved) -> Problem | None:
+    """What a PE has for all its queue pairs, no schedule has of its own; those that are seen without running them."""
+    names = sorted(resolved.ccl.algorithms)
+    problems = ((name, setting_of_pe(resolved, name)) for name in names)
+    schedules = (each for name, each in problems if each and exports(resolved.ccl.algorithms[name].module, "schedule"))
+    return next(schedules, None)
+
+
+def setting_of_pe(resolved: Resolved, name: str) -> Problem | None:
+    """A setting that an entry cannot have as a schedule, which runs beside other algorithms, and in the TCM."""
+    entry = msgspec.structs.asdict(resolved.ccl.algorithms[name])
+    of_pe = {**msgspec.structs.asdict(resolved.ccl.defaults), "buffer_kind": TCM}
+    for key in IpcqKnobs.__struct_fields__:
+        if key in OF_A_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
+            continue
+        what = "the rings of groups lie in the TCM; leave it out"
+        if key != "buffer_kind":
+            what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
+        value = str(entry[key]).lower() if isinstance(entry[key], bool) else entry[key]
+        return refused(("algorithms", name, key), value, what, ("defaults", key))
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     known_algorithm,
     known_neighbour_table,
@@ -195,4 +244,5 @@ RULES: tuple[Rule, ...] = (
     hardware_is_strict,
     credits_have_a_channel_to_use,
     buffers_hold_packets,
+    schedules_share_their_pes,
 )

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import PurePath
 
+import msgspec
+
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path
@@ -20,10 +22,21 @@ def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
     return unknown_name("algorithm", name, entries, hint)
 
 
+OF_A_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
+"""The queue settings that a schedule may have of its own; a PE has the others for all its queue pairs."""
+
+
 def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
     """The IPCQ settings of an algorithm: its own entry over ``defaults``, key by key."""
     entry = resolved.ccl.algorithms[algorithm_name]
     return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
+
+
+def pair_ipcq(resolved: Resolved) -> IpcqKnobs:
+    """The settings of messages between two ranks: those of a queue pair are of ``defaults``, whatever is wired."""
+    defaults = resolved.ccl.defaults
+    own = {key: getattr(defaults, key) for key in sorted(OF_A_QUEUE_PAIR)}
+    return msgspec.structs.replace(effective_ipcq(resolved, defaults.algorithm), **own)
 
 
 def credit_modes(resolved: Resolved) -> set[str]:

@@ -1,6 +1,7 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
@@ -127,6 +128,10 @@ class Ahbm(ChipKind[Plan]):
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)
+
+    def check_overrides_of_job(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
+        names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
+        ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
         return memory_rules.unused_keys(resolved)

@@ -176,6 +176,14 @@ class ChipKind(ABC, Generic[PlanType]):
         """
         return
 
+    def check_overrides_of_job(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
+        """Refuse an override that has an effect on host scripts, and none on a job that :meth:`job` has made.
+
+        Raises:
+            ConfigError: that says why.
+        """
+        return
+
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
         """The values without effect, which are refused where they are not those of the default config."""
         return ()

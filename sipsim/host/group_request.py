@@ -6,18 +6,15 @@ from math import prod
 
 from msgspec.structs import replace
 
-from sipsim.ccl.bounds.latency import LatencyBound, latency_bound
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Array, Call
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.collectives.overlap import Range
 from sipsim.ccl.cost.choice import ranked, reason
-from sipsim.ccl.cost.commands import Commands
 from sipsim.ccl.group import Group
 from sipsim.ccl.groups.launch import Prepared, prepared
 from sipsim.ccl.groups.select import ALL, AUTO, able, select
 from sipsim.ccl.groups.subsets import groups_of
 from sipsim.ccl.seeded import check_contributions
-from sipsim.ccl.settings import effective_ipcq
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import ConfigError
 from sipsim.host.allocator import aligned
@@ -74,15 +71,6 @@ def tasks_of(job: Job, collective: GroupCollective, plan: Plan) -> list[list[Pre
     every = job.groups or (tuple(range(plan.system.n_sips)),)
     groups = [Group(sips, plan.system) for sips in every]
     return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
-
-
-def latency_bounds_of(job: Job, collective: GroupCollective, plan: Plan) -> list[LatencyBound | None]:
-    """By size, the least time of a job's call with few bytes in its first group, without the launch."""
-    bounds = []
-    for tasks, names in zip(tasks_of(job, collective, plan), job.algorithms, strict=True):
-        commands = Commands(plan.system, effective_ipcq(plan.resolved, names[0]))
-        bounds.append(latency_bound(tasks[0].task, tasks[0].places[0], commands))
-    return bounds
 
 
 def group_notes(job: Job, plan: Plan) -> list[str]:

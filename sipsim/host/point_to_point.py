@@ -11,6 +11,7 @@ from sipsim.ccl.groups.pairs import Pair, pair_entries, pair_program, pair_worke
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.kernel import kernel
+from sipsim.ccl.settings import pair_ipcq
 from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.kernel_queue import KernelQueue, Work
@@ -42,8 +43,7 @@ class PairRuns:
         self._records = records
         self._note = note
         self._settings = sip.plan.worker_settings
-        mode = self._plan.resolved.ccl.defaults.credit_return_mode
-        self._knobs = msgspec.structs.replace(self._plan.ipcq, credit_return_mode=mode)
+        self._knobs = pair_ipcq(self._plan.resolved)
         self._wired: dict[int, set[tuple[Place, Place]]] = {}
         self._works: dict[int, list[Work]] = {}
         self._made: dict[int, int] = {}
@@ -63,7 +63,7 @@ class PairRuns:
         self._wire(pair, list(zip(*workers, strict=True)))
         work = self._work(pair, tensor, tag, places_text(workers.senders))
         here = workers.senders if sends else workers.receivers
-        _, slot_bytes = pair.slots(self._knobs.hw_strict)
+        _, slot_bytes = pair.slots(self._knobs)
         programs = {
             place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
         }
@@ -104,7 +104,7 @@ class PairRuns:
         works = self._works.setdefault(pair.generation, [])
         works[:] = [each for each in works if not each.is_completed()]
         works.append(work)
-        self._note(GroupCall(text, -pair.generation, pair.sips))
+        self._note(GroupCall(text, -pair.generation, pair.sips, tensor.nbytes))
         return work
 
     def _wire(self, pair: Pair, places: list[tuple[Place, Place]]) -> None:
@@ -112,7 +112,7 @@ class PairRuns:
         new = [each for each in places if each not in wired]
         if not new:
             return
-        count, nbytes = pair.slots(self._knobs.hw_strict)
+        count, nbytes = pair.slots(self._knobs)
         knobs = msgspec.structs.replace(self._knobs, buffer_kind="tcm", n_slots=count, slot_size=nbytes)
         entries, members = pair_entries(self._plan.system, knobs, pair, new)
         for pe_of_rank in members:

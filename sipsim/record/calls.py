@@ -20,11 +20,15 @@ NEW_GROUP = "new_group"
 
 
 class GroupCall(msgspec.Struct, frozen=True):
-    """A call in group ``group`` of the ranks ``sips``, empty for all ranks of the run; ``text``: its parts."""
+    """A call in group ``group`` of the ranks ``sips``, empty for all ranks of the run; ``text``: its parts.
+
+    ``nbytes``: of a message from one rank to another.
+    """
 
     text: str
     group: int = WORLD
     sips: tuple[int, ...] = ()
+    nbytes: int = 0
 
 
 class Told(NamedTuple):

@@ -5,7 +5,8 @@ the way between both SIPs, is taken from its slot, combined if the collective co
 behind the one before, by whatever algorithm and however many ranks pass it on. The bound is the sum of these for the
 two ranks that are farthest apart, for one element, where nothing else is under way, no credit is waited for, and no
 page or row of a memory is missed. A PE that has something to do until the message comes needs no wake-up, so there is
-none in it. Messages go by the system's routes, from and to the PEs at the same place.
+none in it. Messages go by the system's routes, from and to the PEs at the same place; these have the fewest links, so
+with links of more than one kind a relay may be faster, and there is no bound.
 """
 
 from typing import NamedTuple
@@ -40,7 +41,9 @@ class LatencyBound(NamedTuple):
 
 
 def latency_bound(task: Task, place: Place, commands: Commands) -> LatencyBound | None:
-    """Of a task whose worker is at ``place`` on each SIP; None where no rank needs what another has."""
+    """Of a task whose worker is at ``place`` on each SIP; None where no rank needs what another has, or where links are
+    of several kinds.
+    """
     nbytes = task.itemsize
 
     def way_ps(ranks: tuple[int, int]) -> Ps:
@@ -48,7 +51,7 @@ def latency_bound(task: Task, place: Place, commands: Commands) -> LatencyBound 
         return commands.head_ps(place, ways) + commands.drain_ps(place, ways, nbytes)
 
     pairs = dependences(task)
-    if not pairs:
+    if not pairs or len(set(task.group.system.link_kinds)) > 1:
         return None
     farthest = max(pairs, key=way_ps)
     return LatencyBound(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, every_rank, its_own
+from sipsim.ccl.collectives.group import NcclCollective, every_rank, its_own
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -27,7 +27,7 @@ def all_gather(
 
 
 @collective
-class AllGather(GroupCollective):
+class AllGather(NcclCollective):
     """The tensors of all ranks, in order of ranks."""
 
     name = "all_gather"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, every_rank
+from sipsim.ccl.collectives.group import NcclCollective, every_rank
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
@@ -33,7 +33,7 @@ def all_reduce(
 
 
 @collective
-class AllReduce(GroupCollective):
+class AllReduce(NcclCollective):
     """Elementwise, in place."""
 
     name = "all_reduce"

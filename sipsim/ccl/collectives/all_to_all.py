@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, its_column, its_row
+from sipsim.ccl.collectives.group import NcclCollective, its_column, its_row
 from sipsim.ccl.schedule.blocks import PAIRS
 
 
@@ -27,7 +27,7 @@ def all_to_all(
 
 
 @collective
-class AllToAll(GroupCollective):
+class AllToAll(NcclCollective):
     """Part ``j`` of each rank's tensor, on rank ``j``, in order of ranks."""
 
     name = "all_to_all"

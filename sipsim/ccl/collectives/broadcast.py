@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, every_rank, only_root
+from sipsim.ccl.collectives.group import NcclCollective, every_rank, only_root
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
@@ -27,7 +27,7 @@ def broadcast(
 
 
 @collective
-class Broadcast(GroupCollective):
+class Broadcast(NcclCollective):
     """The root's tensor, everywhere."""
 
     name = "broadcast"

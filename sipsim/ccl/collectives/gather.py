@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, its_own, only_root
+from sipsim.ccl.collectives.group import NcclCollective, its_own, only_root
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -28,7 +28,7 @@ def gather(
 
 
 @collective
-class Gather(GroupCollective):
+class Gather(NcclCollective):
     """The tensors of all ranks, in order, on the root."""
 
     name = "gather"

@@ -64,12 +64,6 @@ class GroupCollective(Collective):
     """Whether a rank has a unit afterwards, whole or combined."""
     must_have = (*Collective.must_have, "holds", "needs")
 
-    def busbw_factor(self, size: int) -> Fraction:
-        """By what each rank must send or receive at least, in sizes of the larger tensor."""
-        if self.cut != VECTOR:
-            return Fraction(size - 1, size)
-        return Fraction(1) if self.has_root else Fraction(2 * (size - 1), size)
-
     @property
     def combines(self) -> bool:
         """Whether values are combined by an operator."""
@@ -183,6 +177,19 @@ class GroupCollective(Collective):
     def start_of(self, unit: int, n_elem: int, size: int) -> int:
         """The first element of a unit of ``n_elem`` in the source of a rank that has it."""
         return unit % self.elements(1, size)[0] * n_elem
+
+
+class NcclCollective(GroupCollective):
+    """One of nccl-tests: with cut ``vector`` it combines to all ranks, or has a root; with others all units are alike.
+
+    Another may move other bytes, and says itself what its ``busbw_factor`` is.
+    """
+
+    def busbw_factor(self, size: int) -> Fraction:
+        """By what each rank must send or receive at least, in sizes of the larger tensor."""
+        if self.cut != VECTOR:
+            return Fraction(size - 1, size)
+        return Fraction(1) if self.has_root else Fraction(2 * (size - 1), size)
 
 
 class Task(NamedTuple):

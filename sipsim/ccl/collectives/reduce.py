@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, every_rank, only_root
+from sipsim.ccl.collectives.group import NcclCollective, every_rank, only_root
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
@@ -29,7 +29,7 @@ def reduce(
 
 
 @collective
-class Reduce(GroupCollective):
+class Reduce(NcclCollective):
     """The combination over all ranks, on the root."""
 
     name = "reduce"

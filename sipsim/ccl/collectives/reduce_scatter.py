@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, every_rank, its_own
+from sipsim.ccl.collectives.group import NcclCollective, every_rank, its_own
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import RANKS
 
@@ -29,7 +29,7 @@ def reduce_scatter(
 
 
 @collective
-class ReduceScatter(GroupCollective):
+class ReduceScatter(NcclCollective):
     """Part ``r`` of the combined tensors, on rank ``r``."""
 
     name = "reduce_scatter"

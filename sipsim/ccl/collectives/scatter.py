@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
-from sipsim.ccl.collectives.group import GroupCollective, its_own, only_root
+from sipsim.ccl.collectives.group import NcclCollective, its_own, only_root
 from sipsim.ccl.schedule.blocks import RANKS
 
 
@@ -28,7 +28,7 @@ def scatter(
 
 
 @collective
-class Scatter(GroupCollective):
+class Scatter(NcclCollective):
     """Part ``r`` of the root's tensor, on rank ``r``."""
 
     name = "scatter"

@@ -3,20 +3,14 @@
 from collections.abc import Hashable
 from functools import cached_property
 
-import msgspec
-
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.install import most_directions
 from sipsim.ccl.install import MAX_DIRECTIONS
+from sipsim.ccl.rules import setting_of_pe
 from sipsim.ccl.settings import effective_ipcq, unknown_algorithm
-from sipsim.config.model import IpcqKnobs, Resolved
+from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-
-TCM = "tcm"
-OF_A_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
-"""The queue settings that a schedule may have of its own; a PE has the others for all its queue pairs."""
-
 
 MOST_CHECKED = 1024
 """Tasks whose schedules a catalog remembers to have checked."""
@@ -47,21 +41,11 @@ class Catalog:
         if name not in self._loaded:
             algorithm = Algorithm(name, self._entries[name])
             if algorithm.is_schedule:
-                self._check_settings(name)
+                problem = setting_of_pe(self._resolved, name)
+                if problem:
+                    raise ConfigError(problem.text)
             self._loaded[name] = algorithm
         return self._loaded[name]
-
-    def _check_settings(self, name: str) -> None:
-        """A schedule runs on PEs beside other algorithms, and in rings of its own in the TCM."""
-        entry = msgspec.structs.asdict(self._entries[name])
-        of_pe = {**msgspec.structs.asdict(self._resolved.ccl.defaults), "buffer_kind": TCM}
-        for key in IpcqKnobs.__struct_fields__:
-            if key in OF_A_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
-                continue
-            what = "the rings of groups lie in the TCM; leave it out"
-            if key != "buffer_kind":
-                what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
-            raise ConfigError(f"algorithms.{name}.{key} = {entry[key]}: {what}")
 
     @cached_property
     def _usable(self) -> list[Algorithm]:

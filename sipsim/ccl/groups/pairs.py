@@ -43,8 +43,8 @@ class Pair(NamedTuple):
         """The number of its queue pairs, which does not depend on the order of calls."""
         return pair_generation(self.group.number, self.src * self.group.group.size + self.dst)
 
-    def slots(self, hw_strict: bool) -> tuple[int, int]:
-        """Number and bytes of the slots of a ring.
+    def slots(self, knobs: IpcqKnobs) -> tuple[int, int]:
+        """Number and bytes of the slots of a ring: at most those of ``knobs``, and as many as have room.
 
         Raises:
             ConfigError: for a group without room for rings, or of so many ranks that a ring has none.
@@ -52,7 +52,7 @@ class Pair(NamedTuple):
         if not self.group.window:
             raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
         room = PAIR_BYTES // (self.group.group.size - 1)
-        count, nbytes = slots_in(room, MOST_SLOTS, room, hw_strict)
+        count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
         if not nbytes:
             raise ConfigError(
                 f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"

@@ -89,8 +89,3 @@ def numbers_of(system: "System", n_elem: int) -> Numbers:
     count, root = workers(system, name), root_of(system, name, n_elem)
     wraps = int(sips_wrap(system))
     return n_elem, width, height, system.n_sips, count, root, wraps, knobs.slot_size, knobs.n_slots
-
-
-def rows_of(tensors: Sequence[Array], system: "System") -> Array:
-    """The data of all ranks with shape (SIPs, cubes, 1, elements a cube)."""
-    return np.stack([np.reshape(each, (system.n_cubes, 1, -1)) for each in tensors])

@@ -4,14 +4,21 @@ import re
 from pathlib import Path
 
 import pytest
+from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some
 
+from launcher.run.options import parse
+from launcher.run.prepare import Prepared, prepare
 from launcher.run.results import table
+from sipsim.ccl.bounds.latency import LatencyBound, latency_bound
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
+from sipsim.ccl.cost.commands import Commands
+from sipsim.ccl.settings import effective_ipcq
 from sipsim.errors import ConfigError
-from sipsim.host.group_request import latency_bounds_of
+from sipsim.host.group_request import tasks_of
+from sipsim.plan.plan import Plan
 
 SMALL = ("--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 NAMES = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
@@ -79,14 +86,29 @@ def test_credits_of_a_schedule_are_smaller_than_those_of_the_wired_algorithm() -
     assert [row["wrong"] for row in done.document["runs"]] == [0, 0]
 
 
+def bound_of(prepared: Prepared) -> LatencyBound | None:
+    """Of the one size of a job, in its first group."""
+    job, plan, collective = prepared.job, prepared.plan, COLLECTIVES.get(prepared.job.collective)
+    assert isinstance(plan, Plan)
+    assert isinstance(collective, GroupCollective)
+    (((first, *_),), ((name, *_),)) = tasks_of(job, collective, plan), job.algorithms
+    return latency_bound(first.task, first.places[0], Commands(plan.system, effective_ipcq(plan.resolved, name)))
+
+
+def test_links_of_several_kinds_have_no_bound() -> None:
+    """Of three in a line with a slow link between the ends, the relay over the middle is faster than its link."""
+    flags = ["--sips", "3", *SMALL, "--collective", "all_reduce", "--n-elem", "4"]
+    same, mixed = ([], ["--set", "system.sips.links={0.W: ethernet_100g}"])
+    assert bound_of(prepare(parse([*flags, *same]))) is not None
+    assert bound_of(prepare(parse([*flags, *mixed]))) is None
+
+
 @pytest.mark.default_costs
 @pytest.mark.parametrize(("name", "system"), crossed(NAMES, [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")]))
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
     cold = ("--set", "hbm.params.refresh=none")
     done = run(*system, *SMALL, *cold, "--collective", name, "--algorithm", "all", "--n-elem", 4)
-    collective = COLLECTIVES.get(name)
-    assert isinstance(collective, GroupCollective)
-    (bound,) = latency_bounds_of(done.prepared.job, collective, done.prepared.plan)
+    bound = bound_of(done.prepared)
     assert bound is not None
     runs = done.document["runs"]
     assert all(row["time_ns"] - row["launch_ns"] > bound.ps / 1000 for row in runs)
@@ -103,9 +125,39 @@ def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tupl
     ],
 )
 def test_settings_that_a_schedule_cannot_have(setting: str, message: str) -> None:
-    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--algorithm", "ring")
+    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--algorithm", "direct")
     with pytest.raises(ConfigError, match=re.escape(message)):
         run(*flags, "--set", f"algorithms.ring.{setting}")
+
+
+def test_a_default_that_no_algorithm_of_the_job_takes_is_refused() -> None:
+    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--set", "defaults.credit_return_mode=fabric")
+    with pytest.raises(ConfigError, match=r"credit_return_mode=fabric: has no effect, since algorithms\..*piggyback"):
+        run(*flags)
+
+
+MESSAGE = """
+if rank == 0:
+    dist.send(torch.zeros((65536,)), 1)
+else:
+    dist.recv(torch.zeros((65536,)), 0)
+"""
+
+
+def test_messages_between_two_ranks_take_their_queue_pairs_from_the_defaults(tmp_path: Path) -> None:
+    """Not from the algorithm that is wired, whatever of its own that has."""
+
+    def times(*settings: str) -> list[str]:
+        flags = [word for setting in ("defaults.algorithm=ring", *settings) for word in ("--set", setting)]
+        done = run_groups(tmp_path, MESSAGE, *flags, sips=2)
+        assert done.outcome.error is None
+        return [row["time_ns"] for row in done.document["runs"]]
+
+    usual = times()
+    assert times("algorithms.ring.n_slots=1", "algorithms.ring.slot_size=256") == usual
+    assert times("defaults.n_slots=1") > usual
+    assert times("defaults.slot_size=256") > usual
+    assert times("defaults.n_slots=1", "defaults.credit_return_mode=piggyback") != times("defaults.n_slots=1")
 
 
 FAULTY = """

@@ -108,6 +108,58 @@ CASES |= {
         ("tag", "zeros(8), 0, tag=3", "8 f32 from rank 0 to rank 2, tag 3"),
     )
 }
+LAST = "ranks disagree on call 1 of the group of all ranks: "
+ALONE = {
+    "a broadcast from its root": (
+        "0",
+        "dist.broadcast(zeros(8), src=0)",
+        "broadcast of 8 f32 (root 0, direct)",
+        (0, 1),
+    ),
+    "a scatter from its root": (
+        "2",
+        "dist.scatter(zeros(2), zeros(8), src=2)",
+        "scatter of 2 f32 (root 2, direct)",
+        (2, 0),
+    ),
+    "a reduce from another than its root": (
+        "1",
+        "dist.reduce(zeros(8), dst=0)",
+        "reduce of 8 f32 (sum, root 0, direct)",
+        (1, 0),
+    ),
+}
+CASES |= {
+    f"{what} that no other rank calls": (
+        f"if rank == {who}:\n    {call}",
+        f"{LAST}rank {ranks[0]} calls {told}, and rank {ranks[1]} does not{SAME}",
+    )
+    for what, (who, call, told, ranks) in ALONE.items()
+}
+CASES |= {
+    "a last call in a group": (
+        """
+        group = dist.new_group([3, 1, 2])
+        if rank != 0:
+            dist.all_reduce(zeros(8), group=group, algorithm="ring")
+        if rank == 3:
+            dist.broadcast(zeros(8), src=3, group=group)
+        """,
+        "ranks disagree on call 2 of group 1 of ranks 3, 1, 2: rank 3 calls broadcast of 8 f32 "
+        f"(root 3, bidirectional_ring), and rank 1 does not{SAME}",
+    ),
+    "a second message that nobody receives": (
+        """
+        if rank == 0:
+            dist.send(zeros(8), 2)
+            dist.send(zeros(8), 2, tag=5)
+        if rank == 2:
+            dist.recv(zeros(8), 0)
+        """,
+        f"ranks disagree on message 2 of those from rank 0 to rank 2: rank 0 calls {SENT}, tag 5, and rank 2 does not: "
+        f"nobody has received its 32 B{SAME}",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -217,6 +269,12 @@ def test_calls_on_pes_of_their_own_may_cross(tmp_path):
 
 def test_a_rank_that_fails_before_it_makes_a_group_is_told_with_its_failure(tmp_path):
     body = "if odd:\n    raise ValueError('no')\ndist.new_group([0])"
+    error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
+    assert error.message.startswith("ValueError: no (rank 2, host script")
+
+
+def test_a_rank_that_fails_before_it_receives_is_told_with_its_failure(tmp_path):
+    body = "if rank == 0:\n    dist.send(zeros(8), 2)\nif odd:\n    raise ValueError('no')"
     error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
     assert error.message.startswith("ValueError: no (rank 2, host script")
 

@@ -179,7 +179,7 @@ WHOLE = {"name": "lab.none", "about": "nothing", "method": print, "busbw_factor"
         (Collective, ("results", "about", "method"), (), "about, method, results"),
         (Collective, ("busbw_factor",), (), "busbw_factor"),
         (Collective, ("results",), ("sum",), "expected"),
-        (GroupCollective, ("busbw_factor", "results"), ("sum",), "holds, needs"),
+        (GroupCollective, ("busbw_factor", "results"), ("sum",), "holds, needs, busbw_factor"),
     ],
 )
 def test_an_incomplete_definition_is_refused_at_once(

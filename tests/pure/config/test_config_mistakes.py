@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sipsim.ccl.rules import check_overrides_of_job
 from sipsim.chips.base import CHIPS
 from sipsim.chips.load import RULES, load
 from sipsim.chips.rules import chip_rules_hold
@@ -398,9 +399,8 @@ ONE_SET = [
         "defaults.credit_virtual_channel = true: needs virtual_channels: true",
     ),
     (
-        "defaults.credit_virtual_channel=true",
-        "defaults.credit_virtual_channel = true: has no effect with credit_return_mode fast_path, whose credits have a "
-        "wire of their own; use fabric",
+        "algorithms.ring.latch=in_place",
+        "algorithms.ring.latch = in_place: a PE has it for the queue pairs of all algorithms; set defaults.latch",
     ),
     ("router.buffer_packets=0", "router.buffer_packets = 0: must be at least 1, or null"),
     ("io_port.buffer_packets=4", "io_port.buffer_packets = 4: needs router.buffer_packets, or leave it null"),
@@ -488,6 +488,18 @@ def test_edges_that_are_allowed(text: str) -> None:
 
 
 CONTROLLER = "hbm={kind: hbm_controller, params: {preset: hbm3_6400}}"
+OWN_MODE = [name for name, entry in load().ccl.algorithms.items() if entry.credit_return_mode]
+
+
+def test_a_channel_for_credits_that_none_takes() -> None:
+    """Piggybacked credits that leave alone go over the fabric, so it has an effect as long as any entry has those."""
+    channel = "defaults.credit_virtual_channel=true"
+    load(overrides=sets(channel))
+    fast = sets(*(f"algorithms.{name}.credit_return_mode=fast_path" for name in OWN_MODE))
+    with pytest.raises(ConfigError, match="has no effect with credit_return_mode fast_path, whose credits have a wire"):
+        load(overrides=[*sets(channel), *fast])
+
+
 UNUSED = "hbm.read_latency_ns = 50: has no effect with hbm.kind = hbm_controller; set hbm.params.front_end_ns, or "
 
 
@@ -560,8 +572,71 @@ def test_an_override_of_a_default_that_an_entry_hides(tmp_path: Path, settings: 
     path = tmp_path / "ccl.yaml"
     path.write_text(CCL_FILE)
     with pytest.raises(ConfigError) as caught:
-        load(ccl=path, overrides=sets(*settings))
+        check_overrides_of_job(load(ccl=path, overrides=sets(*settings)), sets(*settings), [ALLREDUCE])
     assert str(caught.value) == line
+
+
+HIDDEN = "defaults.credit_return_mode=fabric"
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "line"),
+    [
+        (
+            ["ring"],
+            [],
+            f"--set {HIDDEN}: has no effect, since algorithms.ring.credit_return_mode = 'piggyback'; "
+            "set algorithms.ring.credit_return_mode instead",
+        ),
+        (
+            ["ring", "direct"],
+            [],
+            f"--set {HIDDEN}: has no effect, since algorithms.ring.credit_return_mode = 'piggyback' and all others "
+            "that run have their own; set algorithms.ring.credit_return_mode instead",
+        ),
+        (["ring", ALLREDUCE], [], None),
+        (["ring", "direct"], ["algorithms.direct.credit_return_mode=fabric"], None),
+    ],
+)
+def test_an_override_that_all_algorithms_of_a_job_hide(names: list[str], more: list[str], line: str | None) -> None:
+    """Host scripts may have messages between two ranks, which take it from ``defaults``: at load it is not refused."""
+    overrides = sets(HIDDEN, *more, "defaults.algorithm=ring")
+    told = None
+    try:
+        check_overrides_of_job(load(overrides=overrides), overrides, names)
+    except ConfigError as error:
+        told = str(error)
+    assert told == line
+
+
+SCHEDULES = """
+algorithms:
+  mine: {module: MINE, topology: none, hw_strict: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "is_refused"),
+    [
+        ("def schedule(task):\n    return 1 / 0\n1 / 0", True),
+        ("from sipsim.ccl.algorithms.ring import schedule\n", True),
+        ("from sipsim.ccl.algorithms import ring\nschedule = ring.schedule\n", True),
+        ("def kernel(t_ptr, schedule, tl):\n    schedule = 1\n", False),
+        ("def schedule(", False),
+    ],
+)
+def test_a_schedule_has_no_setting_of_a_pe(tmp_path: Path, source: str, is_refused: bool) -> None:
+    """Its module is not run, and no other algorithm is chosen."""
+    (tmp_path / "mine.py").write_text(source)
+    path = tmp_path / "ccl.yaml"
+    path.write_text(SCHEDULES.replace("MINE", str(tmp_path / "mine.py")))
+    told = ""
+    try:
+        load(ccl=path)
+    except ConfigError as error:
+        told = str(error)
+    what = "algorithms.mine.hw_strict = true: a PE has it for the queue pairs of all algorithms; set defaults.hw_strict"
+    assert told.endswith(f"ccl.yaml: {what}") if is_refused else told == ""
 
 
 @pytest.mark.parametrize(
