@@ -27,6 +27,7 @@ from sipsim.ipcq.flits import HEADER_BYTES
 from sipsim.topology.address import MIB
 
 TCM = "tcm"
+NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
 
 
 def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -45,6 +46,12 @@ def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], na
         ConfigError: with a key path that has an effect.
     """
     _check_hidden(resolved, overrides, names, OF_A_QUEUE_PAIR.__contains__)
+    channel = dotted(knob_path(resolved, "credit_virtual_channel"))
+    given = next((each for each in overrides if channel in _paths(each)), None)
+    is_used = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).credit_virtual_channel
+    modes = {effective_ipcq(resolved, name).credit_return_mode for name in names}
+    if given is not None and is_used and modes == {FAST_PATH}:
+        raise ConfigError(one_line(f"{given.origin}: {channel} = true: {NO_CREDITS}"))
 
 
 def _check_hidden(
@@ -184,7 +191,7 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
     if not knobs.virtual_channels:
         what = "needs virtual_channels: true"
     elif credit_modes(resolved) == {FAST_PATH}:
-        what = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
+        what = NO_CREDITS
     else:
         return None
     others = (knob_path(resolved, key) for key in ("virtual_channels", "credit_return_mode"))

@@ -494,7 +494,10 @@ OWN_MODE = [name for name, entry in load().ccl.algorithms.items() if entry.credi
 def test_a_channel_for_credits_that_none_takes() -> None:
     """Piggybacked credits that leave alone go over the fabric, so it has an effect as long as any entry has those."""
     channel = "defaults.credit_virtual_channel=true"
-    load(overrides=sets(channel))
+    at_load = load(overrides=sets(channel))
+    check_overrides_of_job(at_load, sets(channel), ["ring"])
+    with pytest.raises(ConfigError, match=r"--set defaults\.credit_virtual_channel=true: .* has no effect with"):
+        check_overrides_of_job(at_load, sets(channel), [ALLREDUCE])
     fast = sets(*(f"algorithms.{name}.credit_return_mode=fast_path" for name in OWN_MODE))
     with pytest.raises(ConfigError, match="has no effect with credit_return_mode fast_path, whose credits have a wire"):
         load(overrides=[*sets(channel), *fast])
