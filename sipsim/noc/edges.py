@@ -103,9 +103,10 @@ class Edges(ABC):
 
     def _join(self, lane: Lane, share: Share, now: Ps, is_new: bool = False) -> None:
         """One more divides an edge, which is divided from now on if ``is_new``."""
-        earlier = [other for other in lane.shares if other.transfer.vc == share.transfer.vc]
+        transfer = share.transfer
+        earlier = [other for other in lane.shares if other.transfer.vc == transfer.vc]
         if share.limit == EDGE:
-            share.slips = bool(earlier) and all(other.lets_slip(now) for other in earlier)
+            share.slips = bool(earlier) and all(other.lets_slip(transfer, now) for other in earlier)
         lane.shares.append(share)
         for each in lane.shares if is_new else (share,):
             for when in each.transfer.changes_on_the_way(each.hop, now):

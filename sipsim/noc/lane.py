@@ -178,16 +178,17 @@ class Share:
         fed = min(_part(feed, leg.drain_ps), EDGE)
         return Want(transfer.vc, min(fed, self.limit), False, fed > self.limit)
 
-    def lets_slip(self, now: Ps) -> bool:
-        """Whether the first chunk of one that comes now may go before the rest of it: no bytes of it wait here, or
-        it slips itself and is one chunk, which goes first, or not all here. Otherwise later ones of its way would pass.
+    def lets_slip(self, transfer: "Transfer", now: Ps) -> bool:
+        """Whether the first chunk of a transfer that comes now may go before the rest of it: no bytes of it wait here
+        and it goes another way, or it slips itself and is one chunk, which goes first, or not all here. Otherwise later
+        ones of its way would pass.
         """
         if self.transfer.is_fixed:
             return False
         _, arrived, _, is_here = self.standing(now)
         if self.slips:
             return arrived < WHOLE or self.leg.chunk >= WHOLE
-        return not is_here
+        return not is_here and not self.transfer.has_way_of(transfer)
 
     def take(self, part: int, stands: Standing, now: Ps) -> Ps | None:
         """It gets a part of the edge from now on; when that changes by itself, if nothing happens elsewhere."""

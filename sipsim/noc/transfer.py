@@ -58,6 +58,10 @@ class Transfer:
         """How long before its least end the end is fixed: alone, when it is told; else when the last chunk starts."""
         return self.slack_ps if self.shares else self.lead_ps
 
+    def has_way_of(self, other: "Transfer") -> bool:
+        """Whether both go from one edge to one edge, and so must end in the order of their starts."""
+        return self.legs[0].lane is other.legs[0].lane and self.legs[-1].lane is other.legs[-1].lane
+
     def note_share(self, share: Share) -> None:
         """It divides an edge from now on: when its tail is through there, and further on, is open."""
         if self.shares is _NO_SHARES:

@@ -160,6 +160,17 @@ def test_messages_between_two_ranks_take_their_queue_pairs_from_the_defaults(tmp
     assert times("defaults.n_slots=1", "defaults.credit_return_mode=piggyback") != times("defaults.n_slots=1")
 
 
+def test_a_message_does_not_pass_the_one_before_it() -> None:
+    """Of two of one way, of a chunk each, the first comes slowly from the link: the second waits for it."""
+    one_cube = ("--set", "sip.cube_mesh={w: 1, h: 1}", "--set", "cube.pes=4")
+    small = [("--set", setting) for setting in ("defaults.worker_bytes=128", "defaults.group_KiB=64")]
+    rings = [("--set", f"algorithms.ring.{setting}") for setting in ("slot_size=128", "n_slots=3")]
+    flags = ("--sips", 5, "--topology", "mesh_2d_no_wrap", "--shape", "5x1", "--layout", "1x4", "--dtype", "i32")
+    call = ("--collective", "reduce_scatter", "--algorithm", "ring", "--n-elem", 256)
+    done = run(*flags, *one_cube, *small[0], *small[1], *rings[0], *rings[1], *call)
+    assert (done.outcome.error, done.document["runs"][0]["wrong"]) == (None, 0)
+
+
 FAULTY = """
 from sipsim.ccl.algorithms import ring
 from sipsim.ccl.algorithms.ring import COLLECTIVES, RANK_IDENTICAL, kernel, kernel_args, wiring

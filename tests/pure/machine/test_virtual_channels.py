@@ -365,7 +365,7 @@ DRIFTS = [
     (Fabric, "_pass_on", _never_told),
     (Fabric, "_expect_to_catch_up", _never_told),
     (Transfer, "inflow", _unlimited_feed),
-    (Share, "lets_slip", lambda self, now: False),
+    (Share, "lets_slip", lambda self, transfer, now: False),
 ]
 
 
