@@ -172,7 +172,8 @@ class GroupRuns:
         if made is None:
             rank = ready.group.group.rank_of(self._sip.sip)
             assert rank is not None
-            made = worker_programs(ready.algorithm, ready.prepared, rank, wired.size.n_slots, wired.size.slot_size)
+            size = wired.size
+            made = worker_programs(ready.algorithm, wired.wiring, ready.prepared, rank, size.n_slots, size.slot_size)
             while len(self._programs) >= MOST_KEPT:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = made

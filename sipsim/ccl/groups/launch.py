@@ -10,6 +10,7 @@ from sipsim.ccl.group import Group
 from sipsim.ccl.groups.workers import Place, WorkerSettings, worker_places
 from sipsim.ccl.schedule.blocks import RANKS
 from sipsim.ccl.schedule.program import Instruction, Shards, programs, with_farthest_first
+from sipsim.ccl.schedule.steps import Wiring
 from sipsim.ccl.schedule.traffic import route
 
 SENDS_AHEAD = 1
@@ -55,16 +56,14 @@ def prepared(
 
 
 def worker_programs(
-    algorithm: Algorithm, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
+    algorithm: Algorithm, wiring: Wiring, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, list[Instruction]]:
-    """The instructions of each worker of a rank.
+    """The instructions of each worker of a rank, with the algorithm's ``wiring`` of the group.
 
     A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end.
     """
-    task = prepared.task
+    task, group = prepared.task, prepared.task.group
     assert algorithm.schedule is not None
-    assert algorithm.wiring is not None
-    wiring, group = algorithm.wiring(task.group), task.group
     tile = max(slot_bytes // task.itemsize, 1)
     made = programs(
         task, algorithm.schedule(task), rank, len(prepared.places), prepared.shards, tile, min(SENDS_AHEAD, n_slots - 1)
