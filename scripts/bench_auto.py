@@ -8,16 +8,14 @@ takes a part of it. Cases run in processes of their own, in an order that does n
 
 import argparse
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import GroupCollective
+from benches.rows import group_collectives, rows
 
-SMALL = ("--engine", "inproc", "--no-verify-data", "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", "1", "--json", "-")
+SMALL = ("--engine", "inproc", "--no-verify-data", "--set", "sip.cube_mesh={w: 2, h: 2}", "-w", "1")
 SYSTEMS = (
     ("--sips", "2"),
     ("--sips", "4"),
@@ -30,11 +28,6 @@ SYSTEMS = (
 )
 SIZES = ("1K", "8K", "48K", "256K", "768K")
 NEAR, SHARE = 1.15, 0.9
-
-
-def group_collectives() -> list[str]:
-    """Those of the registry that schedules run."""
-    return [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
 
 
 class Case(NamedTuple):
@@ -55,19 +48,10 @@ class Case(NamedTuple):
         return self.times_ns[self.chosen] / self.times_ns[self.best]
 
 
-def rows(*flags: str) -> list[dict[str, Any]]:
-    """The rows of a run."""
-    done = subprocess.run([sys.executable, "-m", "launcher", *flags], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"bench_auto: {' '.join(flags)}: {done.stderr.strip()}")
-    found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
-    return found
-
-
 def cases(system: tuple[str, ...], collective: str, sizes: tuple[str, ...]) -> list[Case]:
     """A case for each size."""
     flags = (*system, "--collective", collective, "--bytes", ",".join(sizes), *SMALL)
-    every, chosen = rows(*flags, "--algorithm", "all"), rows(*flags, "--algorithm", "auto")
+    every, chosen = (rows("bench_auto", [*flags, "--algorithm", name]) for name in ("all", "auto"))
     found = []
     for own in chosen:
         times_ns = {row["algorithm"]: row["time_ns"] for row in every if row["bytes"] == own["bytes"]}

@@ -9,11 +9,11 @@ import argparse
 import csv
 import json
 import math
-import subprocess
-import sys
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from benches.rows import rows as rows_of_run
 
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
@@ -27,16 +27,6 @@ COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e
 MESSAGE_BYTES = 16384
 """Of the bound: framing is counted for messages of a slot of the default entries."""
 Row = dict[str, Any]
-
-
-def runs_of(flags: list[str]) -> list[Row]:
-    """The rows of a run."""
-    words = [sys.executable, "-m", "launcher", *flags, "--json", "-"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"bench_ccl: {done.stderr.strip()}")
-    found: list[Row] = json.loads(done.stdout)["runs"]
-    return found
 
 
 def bounds_of(flags: list[str]) -> dict[int, float]:
@@ -145,7 +135,7 @@ def main() -> None:
             "busbw_GBps": run["busbw_GBps"],
         }
         for algorithm in (chosen.algorithm, "auto")
-        for run in runs_of([*flags, "--algorithm", algorithm])
+        for run in rows_of_run("bench_ccl", [*flags, "--algorithm", algorithm])
     ]
     bounds = bounds_of([*flags, "--algorithm", "auto"])
     title = f"{chosen.collective}, {chosen.sips} SIPs, {chosen.topology}"

@@ -8,11 +8,13 @@ Iterations before the timed ones fill the TLB. The bound has no cost of a second
 
 import argparse
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from benches.rows import group_collectives, rows
 
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
@@ -54,15 +56,6 @@ class Case(NamedTuple):
         return self.times_ns[self.best] / self.bound_ns
 
 
-def rows(flags: list[str]) -> list[dict[str, Any]]:
-    """The rows of a run."""
-    done = subprocess.run([sys.executable, "-m", "launcher", *flags, "--json", "-"], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"bench_latency: {' '.join(flags)}: {done.stderr.strip()}")
-    found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
-    return found
-
-
 def bound_of(flags: list[str]) -> LatencyBound:
     """Of the call of a run."""
     prepared = prepare(parse(flags))
@@ -83,13 +76,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time (2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all times")
     chosen = parser.parse_args()
-    every = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
-    asked = [(system, name) for name in chosen.collective or every for system in SYSTEMS]
+    names = chosen.collective or group_collectives()
+    asked = [(system, name) for name in names for system in SYSTEMS]
     flags = [[*system, "--collective", name, *FLAGS, "--algorithm", "all"] for system, name in asked]
     bounds = [bound_of(each) for each in flags]
     found = []
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        for (system, name), bound, runs in zip(asked, bounds, pool.map(rows, flags), strict=True):
+        every = pool.map(partial(rows, "bench_latency"), flags)
+        for (system, name), bound, runs in zip(asked, bounds, every, strict=True):
             times = {run["algorithm"]: run["time_ns"] - run["launch_ns"] for run in runs}
             terms = {term: ps / 1000 for term, ps in bound._asdict().items() if term != "ranks"}
             found.append(Case(" ".join(system), name, bound.ps / 1000, terms, times))
