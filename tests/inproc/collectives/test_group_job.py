@@ -73,6 +73,9 @@ def test_a_row_does_not_depend_on_the_algorithms_beside_it() -> None:
         rows = run("--sips", 3, *SMALL, *slow, "--algorithm", names).document["runs"]
         times = {row["algorithm"]: row["time_ns"] for row in rows}
         assert times == {row["algorithm"]: row["time_ns"] for (row,) in alone}
+    own_wire = ("--set", "algorithms.one_shot.credit_return_mode=fast_path")
+    (waits,) = run("--sips", 3, *SMALL, *slow, *own_wire, "--algorithm", "one_shot").document["runs"]
+    assert waits["time_ns"] > alone[0][0]["time_ns"], "with fast_path a receive waits for its credit"
 
 
 @pytest.mark.default_costs
@@ -106,12 +109,13 @@ def test_links_of_several_kinds_have_no_bound() -> None:
 @pytest.mark.default_costs
 @pytest.mark.parametrize(("name", "system"), crossed(NAMES, [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")]))
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
-    cold = ("--set", "hbm.params.refresh=none")
-    done = run(*system, *SMALL, *cold, "--collective", name, "--algorithm", "all", "--n-elem", 4)
+    """And the best is near enough to it that a bound twice as high would show."""
+    warm = ("--set", "hbm.params.refresh=none", "-w", 2)
+    done = run(*system, *SMALL, *warm, "--collective", name, "--algorithm", "all", "--n-elem", 4)
     bound = bound_of(done.prepared)
     assert bound is not None
-    runs = done.document["runs"]
-    assert all(row["time_ns"] - row["launch_ns"] > bound.ps / 1000 for row in runs)
+    times = [row["time_ns"] - row["launch_ns"] for row in done.document["runs"]]
+    assert bound.ps / 1000 < min(times) < 2 * bound.ps / 1000
 
 
 @pytest.mark.parametrize(

@@ -157,19 +157,21 @@ def test_the_first_sends_leave_for_the_farthest_rank_first() -> None:
         near._replace(load_at=8, store_at=6),
         middle,
         far._replace(keeps=False),
-        Instruction((2,), 4, load_at=0, send="near"),
+        Instruction((2,), 4, load_at=0, send="far"),
         Instruction((3,), 4, recv="far"),
         Instruction((4,), 4, load_at=4, send="far"),
     ]
     links = {"near": 1, "middle": 2, "far": 3}
     assert with_farthest_first(program, 2, links.__getitem__) == [
         far._replace(load_at=8, store_at=6),
+        program[3],
         middle,
         near._replace(keeps=False),
-        *program[3:],
+        *program[4:],
     ]
     ordered = with_farthest_first(program, 1, links.__getitem__)
-    assert [each.send for each in ordered] == ["far", "middle", "near", "near", "", "far"], "one slot: three sends"
+    assert [each.key for each in ordered] == [(1,), (1,), (1,), (2,), (3,), (4,)], "one slot: the second waits for it"
+    assert [each.send for each in ordered] == ["far", "middle", "near", "far", "", "far"]
 
 
 ORDERS: list[tuple[str, tuple[int, int], tuple[int, ...] | None, tuple[int, ...], str, bool, bool]] = [
