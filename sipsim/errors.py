@@ -115,6 +115,18 @@ class CollectiveMismatch(SimulationError):
     kind = "CollectiveMismatch"
 
 
+class SourceReused(SimulationError):
+    """Bytes of a tile were changed that an Ethernet transmission had not read yet."""
+
+    kind = "SourceReused"
+
+
+class KernelMisuse(SimulationError):
+    """A kernel of a tile named what does not exist: a core, a queue, a channel, an address that is not aligned."""
+
+    kind = "KernelMisuse"
+
+
 class NondeterministicReplay(AhbmError):
     """A restarted process did not repeat the packets of its predecessor, so no result can be trusted."""
 
@@ -145,6 +157,8 @@ ERROR_KINDS: dict[str, int] = {
             MmuFault,
             TcmFull,
             CollectiveMismatch,
+            SourceReused,
+            KernelMisuse,
             NondeterministicReplay,
             OutputError,
         )

@@ -168,6 +168,10 @@ class ChipKind(ABC, Generic[PlanType]):
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
 
+    def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""
+        return given
+
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         """Refuse an override that has no effect on a config that keeps the rules.
 

@@ -16,7 +16,8 @@ def known_chip(resolved: Resolved) -> Problem | None:
 
 def chip_params_fit_kind(resolved: Resolved) -> Problem | None:
     """``system.chip_params`` are exactly the kind's."""
-    fitted = convert_part(resolved.topology.system.chip_params, kind_of(resolved).Params, PARAMS)
+    kind = kind_of(resolved)
+    fitted = convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
     return Problem((*fitted.paths, CHIP), fitted.text) if isinstance(fitted, Problem) else None
 
 

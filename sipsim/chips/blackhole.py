@@ -1,0 +1,14 @@
+"""Chip ``blackhole``: 140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
+
+from sipsim.chips.base import CHIPS
+from sipsim.chips.tensix import TensixKind
+
+
+class Blackhole(TensixKind):
+    """Its parameters are those of ``configs/chips/blackhole.yaml``."""
+
+    about = "Tensix workers and Ethernet cores, which run data movement kernels"
+    name = "blackhole"
+
+
+CHIPS.register("blackhole")(Blackhole())

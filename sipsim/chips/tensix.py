@@ -1,0 +1,181 @@
+"""Chips of Tensix and Ethernet tiles: one behind its session, and what their kinds have in common.
+
+A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a module of its name.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import greenlet
+
+from sipsim.chips.base import Chip, ChipContext, ChipKind, ChipResults
+from sipsim.config.check import convert_part
+from sipsim.config.document import Problem
+from sipsim.config.load import default_dir
+from sipsim.config.model import Resolved
+from sipsim.config.strict_yaml import read_mapping
+from sipsim.engine import Engine
+from sipsim.errors import ConfigError, InvariantViolation
+from sipsim.host.bridge.greenlet_bridge import GreenletBridge
+from sipsim.links.frames import decode, encode
+from sipsim.noc.arbitration import ONE_QUEUE
+from sipsim.noc.fabric import Fabric
+from sipsim.sync.session import Session
+from sipsim.task import MakeTask, Task
+from sipsim.tensix.dataflow import Dataflow
+from sipsim.tensix.eth_dataflow import EthDataflow
+from sipsim.tensix.ethernet import Transmitter
+from sipsim.tensix.floor_plan import FloorPlan, Kind
+from sipsim.tensix.host import Metal
+from sipsim.tensix.params import ChipParams
+from sipsim.tensix.plan import TensixPlan, merged
+from sipsim.tensix.processor import Processor
+from sipsim.tensix.programs import KernelSpec, Program
+from sipsim.tensix.tiles import Tiles
+from sipsim.tensix.wire import EthWrite
+
+PARAMS = ("system", "chip_params")
+
+
+class TensixChip(Chip):
+    """``api`` is :class:`~sipsim.tensix.host.Metal`."""
+
+    def __init__(self, context: ChipContext[TensixPlan]) -> None:
+        plan = self.plan = context.plan
+        self.engine = engine = Engine()
+        self.session = Session(context.rank, engine, plan.channels, context.send, plan.reactions_ps[context.rank])
+        self.session.model = self
+        self.bridge = context.bridge or GreenletBridge()
+        self.loop = greenlet.getcurrent()
+        self._make_task: MakeTask = context.make_task
+        self._log = hashlib.sha256()
+        fabric = Fabric(engine, ONE_QUEUE)
+        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, fabric, engine, self._note)
+        self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
+        self._kernels: list[Task] = []
+        self._host: Task | None = None
+        self.api = self.metal = Metal(self)
+
+    # --- kernels --------------------------------------------------------------------------------------------------
+
+    def launch(self, program: Program) -> None:
+        """Set the semaphores of a program and start its kernels, now."""
+        for (core, address), initial in program.semaphores.items():
+            self.metal.write(core, address, initial.to_bytes(4, "little"))
+        for spec in program.kernels:
+            self._kernels.append(self._start(spec))
+
+    def wait_for_kernels(self) -> None:
+        """Block the host program until all kernels have ended, servers aside."""
+        assert self._host is not None
+        while any(not (task.ended or task.is_server) for task in self._kernels):
+            self._host.wait("its kernels")
+
+    def _start(self, spec: KernelSpec) -> Task:
+        name = f"kernel {spec.kernel.__name__} on {spec.core}"
+        memory, params = self.tiles.memory(spec.core), self.plan.params
+        processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
+        dataflow = self._dataflow(processor)
+
+        def body() -> None:
+            spec.kernel(*spec.args, dataflow)
+            host = self._host
+            if host is not None and host.waits_for == "its kernels":
+                self.engine.at(self.engine.now_ps, self._resume_host)
+
+        return processor.start(body, self.loop, self._make_task, spec.is_server)
+
+    def _resume_host(self) -> None:
+        if self._host is not None and self._host.waits_for == "its kernels":
+            self._host.resume()
+
+    def _dataflow(self, processor: Processor) -> Dataflow:
+        plan = self.plan
+        if plan.floor_plan.kinds[processor.core] is not Kind.ETHERNET:
+            return Dataflow(processor, self.tiles)
+        channel = plan.floor_plan.ethernet.index(processor.core)
+        info_base = plan.params.ethernet.kernel_base
+        return EthDataflow(processor, self.tiles, self._transmitters.get(channel), info_base)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def _transmitter(self, channel: int) -> Transmitter:
+        plan, rank = self.plan, self.session.rank
+        link = plan.links[rank][channel]
+        memory = self.tiles.memory(plan.floor_plan.ethernet[channel])
+
+        def send(arrival_ps: int, address: int, data: bytes) -> None:
+            self._note("send", channel, address, data)
+            self.session.emit(link.number, arrival_ps, encode(EthWrite(address, data)))
+
+        kind = plan.system.link_kinds[link.number]
+        return Transmitter(kind, plan.params.ethernet, memory, self.engine, send)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A message of the far core of a link has arrived.
+
+        Raises:
+            InvariantViolation: for what no chip of this run can have sent.
+        """
+        packet, eth_channel = decode(body), self.plan.arrivals[self.session.rank].get(channel)
+        if eth_channel is None or type(packet) is not EthWrite:
+            raise InvariantViolation(
+                f"a {type(packet).__name__} came on channel {channel}, which this chip does not take"
+            )
+        memory = self.tiles.memory(self.plan.floor_plan.ethernet[eth_channel])
+        memory.write(packet.address, packet.data, self.engine.now_ps, "the far end of its link")
+
+    def next_send_bound_ps(self, next_ps: int) -> int:
+        """A message leaves because of an event here."""
+        return next_ps
+
+    # --- the run --------------------------------------------------------------------------------------------------
+
+    def add_host_task(self, task: Task) -> None:
+        self._host = task
+
+    def tasks(self) -> list[Task]:
+        return [*self._kernels, *([self._host] if self._host else [])]
+
+    def waiting(self) -> int:
+        """Kernels and the host program that have not ended, servers aside."""
+        return len(self.unfinished())
+
+    def results(self) -> ChipResults:
+        memories = hashlib.sha256()
+        for core, memory in self.tiles.in_use():
+            for page, data in memory.pages():
+                memories.update(f"{core} {page} ".encode() + data)
+        sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
+        return ChipResults(memories.hexdigest(), self._log.hexdigest(), sent)
+
+    def _note(self, what: str, *facts: object) -> None:
+        shown = " ".join(str(fact) for fact in facts if type(fact) is not bytes)
+        self._log.update(f"{self.engine.now_ps} {what} {shown}\n".encode())
+
+
+class TensixKind(ChipKind[TensixPlan]):
+    """``name``: of the kind, and of its file in ``configs/chips``."""
+
+    Params = ChipParams
+    name: ClassVar[str]
+
+    def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return merged(read_mapping(default_dir() / "chips" / f"{self.name}.yaml"), given)
+
+    def params(self, resolved: Resolved) -> ChipParams:
+        """Those of a checked config."""
+        fitted = convert_part(self.params_of(resolved.topology.system.chip_params), ChipParams, PARAMS)
+        assert not isinstance(fitted, Problem)
+        return fitted
+
+    def plan(self, resolved: Resolved) -> TensixPlan:
+        params = self.params(resolved)
+        problem = FloorPlan(params).problem()
+        if problem:
+            raise ConfigError(f"system.chip_params: {problem}")
+        return TensixPlan(resolved, params)
+
+    def build(self, context: ChipContext[TensixPlan]) -> TensixChip:
+        return TensixChip(context)

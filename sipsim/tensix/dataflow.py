@@ -1,0 +1,133 @@
+"""What a data movement kernel calls: NoC commands, semaphores, words of L1. Names are those of the CCL developer guide.
+
+A kernel is a Python function whose last argument is one of these. Every call takes time of the processor that runs it
+(``RiscParams``); commands that it starts go on by themselves. Addresses are those of an L1; a :class:`NocAddress` names
+the tile too. Words are 32 bit, little-endian, as are semaphores.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.processor import Looks, Processor
+from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
+from sipsim.units import PS_PER_NS
+
+
+class NocAddress(NamedTuple):
+    """An address of a tile, as ``get_noc_addr`` makes it."""
+
+    core: Core
+    address: int
+
+
+class Dataflow:
+    """The commands of one processor of a worker or of an Ethernet core."""
+
+    def __init__(self, processor: Processor, tiles: Tiles) -> None:
+        self._processor = processor
+        self._tiles = tiles
+
+    # --- addresses and words --------------------------------------------------------------------------------------
+
+    @property
+    def core(self) -> Core:
+        """The tile that the kernel runs on."""
+        return self._processor.core
+
+    @staticmethod
+    def get_noc_addr(x: int, y: int, address: int) -> NocAddress:
+        """An address of the tile at ``x``, ``y``, in coordinates of NoC 0."""
+        return NocAddress(Core(x, y), address)
+
+    def read_word(self, address: int) -> int:
+        """The word at an address of this L1; takes an access."""
+        self._processor.spend(self._processor.l1_access_ps)
+        return self._processor.memory.word(address)
+
+    def write_word(self, address: int, value: int) -> None:
+        """Set the word at an address of this L1; takes an access."""
+        self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
+
+    def write_bytes(self, address: int, data: bytes) -> None:
+        """Store bytes in this L1; takes an access, however many they are."""
+        processor = self._processor
+        processor.spend(processor.l1_access_ps)
+        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+
+    def read_bytes(self, address: int, nbytes: int) -> bytes:
+        """Bytes of this L1; takes an access, however many they are."""
+        self._processor.spend(self._processor.l1_access_ps)
+        return self._processor.memory.read(address, nbytes)
+
+    # --- the NoC --------------------------------------------------------------------------------------------------
+
+    def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
+        """Start to write ``nbytes`` of this L1 to a tile. They are taken when the command has been issued."""
+        self._issue(nbytes)
+        self._tiles.write(self._processor, source, destination.core, destination.address, nbytes)
+
+    def noc_async_read(self, source: NocAddress, destination: int, nbytes: int) -> None:
+        """Start to read ``nbytes`` of a tile into this L1."""
+        self._issue(nbytes)
+        self._tiles.read(self._processor, source.core, source.address, destination, nbytes)
+
+    def noc_semaphore_inc(self, semaphore: NocAddress, increment: int) -> None:
+        """Start to add to a word of a tile. It comes there behind the writes that were started before it."""
+        self._issue(ATOMIC_BYTES)
+        self._tiles.increment(self._processor, semaphore.core, semaphore.address, increment)
+
+    def noc_async_writes_flushed(self) -> None:
+        """Wait until the bytes of all writes have left this L1, as far as nothing else was on their first edge."""
+        processor = self._processor
+        processor.spend(max(processor.flushed_ps - processor.engine.now_ps, 0), "its writes to leave")
+
+    def noc_async_write_barrier(self) -> None:
+        """Wait until all writes have arrived, and have been acknowledged."""
+        processor = self._processor
+        if processor.writes:
+            self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
+        processor.spend(max(processor.acked_ps - processor.engine.now_ps, 0), "an acknowledgement")
+
+    def noc_async_read_barrier(self) -> None:
+        """Wait until the bytes of all reads are here."""
+        processor = self._processor
+        if processor.reads:
+            self._wait(lambda: not processor.reads, "its reads", processor.on_arrival)
+
+    def noc_semaphore_set(self, address: int, value: int) -> None:
+        """Set a semaphore in this L1."""
+        self.write_word(address, value)
+
+    def noc_semaphore_wait(self, address: int, value: int) -> None:
+        """Wait until a semaphore in this L1 is ``value``."""
+        memory = self._processor.memory
+        self.wait_until(lambda: memory.word(address) == value, f"the semaphore at 0x{address:x} to be {value}")
+
+    def noc_semaphore_wait_min(self, address: int, value: int) -> None:
+        """Wait until a semaphore in this L1 is ``value`` or more."""
+        memory = self._processor.memory
+        self.wait_until(lambda: memory.word(address) >= value, f"the semaphore at 0x{address:x} to be {value} or more")
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def wait_until(self, is_so: Callable[[], bool], what: object) -> None:
+        """Look until ``is_so()``, which reads words of this L1 without taking time; ``what``: for a deadlock's report.
+
+        As a loop around a look that takes ``poll_ns``, but looks that find nothing cost no event.
+        """
+        self._wait(is_so, what, self._processor.memory.on_write)
+
+    def get_timestamp_ns(self) -> float:
+        """The time now; reading it takes ``timer_ns``."""
+        self._processor.spend(self._processor.timer_ps)
+        return self._processor.engine.now_ps / PS_PER_NS
+
+    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
+        self._processor.wait_until(is_so, what, looks)
+
+    def _issue(self, nbytes: int) -> None:
+        if nbytes < 1:
+            raise KernelMisuse(f"{self._processor.name}: a NoC command moves a byte or more, not {nbytes}")
+        self._processor.spend(self._processor.noc_command_ps)

@@ -1,0 +1,130 @@
+"""The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix import programs
+from sipsim.tensix.floor_plan import Core, Kind
+from sipsim.tensix.programs import KernelSpec, Program
+from sipsim.units import PS_PER_NS
+
+TENSIX_BASE = 2**16
+"""Where semaphores begin in the L1 of a worker; programs have what lies behind ``TENSIX_BASE + 4096``."""
+SEMAPHORE_AREA = 4096
+
+
+class Metal:
+    """One chip as its host program sees it; ``rank`` of ``world_size`` chips."""
+
+    DataMovementConfig = programs.DataMovementConfig
+    EthernetConfig = programs.EthernetConfig
+
+    def __init__(self, chip: Any) -> None:
+        self._chip = chip
+        self._plan = chip.plan
+        self.rank: int = chip.session.rank
+        self.world_size: int = self._plan.system.n_sips
+
+    # --- tiles and links ------------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> list[Core]:
+        """The Tensix tiles, row by row, in coordinates of NoC 0."""
+        return list(self._plan.floor_plan.workers)
+
+    @property
+    def dram_cores(self) -> list[Core]:
+        """The tile of each DRAM channel."""
+        return list(self._plan.floor_plan.dram)
+
+    def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
+        """The Ethernet cores that have a link, by channel."""
+        links = self._plan.links[self.rank]
+        return [self._plan.floor_plan.ethernet[channel] for channel in sorted(links)]
+
+    def get_connected_ethernet_core(self, core: Core) -> tuple[int, Core]:
+        """The chip and the core at the other end of an Ethernet core's link.
+
+        Raises:
+            KernelMisuse: for a core without a link.
+        """
+        cores = self._plan.floor_plan.ethernet
+        link = self._plan.links[self.rank].get(cores.index(core)) if core in cores else None
+        if link is None:
+            raise KernelMisuse(f"no link leads from core {core} of SIP {self.rank}")
+        return link.far_sip, cores[link.far_channel]
+
+    def ethernet_cores_to(self, rank: int) -> list[Core]:
+        """The Ethernet cores whose links lead to a chip, by channel."""
+        cores = self._plan.floor_plan.ethernet
+        return [cores[channel] for channel in self._plan.links_to(self.rank, rank)]
+
+    def l1_base(self, core: Core) -> int:
+        """The first address of a tile's L1 that programs have."""
+        if self._kind(core) is Kind.ETHERNET:
+            return int(self._plan.params.ethernet.kernel_base) + SEMAPHORE_AREA
+        return TENSIX_BASE + SEMAPHORE_AREA
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def write(self, core: Core, address: int, data: bytes) -> None:
+        """Bytes into the memory of a tile."""
+        self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
+
+    def read(self, core: Core, address: int, nbytes: int) -> bytes:
+        """Bytes of the memory of a tile."""
+        data: bytes = self._chip.tiles.memory(core).read(address, nbytes)
+        return data
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def create_program(self) -> Program:
+        """A program without kernels."""
+        return Program()
+
+    def create_kernel(
+        self,
+        program: Program,
+        kernel: Callable[..., Any],
+        core: Core,
+        config: programs.Config | None = None,
+        args: tuple[Any, ...] = (),
+        is_server: bool = False,
+    ) -> None:
+        """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
+
+        Raises:
+            KernelMisuse: for a tile that runs no kernels, or a config of another kind of tile.
+        """
+        kind = self._kind(core)
+        if kind not in (Kind.TENSIX, Kind.ETHERNET):
+            raise KernelMisuse(f"tile {core} runs no kernels; Tensix and Ethernet tiles do")
+        if config is None:
+            config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
+        if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
+            raise KernelMisuse(f"tile {core} is of kind {kind.value}, and {type(config).__name__} is not for it")
+        program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
+
+    def create_semaphore(self, program: Program, core: Core, initial: int = 0) -> int:
+        """The address of a new semaphore of a tile, which is ``initial`` when the program starts."""
+        base = self.l1_base(core) - SEMAPHORE_AREA
+        if self._kind(core) is Kind.ETHERNET:
+            base += SEMAPHORE_AREA // 2
+        return program.add_semaphore(core, base, initial)
+
+    def enqueue_program(self, program: Program) -> None:
+        """Start the kernels of a program, now."""
+        self._chip.launch(program)
+
+    def finish(self) -> None:
+        """Wait until all kernels have ended, servers aside."""
+        self._chip.wait_for_kernels()
+
+    def now_ns(self) -> float:
+        """The simulated time."""
+        return float(self._chip.session.engine.now_ps / PS_PER_NS)
+
+    def _kind(self, core: Core) -> Kind | None:
+        kind: Kind | None = self._plan.floor_plan.kinds.get(core)
+        return kind

@@ -1,0 +1,101 @@
+"""The memory of one tile: bytes, the tasks that wait for them, and the ranges that a transmission still reads."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sipsim.errors import MemoryAccessError, SourceReused
+
+PAGE_BYTES = 2**16
+Ps = int
+
+
+class Pin(NamedTuple):
+    """A range that is read until ``until_ps``."""
+
+    first: int
+    end: int
+    until_ps: Ps
+    reader: str
+
+
+class TileMemory:
+    """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self._pages: dict[int, bytearray] = {}
+        self._pins: deque[Pin] = deque()
+        self.on_write: list[Callable[[], None]] = []
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+        """
+        self.check(address, nbytes)
+        page, start = divmod(address, PAGE_BYTES)
+        if start + nbytes <= PAGE_BYTES:
+            found = self._pages.get(page)
+            return bytes(nbytes) if found is None else bytes(found[start : start + nbytes])
+        first = PAGE_BYTES - start
+        return self.read(address, first) + self.read(address + first, nbytes - first)
+
+    def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
+        """Write, and let those look who wait for something here.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+            SourceReused: into a range that a transmission reads.
+        """
+        self.check(address, len(data))
+        if self._pins:
+            self._check_pins(address, len(data), now_ps, writer)
+        self._put(address, data)
+        for look in tuple(self.on_write):
+            look()
+
+    def pin(self, address: int, nbytes: int, until_ps: Ps, reader: str) -> None:
+        """Keep a range from being written until ``until_ps``; of ranges of one reader a later one ends later."""
+        self._pins.append(Pin(address, address + nbytes, until_ps, reader))
+
+    def word(self, address: int) -> int:
+        """The 32 bits at an address."""
+        return int.from_bytes(self.read(address, 4), "little")
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Check that a range is inside.
+
+        Raises:
+            MemoryAccessError: when it is not.
+        """
+        if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
+            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
+
+    def pages(self) -> list[tuple[int, bytes]]:
+        """What was written, by page, for digests."""
+        return [(page, bytes(data)) for page, data in sorted(self._pages.items()) if any(data)]
+
+    def _put(self, address: int, data: bytes | memoryview) -> None:
+        done, nbytes = 0, len(data)
+        while done < nbytes:
+            page, start = divmod(address + done, PAGE_BYTES)
+            part = min(PAGE_BYTES - start, nbytes - done)
+            found = self._pages.get(page)
+            if found is None:
+                found = self._pages[page] = bytearray(PAGE_BYTES)
+            found[start : start + part] = data[done : done + part]
+            done += part
+
+    def _check_pins(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+        pins = self._pins
+        while pins and pins[0].until_ps <= now_ps:
+            pins.popleft()
+        for pin in pins:
+            if pin.first < address + nbytes and address < pin.end and now_ps < pin.until_ps:
+                raise SourceReused(
+                    f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads until "
+                    f"{pin.until_ps} ps; wait for the receiver's acknowledgement before the source is used again"
+                )

@@ -1,0 +1,74 @@
+"""What every process of a run with these chips derives before time begins: parameters, links by Ethernet channel."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from sipsim.config.model import Resolved
+from sipsim.errors import ConfigError
+from sipsim.plan.base import RunPlan
+from sipsim.system.joined import JoinedSips
+from sipsim.tensix.floor_plan import FloorPlan
+from sipsim.tensix.noc import NocGraph
+from sipsim.tensix.params import ChipParams
+
+SIDES = ("E", "W", "N", "S")
+"""Ports of the topologies of any chip: the first Ethernet channels, in this order."""
+CHUNK_BYTES = 256
+
+
+class Link(NamedTuple):
+    """The link of an Ethernet channel: the channel of the run that leaves by it, and where it leads."""
+
+    number: int
+    far_sip: int
+    far_channel: int
+
+
+class TensixPlan(RunPlan):
+    """``links``: by SIP, those of its Ethernet channels."""
+
+    def __init__(self, resolved: Resolved, params: ChipParams) -> None:
+        self.resolved = resolved
+        self.params = params
+        self.floor_plan = FloorPlan(params)
+        self.graph = NocGraph(params)
+        self.system = JoinedSips(resolved, self.graph, CHUNK_BYTES)
+        self.links: list[dict[int, Link]] = [{} for _ in range(self.system.n_sips)]
+        for number, link in enumerate(self.system.links):
+            near, far = self._channel(link.src_port), self._channel(link.dst_port)
+            self.links[link.src][near] = Link(number, link.dst, far)
+        self.arrivals: list[dict[int, int]] = [{} for _ in range(self.system.n_sips)]
+        for number, link in enumerate(self.system.links):
+            self.arrivals[link.dst][number] = self._channel(link.dst_port)
+
+    @property
+    def egress_ps(self) -> list[int]:
+        return [0] * self.system.n_sips
+
+    def has_transit(self) -> bool:
+        return False
+
+    def digest_lines(self) -> list[str]:
+        return [msgspec.json.encode(self.params, order="sorted").decode()]
+
+    def links_to(self, sip: int, far_sip: int) -> list[int]:
+        """The Ethernet channels of a SIP that lead to another, in order."""
+        return [channel for channel, link in sorted(self.links[sip].items()) if link.far_sip == far_sip]
+
+    def _channel(self, port: str) -> int:
+        channel = SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
+        if channel >= len(self.floor_plan.ethernet):
+            most = len(self.floor_plan.ethernet) - 1
+            raise ConfigError(f"port {port}: this chip has Ethernet channels 0 to {most}; choose another topology")
+        return channel
+
+
+def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Values of a user over the defaults, mapping by mapping."""
+    found = dict(defaults)
+    for key, value in given.items():
+        old = found.get(key)
+        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found

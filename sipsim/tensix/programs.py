@@ -1,0 +1,64 @@
+"""Programs of kernels, as a host script makes them: which function runs on which processor of which tile."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.tiles import ATOMIC_BYTES
+
+SEMAPHORE_BYTES = 16
+
+
+class DataMovementConfig(NamedTuple):
+    """A kernel of a worker tile: on its processor 0 or 1, whose commands go on NoC ``noc``."""
+
+    processor: int = 0
+    noc: int = 0
+
+
+class EthernetConfig(NamedTuple):
+    """A kernel of an Ethernet core, whose commands go on NoC ``noc``."""
+
+    noc: int = 0
+    processor: int = 0
+
+
+Config = DataMovementConfig | EthernetConfig
+
+
+class KernelSpec(NamedTuple):
+    """A kernel to be run: ``kernel(*args, dataflow)``. ``is_server``: it never has to end."""
+
+    kernel: Callable[..., Any]
+    core: Core
+    config: Config
+    args: tuple[Any, ...]
+    is_server: bool
+
+
+@dataclass
+class Program:
+    """The kernels of one chip that start together, and the semaphores that are set before."""
+
+    kernels: list[KernelSpec] = field(default_factory=list)
+    semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
+
+    def add(self, spec: KernelSpec) -> None:
+        """Add a kernel.
+
+        Raises:
+            KernelMisuse: on a processor that has one.
+        """
+        place = spec.core, spec.config.processor
+        if any((each.core, each.config.processor) == place for each in self.kernels):
+            raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")
+        self.kernels.append(spec)
+
+    def add_semaphore(self, core: Core, first: int, initial: int) -> int:
+        """The address of a new semaphore of a tile; ``first``: of its first one."""
+        index = sum(1 for each, _ in self.semaphores if each == core)
+        address = first + index * SEMAPHORE_BYTES
+        self.semaphores[core, address] = initial % 2 ** (8 * ATOMIC_BYTES)
+        return address

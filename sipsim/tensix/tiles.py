@@ -1,0 +1,116 @@
+"""The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
+
+from collections.abc import Callable
+
+from sipsim.engine import Engine
+from sipsim.errors import KernelMisuse
+from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Route
+from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
+from sipsim.tensix.memory import TileMemory
+from sipsim.tensix.noc import NocGraph
+from sipsim.tensix.processor import Processor
+
+ATOMIC_BYTES = 4
+REQUEST_BYTES = 1
+KIB, MIB = 2**10, 2**20
+
+
+class Tiles:
+    """All tiles of SIP ``sip``. ``log``: told of each access that a NoC command makes."""
+
+    def __init__(
+        self, sip: int, plan: FloorPlan, graph: NocGraph, fabric: Fabric, engine: Engine, log: Callable[..., None]
+    ) -> None:
+        self._sip = sip
+        self._plan = plan
+        self._graph = graph
+        self._fabric = fabric
+        self._engine = engine
+        self._log = log
+        self._memories: dict[Core, TileMemory] = {}
+
+    def memory(self, core: Core) -> TileMemory:
+        """The memory of a tile.
+
+        Raises:
+            KernelMisuse: where there is none.
+        """
+        memory = self._memories.get(core)
+        if memory is None:
+            kind = self._plan.kinds.get(core)
+            if kind is None:
+                raise KernelMisuse(f"tile {core} has no memory; Tensix, Ethernet and DRAM tiles have one")
+            memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
+        return memory
+
+    def in_use(self) -> list[tuple[Core, TileMemory]]:
+        """The tiles that were used, in order."""
+        return sorted(self._memories.items())
+
+    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int) -> None:
+        """A posted write of bytes of the processor's tile, which are taken now."""
+        memory, data = self.memory(core), by.memory.read(address, nbytes)
+        memory.check(to, nbytes)
+        route = self._graph.between(by.noc, by.core, core)
+        by.writes += 1
+        flushed_ps = self._engine.now_ps + route.edges[0].drain_ps(nbytes)
+        by.flushed_ps = max(by.flushed_ps, flushed_ps)
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            memory.write(to, data, self._engine.now_ps, by.name)
+            self._log("write", by.core, core, to, data)
+            by.writes -= 1
+            back = self._graph.between(by.noc, core, by.core)
+            by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
+            _tell(by)
+
+        self._fabric.start(route, nbytes, arrive)
+
+    def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
+        """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
+        memory = self.memory(core)
+        memory.check(address, ATOMIC_BYTES)
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            value = (memory.word(address) + by_how_much) % 2**32
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, by.name)
+            self._log("increment", by.core, core, address, value)
+
+        self._fabric.start(self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
+
+    def read(self, by: Processor, core: Core, address: int, to: int, nbytes: int) -> None:
+        """A read into the processor's tile: a request, and the bytes that come back."""
+        memory = self.memory(core)
+        memory.check(address, nbytes)
+        by.memory.check(to, nbytes)
+        by.reads += 1
+
+        def serve(_head_ps: int, _tail_ps: int) -> None:
+            data = memory.read(address, nbytes)
+
+            def arrive(_head_ps: int, _tail_ps: int) -> None:
+                by.memory.write(to, data, self._engine.now_ps, by.name)
+                self._log("read", core, by.core, to, data)
+                by.reads -= 1
+                _tell(by)
+
+            self._fabric.start(self._graph.between(by.noc, core, by.core), nbytes, arrive)
+
+        self._fabric.start(self._request_route(by, core), REQUEST_BYTES, serve)
+
+    def _request_route(self, by: Processor, core: Core) -> Route:
+        return self._graph.between(by.noc, by.core, core)
+
+    def _nbytes(self, kind: Kind) -> int:
+        params = self._plan.params
+        return {
+            Kind.TENSIX: params.tensix.l1_KiB * KIB,
+            Kind.ETHERNET: params.ethernet.l1_KiB * KIB,
+            Kind.DRAM: params.dram.channel_MiB * MIB,
+        }[kind]
+
+
+def _tell(processor: Processor) -> None:
+    for look in tuple(processor.on_arrival):
+        look()
