@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import greenlet
 
+from broker.wire import BadFrame
 from sipsim.chips.base import Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem
@@ -21,6 +22,9 @@ from sipsim.host.bridge.greenlet_bridge import GreenletBridge
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
+from sipsim.record.artifacts import made
+from sipsim.record.line_file import LineFile
+from sipsim.record.oplog import OPLOG_FILE, OpLog
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
@@ -28,6 +32,7 @@ from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
+from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
 from sipsim.tensix.plan import TensixPlan, merged
 from sipsim.tensix.processor import Processor
@@ -36,6 +41,8 @@ from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
 
 PARAMS = ("system", "chip_params")
+KERNELS = "its kernels"
+"""What a host program waits for in ``finish``."""
 
 
 class TensixChip(Chip):
@@ -49,9 +56,10 @@ class TensixChip(Chip):
         self.bridge = context.bridge or GreenletBridge()
         self.loop = greenlet.getcurrent()
         self._make_task: MakeTask = context.make_task
-        self._log = hashlib.sha256()
-        fabric = Fabric(engine, ONE_QUEUE)
-        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, fabric, engine, self._note)
+        self._oplog = OpLog(context.keep_oplog)
+        self._log_file = oplog_file(self._oplog, context.artifact_dir) if context.job.oplog else None
+        self.log = TileLog(self._oplog, engine)
+        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self._kernels: list[Task] = []
         self._host: Task | None = None
@@ -70,7 +78,7 @@ class TensixChip(Chip):
         """Block the host program until all kernels have ended, servers aside."""
         assert self._host is not None
         while any(not (task.ended or task.is_server) for task in self._kernels):
-            self._host.wait("its kernels")
+            self._host.wait(KERNELS)
 
     def _start(self, spec: KernelSpec) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
@@ -81,13 +89,13 @@ class TensixChip(Chip):
         def body() -> None:
             spec.kernel(*spec.args, dataflow)
             host = self._host
-            if host is not None and host.waits_for == "its kernels":
+            if host is not None and host.waits_for is KERNELS:
                 self.engine.at(self.engine.now_ps, self._resume_host)
 
         return processor.start(body, self.loop, self._make_task, spec.is_server)
 
     def _resume_host(self) -> None:
-        if self._host is not None and self._host.waits_for == "its kernels":
+        if self._host is not None and self._host.waits_for is KERNELS:
             self._host.resume()
 
     def _dataflow(self, processor: Processor) -> Dataflow:
@@ -103,14 +111,13 @@ class TensixChip(Chip):
     def _transmitter(self, channel: int) -> Transmitter:
         plan, rank = self.plan, self.session.rank
         link = plan.links[rank][channel]
-        memory = self.tiles.memory(plan.floor_plan.ethernet[channel])
+        core = plan.floor_plan.ethernet[channel]
 
         def send(arrival_ps: int, address: int, data: bytes) -> None:
-            self._note("send", channel, address, data)
             self.session.emit(link.number, arrival_ps, encode(EthWrite(address, data)))
 
-        kind = plan.system.link_kinds[link.number]
-        return Transmitter(kind, plan.params.ethernet, memory, self.engine, send)
+        kind, memory = plan.system.link_kinds[link.number], self.tiles.memory(core)
+        return Transmitter(kind, plan.params.ethernet, memory, self.engine, send, core, self.log)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.
@@ -118,12 +125,17 @@ class TensixChip(Chip):
         Raises:
             InvariantViolation: for what no chip of this run can have sent.
         """
-        packet, eth_channel = decode(body), self.plan.arrivals[self.session.rank].get(channel)
+        try:
+            packet = decode(body)
+        except BadFrame as error:
+            raise InvariantViolation(f"a packet on channel {channel} that came here is {error}") from None
+        eth_channel = self.plan.arrivals[self.session.rank].get(channel)
         if eth_channel is None or type(packet) is not EthWrite:
-            raise InvariantViolation(
-                f"a {type(packet).__name__} came on channel {channel}, which this chip does not take"
-            )
-        memory = self.tiles.memory(self.plan.floor_plan.ethernet[eth_channel])
+            what = f"a {type(packet).__name__} came on channel {channel}"
+            raise InvariantViolation(f"{what}, and this chip takes EthWrite on its links only")
+        core = self.plan.floor_plan.ethernet[eth_channel]
+        self.log.eth_arrive(core, packet.address, packet.data)
+        memory = self.tiles.memory(core)
         memory.write(packet.address, packet.data, self.engine.now_ps, "the far end of its link")
 
     def next_send_bound_ps(self, next_ps: int) -> int:
@@ -148,11 +160,22 @@ class TensixChip(Chip):
             for page, data in memory.pages():
                 memories.update(f"{core} {page} ".encode() + data)
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
-        return ChipResults(memories.hexdigest(), self._log.hexdigest(), sent)
+        return ChipResults(memories.hexdigest(), self._oplog.sha256(), sent)
 
-    def _note(self, what: str, *facts: object) -> None:
-        shown = " ".join(str(fact) for fact in facts if type(fact) is not bytes)
-        self._log.update(f"{self.engine.now_ps} {what} {shown}\n".encode())
+    def close(self) -> None:
+        super().close()
+        if self._log_file is not None:
+            self._log_file.close()
+
+    def commands_ended(self) -> int:
+        return self._oplog.total
+
+
+def oplog_file(oplog: OpLog, folder: str) -> LineFile:
+    """The file in a rank's artifact folder that an op log is written to from now on."""
+    file = LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
+    oplog.write_to(file)
+    return file
 
 
 class TensixKind(ChipKind[TensixPlan]):

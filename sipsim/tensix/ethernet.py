@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from sipsim.engine import Engine
 from sipsim.links.base import AnyLinkKind
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
 from sipsim.tensix.params import EthernetParams
 from sipsim.units import drain_ps, gbytes_per_s_to_bps
@@ -20,7 +22,9 @@ WORD_BYTES = 16
 
 
 class Transmitter:
-    """One direction of a link. ``link``: its kind; ``send(arrival_ps, address, data)``: to the far core's L1."""
+    """One direction of a link. ``link``: its kind; ``send(arrival_ps, address, data)``: to the far core's L1, which
+    is as large as this one. ``core``: whose it is, for ``log``.
+    """
 
     def __init__(
         self,
@@ -29,8 +33,12 @@ class Transmitter:
         memory: TileMemory,
         engine: Engine,
         send: Callable[[Ps, int, bytes], None],
+        core: Core,
+        log: TileLog,
     ) -> None:
         self.link = link
+        self._core = core
+        self._log = log
         self._memory = memory
         self._engine = engine
         self._send = send
@@ -53,7 +61,12 @@ class Transmitter:
         return self._starts[0] if self.is_busy() else self._engine.now_ps
 
     def submit(self, source: int, destination: int, nbytes: int) -> None:
-        """Take a command: ``nbytes`` from here to an address there."""
+        """Take a command: ``nbytes`` from here to an address there.
+
+        Raises:
+            MemoryAccessError: outside of L1.
+        """
+        self._memory.check(destination, nbytes)
         now, copy_ps = self._engine.now_ps, self._copy_ps(nbytes)
         self._read_ps = max(self._read_ps, now) + copy_ps
         start_ps = max(self._read_ps, self._wire_ps)
@@ -63,6 +76,7 @@ class Transmitter:
         self._memory.pin(source, nbytes, self._wire_ps, "an Ethernet transmission")
         self.messages += 1
         self.bytes_sent += nbytes
+        self._log.eth_send(self._core, 0, source, destination, nbytes, self._wire_ps, self._written_ps)
         self._send(self._written_ps, destination, self._memory.read(source, nbytes))
 
     def _copy_ps(self, nbytes: int) -> Ps:

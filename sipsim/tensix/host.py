@@ -70,6 +70,7 @@ class Metal:
 
     def write(self, core: Core, address: int, data: bytes) -> None:
         """Bytes into the memory of a tile."""
+        self._chip.log.host_wrote(core, address, data)
         self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
 
     def read(self, core: Core, address: int, nbytes: int) -> bytes:

@@ -1,12 +1,10 @@
 """The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
 
-from collections.abc import Callable
-
 from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Route
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
+from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
 from sipsim.tensix.noc import NocGraph
 from sipsim.tensix.processor import Processor
@@ -17,10 +15,10 @@ KIB, MIB = 2**10, 2**20
 
 
 class Tiles:
-    """All tiles of SIP ``sip``. ``log``: told of each access that a NoC command makes."""
+    """All tiles of SIP ``sip``."""
 
     def __init__(
-        self, sip: int, plan: FloorPlan, graph: NocGraph, fabric: Fabric, engine: Engine, log: Callable[..., None]
+        self, sip: int, plan: FloorPlan, graph: NocGraph, fabric: Fabric, engine: Engine, log: TileLog
     ) -> None:
         self._sip = sip
         self._plan = plan
@@ -54,12 +52,13 @@ class Tiles:
         memory.check(to, nbytes)
         route = self._graph.between(by.noc, by.core, core)
         by.writes += 1
-        flushed_ps = self._engine.now_ps + route.edges[0].drain_ps(nbytes)
+        start_ps = self._engine.now_ps
+        flushed_ps = start_ps + route.edges[0].drain_ps(nbytes)
         by.flushed_ps = max(by.flushed_ps, flushed_ps)
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self._engine.now_ps, by.name)
-            self._log("write", by.core, core, to, data)
+            self._log.noc_write(start_ps, by.core, core, to, data)
             by.writes -= 1
             back = self._graph.between(by.noc, core, by.core)
             by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
@@ -71,11 +70,12 @@ class Tiles:
         """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
+        start_ps = self._engine.now_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, by.name)
-            self._log("increment", by.core, core, address, value)
+            self._log.noc_increment(start_ps, by.core, core, address, value)
 
         self._fabric.start(self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
@@ -85,22 +85,20 @@ class Tiles:
         memory.check(address, nbytes)
         by.memory.check(to, nbytes)
         by.reads += 1
+        start_ps = self._engine.now_ps
 
         def serve(_head_ps: int, _tail_ps: int) -> None:
             data = memory.read(address, nbytes)
 
             def arrive(_head_ps: int, _tail_ps: int) -> None:
                 by.memory.write(to, data, self._engine.now_ps, by.name)
-                self._log("read", core, by.core, to, data)
+                self._log.noc_read(start_ps, core, by.core, to, data)
                 by.reads -= 1
                 _tell(by)
 
             self._fabric.start(self._graph.between(by.noc, core, by.core), nbytes, arrive)
 
-        self._fabric.start(self._request_route(by, core), REQUEST_BYTES, serve)
-
-    def _request_route(self, by: Processor, core: Core) -> Route:
-        return self._graph.between(by.noc, by.core, core)
+        self._fabric.start(self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params
