@@ -56,9 +56,9 @@ class TensixChip(Chip):
         self.bridge = context.bridge or GreenletBridge()
         self.loop = greenlet.getcurrent()
         self._make_task: MakeTask = context.make_task
-        self._oplog = OpLog(context.keep_oplog)
-        self._log_file = oplog_file(self._oplog, context.artifact_dir) if context.job.oplog else None
-        self.log = TileLog(self._oplog, engine)
+        self.oplog = OpLog(context.keep_oplog)
+        self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
+        self.log = TileLog(self.oplog, engine)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self._kernels: list[Task] = []
@@ -160,7 +160,7 @@ class TensixChip(Chip):
             for page, data in memory.pages():
                 memories.update(f"{core} {page} ".encode() + data)
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
-        return ChipResults(memories.hexdigest(), self._oplog.sha256(), sent)
+        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent)
 
     def close(self) -> None:
         super().close()
@@ -168,7 +168,7 @@ class TensixChip(Chip):
             self._log_file.close()
 
     def commands_ended(self) -> int:
-        return self._oplog.total
+        return self.oplog.total
 
 
 def oplog_file(oplog: OpLog, folder: str) -> LineFile:

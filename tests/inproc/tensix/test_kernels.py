@@ -1,0 +1,260 @@
+"""Kernels on tiles: what their calls take by hand, what they wait for, what is refused, any order of the mail."""
+
+import re
+from pathlib import Path
+
+import pytest
+from runs import Run, run, script_file
+from shuffled_mail import ShuffledInprocMail
+
+CHIP = ("--set", "system.chip=wormhole", "--link", "ethernet_100g")
+COSTS = ("risc.noc_command_ns=50", "risc.eth_command_ns=15", "risc.poll_ns=6", "risc.l1_access_ns=5", "risc.timer_ns=20",
+         "ethernet.copy_GBps=null")  # fmt: skip
+BY_HAND = [word for each in COSTS for word in ("--set", f"system.chip_params.{each}")]
+HEAD = """
+def one_kernel(tt, core, kernel, *args, **how):
+    program = tt.create_program()
+    tt.create_kernel(program, kernel, core, None, args, **how)
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+
+
+def run_script(folder: Path, source: str, *flags: object, sips: int = 1, **how: object) -> Run:
+    shape = ("--topology", "mesh_2d_no_wrap", "--shape", f"{sips}x1") if sips > 1 else ()
+    return run(*CHIP, *BY_HAND, "--sips", sips, *shape, *flags, script_file(folder, HEAD + source), **how)
+
+
+def passed(done: Run) -> Run:
+    assert done.document["status"] == "ok", done.document["error"]
+    return done
+
+
+TIMES = """
+def kernel(there, df):
+    address = df.get_noc_addr(*there, 0x30000)
+    begin = df.get_timestamp_ns()
+    {calls}
+    took_ns = df.get_timestamp_ns() - begin - 20
+    assert took_ns == {expected}, took_ns
+
+def worker(rank, world_size, tt):
+    here, there = tt.workers[0], tt.workers[12]
+    assert (here, there) == ((1, 1), (6, 2))
+    tt.write(here, 0x20000, bytes(range(256)) * 4)
+    one_kernel(tt, here, kernel, there)
+"""
+HOPS, HOPS_BACK = 5 + 1, 5 + 11
+"""From 1-1 to 6-2 on NoC 0, and on around both rings."""
+WRITE = 50 + 10 + 9 * HOPS + 33
+"""1024 B: a command, the head's way, 32 flits and a header."""
+
+
+def looks(ns: int, begin: int) -> int:
+    """When a loop that looks every 6 ns from ``begin`` on knows what is so from ``ns`` on: a look takes its 6 ns."""
+    return begin + -(-(ns - begin) // 6) * 6 + 6
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ("df.noc_async_write(0x20000, address, 1024)", 50),
+        ("df.noc_async_write(0x20000, address, 1024); df.noc_async_writes_flushed()", 50 + 33),
+        (
+            "df.noc_async_write(0x20000, address, 1024); df.noc_async_write_barrier()",
+            max(looks(WRITE, 50), WRITE + 10 + 9 * HOPS_BACK + 2),
+        ),
+        ("df.noc_semaphore_inc(address, 1); df.noc_async_write_barrier()", 50),
+        (
+            "df.noc_async_read(address, 0x40000, 1024); df.noc_async_read_barrier()",
+            looks(50 + 10 + 9 * HOPS + 2 + 10 + 9 * HOPS_BACK + 33, 50),
+        ),
+        ("df.write_word(0x20000, 7); assert df.read_word(0x20000) == 7", 10),
+        ("df.noc_semaphore_set(0x20000, 7); df.noc_semaphore_wait(0x20000, 7)", 5 + 6),
+        ("df.noc_semaphore_set(0x20000, 7); df.noc_semaphore_wait_min(0x20000, 3)", 5 + 6),
+    ],
+)
+def test_what_calls_take(tmp_path: Path, calls: str, expected: int) -> None:
+    passed(run_script(tmp_path, TIMES.format(calls=calls, expected=expected)))
+
+
+ORDER = """
+def writer(there, semaphore, df):
+    for number in range(20):
+        df.noc_async_write(0x20000 + 64 * number, df.get_noc_addr(*there, 0x30000 + 64 * number), 64)
+        df.noc_semaphore_inc(df.get_noc_addr(*there, semaphore), 1)
+
+def reader(semaphore, df):
+    for number in range(20):
+        df.noc_semaphore_wait_min(semaphore, number + 1)
+        assert df.read_bytes(0x30000 + 64 * number, 64) == bytes([number + 1]) * 64
+
+def worker(rank, world_size, tt):
+    here, there = tt.workers[3], tt.workers[70]
+    program = tt.create_program()
+    semaphore = tt.create_semaphore(program, there)
+    for number in range(20):
+        tt.write(here, 0x20000 + 64 * number, bytes([number + 1]) * 64)
+    tt.create_kernel(program, writer, here, args=(there, semaphore))
+    tt.create_kernel(program, reader, there, tt.DataMovementConfig(processor=1, noc=1), (semaphore,))
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+
+
+def test_a_semaphore_comes_behind_the_writes_before_it(tmp_path: Path) -> None:
+    passed(run_script(tmp_path, ORDER))
+
+
+def test_polls_without_a_find_cost_no_events(tmp_path: Path) -> None:
+    """A word that is set a millisecond later: 160,000 looks."""
+    source = """
+def kernel(df):
+    df.noc_semaphore_wait(0x20000, 1)
+    assert df.get_timestamp_ns() == 20 + 6 * -(-1_000_000 // 6) + 6
+
+def late(there, df):
+    df._processor.spend(1_000_000_000 - 50_000 - (10 + 9 * 20 + 2) * 1000)
+    df.noc_semaphore_inc(df.get_noc_addr(*there, 0x20000), 1)
+
+def worker(rank, world_size, tt):
+    program = tt.create_program()
+    tt.create_kernel(program, kernel, tt.workers[0])
+    other = tt.workers[0]._replace(x=1, y=3)
+    assert other in tt.workers
+    tt.create_kernel(program, late, other, args=(tt.workers[0],))
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+    done = passed(run_script(tmp_path, source.replace("9 * 20", "9 * 10")))
+    assert done.members[0].session.engine.events < 20
+
+
+LINK = """
+def sender(buffer, nbytes, df):
+    df.eth_send_bytes_over_channel(buffer, buffer, nbytes, 3)
+    df.eth_wait_for_receiver_channel_ack(3)
+    df.eth_wait_for_receiver_channel_done(3)
+
+def receiver(buffer, nbytes, df):
+    df.eth_wait_for_bytes(nbytes, 3)
+    df.eth_receiver_channel_ack(3, df.ack_address)
+    assert df.read_bytes(buffer, nbytes) == bytes(range(256)) * (nbytes // 256)
+    df.eth_receiver_channel_done(3)
+
+def worker(rank, world_size, tt):
+    (core,) = tt.ethernet_cores_to(1 - rank)
+    far_rank, far_core = tt.get_connected_ethernet_core(core)
+    assert far_rank == 1 - rank and [core, far_core] in ([(9, 0), (1, 0)], [(1, 0), (9, 0)])
+    assert tt.get_active_ethernet_cores() == [core]
+    buffer = tt.l1_base(core)
+    if rank == 0:
+        tt.write(core, buffer, bytes(range(256)) * 8)
+    one_kernel(tt, core, receiver if rank else sender, buffer, 2048)
+"""
+
+
+def test_a_message_over_a_link(tmp_path: Path) -> None:
+    """15 ns for the command; 2048 B in two frames at 12.5 GB/s and 500 ns; then the word of flow control behind it."""
+    done = passed(run_script(tmp_path, LINK, sips=2, keep_oplog=True))
+    link = done.prepared.plan.system.link_kinds[0]
+    wire_ps, word_ps = link.drain_ps(2048), link.drain_ps(16)
+    sends = [record for record in done.members[0].chip.oplog.records if record[0] == "eth.send"]
+    assert [(record[2], record[-2], record[-1]) for record in sends] == [
+        (15_000, 15_000 + wire_ps, 15_000 + wire_ps + link.latency_ps),
+        (35_000, 15_000 + wire_ps + word_ps, 15_000 + wire_ps + word_ps + link.latency_ps),
+    ]
+    assert [rank["bytes_sent"] for rank in done.document["ranks"]] == [2048 + 16, 16 + 16]
+
+
+def test_the_mail_does_not_matter(tmp_path: Path) -> None:
+    plain = passed(run_script(tmp_path, LINK, sips=2)).document["digest"]
+    for seed in range(4):
+        assert passed(run_script(tmp_path, LINK, sips=2, office=ShuffledInprocMail(seed))).document["digest"] == plain
+
+
+def test_parameters_are_in_the_digest(tmp_path: Path) -> None:
+    """Also those that change no time of this run."""
+    flags = ("--set", "system.chip_params.dram.latency_ns=201")
+    digests = {passed(run_script(tmp_path, LINK, *more, sips=2)).document["digest"] for more in ((), flags)}
+    assert len(digests) == 2
+
+
+def test_a_source_that_is_used_again_too_soon(tmp_path: Path) -> None:
+    """The payload leaves L1 while it is on the wire; the kernel does not wait for the receiver."""
+    source = LINK.replace("    df.eth_wait_for_receiver_channel_ack(3)\n", "    df.write_bytes(buffer + 2044, b'next')\n")
+    error = run_script(tmp_path, source, sips=2).document["error"]
+    assert error["kind"] == "SourceReused"
+    assert re.match(r"kernel sender on 9-0 writes 4 bytes at 0x\w+ of ethernet 9-0 of SIP 0, which an Ethernet", error["message"])
+
+
+def test_a_deadlock_names_kernels_and_what_they_wait_for(tmp_path: Path) -> None:
+    source = LINK.replace("    df.eth_receiver_channel_done(3)\n", "")
+    error = run_script(tmp_path, source, sips=2).outcome.error
+    assert error is not None
+    assert error.kind == "IpcqDeadlock"
+    assert "kernel sender on 9-0 waits for the receiver of channel 3 to be done" in error.detail + error.message
+
+
+def test_a_server_need_not_end(tmp_path: Path) -> None:
+    source = """
+def serve(df):
+    while True:
+        df.noc_semaphore_wait(0x20000, 1)
+        df.noc_semaphore_set(0x20000, 0)
+
+def worker(rank, world_size, tt):
+    one_kernel(tt, tt.workers[0], serve, is_server=True)
+"""
+    passed(run_script(tmp_path, source))
+
+
+MISUSE = """
+def kernel(df):
+    {call}
+
+def worker(rank, world_size, tt):
+    core = {core}
+    one_kernel(tt, core, kernel)
+"""
+WORKER, ETHERNET, UNLINKED = "tt.workers[0]", "tt.get_active_ethernet_cores()[0]", "(9, 6)"
+
+
+@pytest.mark.parametrize(
+    ("core", "call", "kind", "message"),
+    [
+        (WORKER, "df.noc_async_write(0, df.get_noc_addr(0, 2, 0), 4)", "KernelMisuse", "tile 0-2 has no memory"),
+        (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 2**30), 4)", "simulation|Memory", "0x40000000 of tensix 1-2"),
+        (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 0), 0)", "KernelMisuse", "moves a byte or more, not 0"),
+        (WORKER, "df.eth_send_bytes(0, 0, 16)", "exception", "'Dataflow' object has no attribute 'eth_send_bytes'"),
+        (ETHERNET, "df.eth_send_bytes(8, 0, 16)", "KernelMisuse", "the source 8 is no multiple of 16 B"),
+        (ETHERNET, "df.eth_send_packet(0, 0, 0, 0)", "KernelMisuse", "sends a word of 16 B or more, not 0"),
+        (ETHERNET, "df.eth_send_packet(2, 0, 0, 1)", "KernelMisuse", "there is no transmit queue 2; 0 and 1"),
+        (ETHERNET, "df.eth_send_packet(0, 0, 2**20, 1)", "simulation|Memory", "0x1000000 of ethernet 9-0"),
+        (ETHERNET, "df.eth_wait_for_bytes(16, 32)", "KernelMisuse", "there is no channel 32; 0 to 31"),
+    ],
+)
+def test_misuse_is_named(tmp_path: Path, core: str, call: str, kind: str, message: str) -> None:
+    error = run_script(tmp_path, MISUSE.format(core=core, call=call), sips=2).document["error"]
+    assert re.search(kind, error["kind"]), error
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("tt.create_kernel(program, print, (0, 2))", "tile (0, 2) runs no kernels; Tensix and Ethernet tiles do"),
+        ("tt.create_kernel(program, print, tt.dram_cores[0])", "tile 0-0 runs no kernels"),
+        ("tt.create_kernel(program, print, tt.workers[0], tt.EthernetConfig())", "and EthernetConfig is not for it"),
+        ("tt.get_connected_ethernet_core(tt.workers[0])", "no link leads from core 1-1 of SIP 0"),
+        (
+            "[tt.create_kernel(program, print, tt.workers[0]) for _ in range(2)]",
+            "processor 0 of tile 1-1 has a kernel in this program",
+        ),
+    ],
+)
+def test_misuse_by_the_host_is_named(tmp_path: Path, call: str, message: str) -> None:
+    source = f"def worker(rank, world_size, tt):\n    program = tt.create_program()\n    {call}\n"
+    error = run_script(tmp_path, source).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert message in error["message"]

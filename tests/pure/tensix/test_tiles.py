@@ -1,0 +1,170 @@
+"""Floor plans, routes of the two NoCs, memories of tiles, and the stages of an Ethernet message, by hand."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from sipsim.chips.base import CHIPS
+from sipsim.chips.load import load
+from sipsim.chips.tensix import TensixKind
+from sipsim.config.override import parse_set
+from sipsim.engine import Engine
+from sipsim.errors import ConfigError, MemoryAccessError, SourceReused
+from sipsim.links.base import link_of_preset
+from sipsim.noc.arbitration import ONE_QUEUE
+from sipsim.noc.fabric import Fabric
+from sipsim.record.oplog import OpLog
+from sipsim.tensix.ethernet import Transmitter
+from sipsim.tensix.floor_plan import Core, FloorPlan
+from sipsim.tensix.log import TileLog
+from sipsim.tensix.memory import PAGE_BYTES, TileMemory
+from sipsim.tensix.noc import NocGraph
+from sipsim.tensix.params import ChipParams
+
+
+def resolved_chip(name: str, *settings: str) -> tuple[TensixKind, ChipParams]:
+    overrides = [parse_set(each) for each in (f"system.chip={name}", *settings)]
+    kind = CHIPS.get(name)
+    return kind, kind.params(load(overrides=overrides))
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "ethernet", "dram"), [("wormhole", 80, 16, 6), ("blackhole", 140, 14, 8)]
+)
+def test_the_tiles_of_a_chip(name: str, workers: int, ethernet: int, dram: int) -> None:
+    plan = FloorPlan(resolved_chip(name)[1])
+    assert (len(plan.workers), len(plan.ethernet), len(plan.dram)) == (workers, ethernet, dram)
+    assert plan.problem() == ""
+    assert len(plan.kinds) == workers + ethernet + dram
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("ethernet.cores=[[1, 1]]", "tile 1-1 is named twice among tensix, ethernet and dram"),
+        ("dram.cores=[[40, 0]]", "tile 40-0 lies outside of a NoC of 10x12"),
+        ("clock_MHz=0", "must be at least 1"),
+        ("clock=1000", "unknown key 'clock' in system.chip_params; did you mean 'clock_MHz'?"),
+    ],
+)
+def test_a_bad_parameter_is_one_line(setting: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(line)) as caught:
+        config = load(overrides=[parse_set(f"system.chip_params.{setting}"), parse_set("system.chip=wormhole")])
+        CHIPS.get("wormhole").plan(config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("noc", "src", "dst", "hops"),
+    [
+        (0, (1, 1), (4, 3), 3 + 2),
+        (0, (4, 3), (1, 1), 7 + 10),  # around the torus: to the right and down only
+        (1, (4, 3), (1, 1), 3 + 2),
+        (1, (1, 1), (4, 3), 7 + 10),
+        (0, (9, 6), (0, 6), 1),
+        (0, (2, 2), (2, 2), 0),
+    ],
+)
+@pytest.mark.parametrize("nbytes", [1, 32, 33, 8192, 8193])
+def test_a_transfer_of_a_noc(noc: int, src: tuple[int, int], dst: tuple[int, int], hops: int, nbytes: int) -> None:
+    """5 cycles into the first router, 9 a hop, 5 out of the last; a flit a cycle, with a header for each 256."""
+    graph, engine, ends = NocGraph(resolved_chip("wormhole")[1]), Engine(), []
+    route = graph.between(noc, Core(*src), Core(*dst))
+    Fabric(engine, ONE_QUEUE).start(route, nbytes, lambda head, tail: ends.append((head, tail)))
+    engine.run_before(None, 100)
+    flits = -(-nbytes // 32) + -(-nbytes // 8192)
+    if nbytes == 1:
+        flits = 2
+    head_ns = 5 + 9 * hops + 5
+    assert ends == [(head_ns * 1000, (head_ns + flits) * 1000)]
+
+
+def test_what_a_noc_shares() -> None:
+    """Two workers write to one tile: the second waits for the first on the edges that both need."""
+    graph, engine, ends = NocGraph(resolved_chip("wormhole")[1]), Engine(), []
+    fabric = Fabric(engine, ONE_QUEUE)
+    for src in ((1, 1), (2, 1)):
+        fabric.start(graph.between(0, Core(*src), Core(4, 1)), 8160, lambda _head, tail: ends.append(tail))
+    engine.run_before(None, 100)
+    first_ns, second_ns = (end / 1000 for end in sorted(ends))
+    assert first_ns == 10 + 2 * 9 + 256, "which is nearer, and so is there first"
+    assert second_ns == 10 + 2 * 9 + 256 + 256
+
+
+def test_dram_has_a_rate_and_a_latency() -> None:
+    params = resolved_chip("wormhole", "system.chip_params.dram.GBps=16")[1]
+    graph = NocGraph(params)
+    into = graph.between(0, Core(1, 1), Core(0, 0))
+    assert into.latency_ps(1600) == (10 + 9 * (9 + 11) + 200 + 100) * 1000
+    assert graph.between(0, Core(0, 0), Core(1, 1)).latency_ps(1600) == (10 + 9 * (1 + 1) + 100) * 1000
+
+
+def test_a_memory_has_its_bytes_and_no_others() -> None:
+    memory, looks = TileMemory("tensix 1-1", 3 * PAGE_BYTES), []
+    memory.on_write.append(lambda: looks.append(memory.word(PAGE_BYTES - 2)))
+    memory.write(PAGE_BYTES - 2, b"abcd", 0, "a test")
+    assert memory.read(PAGE_BYTES - 4, 8) == b"\0\0abcd\0\0"
+    assert looks == [int.from_bytes(b"abcd", "little")]
+    assert [page for page, _ in memory.pages()] == [0, 1]
+    for address, nbytes in ((-1, 1), (3 * PAGE_BYTES - 1, 2), (0, -1)):
+        with pytest.raises(MemoryAccessError, match="tensix 1-1, which has 196608"):
+            memory.read(address, nbytes)
+
+
+@pytest.mark.parametrize(
+    ("address", "nbytes", "now_ps", "is_refused"),
+    [(99, 1, 50, False), (100, 1, 50, True), (149, 9, 50, True), (150, 1, 50, False), (100, 50, 80, False)],
+)
+def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_refused: bool) -> None:
+    """Bytes 100 to 149 are read until 80 ps."""
+    memory = TileMemory("ethernet 9-0", PAGE_BYTES)
+    memory.pin(100, 50, 80, "a transmission")
+    if is_refused:
+        with pytest.raises(SourceReused, match="which a transmission reads until 80 ps; wait for the receiver's"):
+            memory.write(address, bytes(nbytes), now_ps, "a kernel")
+    else:
+        memory.write(address, bytes(nbytes), now_ps, "a kernel")
+
+
+@pytest.mark.parametrize("copy_ns_per_byte", [0, 0.05, 0.2])
+def test_the_stages_of_a_message(copy_ns_per_byte: float, tmp_path: Path) -> None:
+    """Messages of 1500 B and 16 B at once: each stage takes them in order; the slowest bounds the rate."""
+    _, params = resolved_chip("wormhole")
+    config = load(overrides=[parse_set("system.sips.link=ethernet_100g")])
+    link = replace(link_of_preset(config, "ethernet_100g"), latency_ns=400)
+    copy = {"copy_GBps": 1 / copy_ns_per_byte if copy_ns_per_byte else None}
+    engine, memory, sent = Engine(), TileMemory("ethernet 9-0", 2**18), []
+    memory.write(0, bytes(range(250)) * 10, 0, "a test")
+    transmitter = Transmitter(
+        link, replace(params.ethernet, **copy), memory, engine, lambda *told: sent.append(told), Core(9, 0),
+        TileLog(OpLog(), engine),
+    )  # fmt: skip
+    expected, read, wire, written = [], 0.0, 0.0, 0.0
+    for nbytes in (1488, 16, 16, 1488):
+        transmitter.submit(16, 32, nbytes)
+        read += nbytes * copy_ns_per_byte
+        wire = max(read, wire) + link.wire_bytes(nbytes) / 12.5
+        written = max(written, wire + 400) + nbytes * copy_ns_per_byte
+        expected.append(written)
+    assert [told[0] / 1000 for told in sent] == pytest.approx(expected, abs=0.01)
+    assert [(told[1], told[2]) for told in sent] == [(32, memory.read(16, n)) for n in (1488, 16, 16, 1488)]
+
+
+def test_a_queue_is_busy_when_its_places_are_taken() -> None:
+    """Two places: the third command is taken once the second has gone on the wire."""
+    _, params = resolved_chip("wormhole", "system.chip_params.ethernet.accept_ahead=2")
+    link = link_of_preset(load(overrides=[]), "ethernet_100g")
+    engine, memory = Engine(), TileMemory("ethernet 9-0", 2**18)
+    ethernet = replace(params.ethernet, copy_GBps=None)
+    transmitter = Transmitter(link, ethernet, memory, engine, lambda *_: None, Core(9, 0), TileLog(OpLog(), engine))
+    wire_ps = link.drain_ps(1600)
+    for _ in range(3):
+        assert not transmitter.is_busy()
+        transmitter.submit(0, 0, 1600)
+    assert transmitter.is_busy(), "the first is on the wire, two wait"
+    assert transmitter.free_at_ps() == wire_ps
+    engine.at(wire_ps, lambda: None)
+    engine.run_before(None, 10)
+    assert not transmitter.is_busy()
