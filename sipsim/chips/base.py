@@ -122,6 +122,12 @@ class Chip(ABC):
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
+    def shown_in_dumps(self) -> list[Task]:
+        """The tasks that a report of a deadlock names: those that have not ended, and servers that say what they wait
+        for.
+        """
+        return self.unfinished()
+
     def calls(self) -> Sequence[GroupCall]:
         """The collectives and groups that the host script has called."""
         return ()
@@ -134,7 +140,7 @@ class Chip(ABC):
         """The tasks that have not ended, and where their code is. ``frame``: the innermost one of what runs now."""
         rank, states = self.session.rank, []
         chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
-        for task in self.unfinished():
+        for task in self.shown_in_dumps():
             own = frame if task.is_current else task.frame
             if task is self.host_task:
                 own = self.bridge.host_frame(own)

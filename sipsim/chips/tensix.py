@@ -4,6 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -30,7 +31,7 @@ from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
-from sipsim.tensix.floor_plan import FloorPlan, Kind
+from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
@@ -62,13 +63,16 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self._kernels: list[Task] = []
+        self._queues: dict[tuple[Core, int], deque[Task]] = {}
         self._host: Task | None = None
         self.api = self.metal = Metal(self)
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
     def launch(self, program: Program) -> None:
-        """Set the semaphores of a program and start its kernels, now."""
+        """Set the semaphores of a program and start its kernels, now; a kernel whose processor still runs one starts
+        when that has ended.
+        """
         for (core, address), initial in program.semaphores.items():
             self.metal.write(core, address, initial.to_bytes(4, "little"))
         for spec in program.kernels:
@@ -85,14 +89,29 @@ class TensixChip(Chip):
         memory, params = self.tiles.memory(spec.core), self.plan.params
         processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
         dataflow = self._dataflow(processor)
+        place = spec.core, spec.config.processor
 
         def body() -> None:
             spec.kernel(*spec.args, dataflow)
+            processor.spend(0)
+            self._next_kernel(place)
             host = self._host
             if host is not None and host.waits_for is KERNELS:
                 self.engine.at(self.engine.now_ps, self._resume_host)
 
-        return processor.start(body, self.loop, self._make_task, spec.is_server)
+        task = processor.make(body, self.loop, self._make_task, spec.is_server)
+        queue = self._queues.setdefault(place, deque())
+        queue.append(task)
+        if len(queue) == 1:
+            self.engine.at(self.engine.now_ps, task.resume)
+        return task
+
+    def _next_kernel(self, place: tuple[Core, int]) -> None:
+        """The kernel of a processor has ended."""
+        queue = self._queues[place]
+        queue.popleft()
+        if queue:
+            self.engine.at(self.engine.now_ps, queue[0].resume)
 
     def _resume_host(self) -> None:
         if self._host is not None and self._host.waits_for is KERNELS:
@@ -149,6 +168,9 @@ class TensixChip(Chip):
 
     def tasks(self) -> list[Task]:
         return [*self._kernels, *([self._host] if self._host else [])]
+
+    def shown_in_dumps(self) -> list[Task]:
+        return [task for task in self.tasks() if not task.ended]
 
     def waiting(self) -> int:
         """Kernels and the host program that have not ended, servers aside."""

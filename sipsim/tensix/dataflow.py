@@ -12,7 +12,7 @@ from sipsim.errors import KernelMisuse
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.processor import Looks, Processor
 from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
-from sipsim.units import PS_PER_NS
+from sipsim.units import PS_PER_NS, ns_to_ps
 
 
 class NocAddress(NamedTuple):
@@ -60,6 +60,16 @@ class Dataflow:
         """Bytes of this L1; takes an access, however many they are."""
         self._processor.spend(self._processor.l1_access_ps)
         return self._processor.memory.read(address, nbytes)
+
+    def peek(self, address: int, nbytes: int) -> bytes:
+        """Bytes of this L1, in no time: for what :meth:`wait_until` asks, and for what other calls have paid."""
+        return self._processor.memory.read(address, nbytes)
+
+    def store(self, address: int, data: bytes) -> None:
+        """As :meth:`write_bytes`, at once: the access takes its time with the next command or wait."""
+        processor = self._processor
+        processor.owed_ps += processor.l1_access_ps
+        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     # --- the NoC --------------------------------------------------------------------------------------------------
 
@@ -112,20 +122,41 @@ class Dataflow:
 
     # --- time -----------------------------------------------------------------------------------------------------
 
-    def wait_until(self, is_so: Callable[[], bool], what: object) -> None:
+    def wait_until(self, is_so: Callable[[], bool], what: object) -> int:
         """Look until ``is_so()``, which reads words of this L1 without taking time; ``what``: for a deadlock's report.
 
         As a loop around a look that takes ``poll_ns``, but looks that find nothing cost no event.
+
+        Returns:
+            The number of looks.
         """
-        self._wait(is_so, what, self._processor.memory.on_write)
+        return self._wait(is_so, what, self._processor.memory.on_write)
+
+    def look_in_vain(self, looks: int) -> None:
+        """Looks that find nothing: their time passes with the next command or wait."""
+        self._processor.owed_ps += looks * self._processor.poll_ps
+
+    def instructions(self, ns: float) -> None:
+        """The time of other instructions of the kernel, which passes with its next command or wait."""
+        self._processor.owed_ps += ns_to_ps(ns)
+
+    def watch_writes(self, note: Callable[[int], None]) -> Callable[[], None]:
+        """Have ``note(address)`` called for each write into this L1, by whomever; the first address is told.
+
+        Returns:
+            What ends it.
+        """
+        watchers = self._processor.memory.watchers
+        watchers.append(note)
+        return lambda: watchers.remove(note)
 
     def get_timestamp_ns(self) -> float:
         """The time now; reading it takes ``timer_ns``."""
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
 
-    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
-        self._processor.wait_until(is_so, what, looks)
+    def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
+        return self._processor.wait_until(is_so, what, looks)
 
     def _issue(self, nbytes: int) -> None:
         if nbytes < 1:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sipsim.engine import Engine
+from sipsim.errors import KernelMisuse
 from sipsim.links.base import AnyLinkKind
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.log import TileLog
@@ -65,7 +66,13 @@ class Transmitter:
 
         Raises:
             MemoryAccessError: outside of L1.
+            KernelMisuse: while the queue is busy.
         """
+        if self.is_busy():
+            raise KernelMisuse(
+                f"the transmit queue of core {self._core} is busy with {len(self._starts)} commands; ask "
+                "eth_txq_is_busy before a command is submitted, or let eth_send_packet wait"
+            )
         self._memory.check(destination, nbytes)
         now, copy_ps = self._engine.now_ps, self._copy_ps(nbytes)
         self._read_ps = max(self._read_ps, now) + copy_ps

@@ -5,8 +5,11 @@ from typing import Any
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
+from sipsim.tensix.edm.builder import EriscDataMoverBuilder
+from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.tensix.floor_plan import Core, Kind
 from sipsim.tensix.programs import KernelSpec, Program
+from sipsim.tensix.tiles import KIB
 from sipsim.units import PS_PER_NS
 
 TENSIX_BASE = 2**16
@@ -19,6 +22,7 @@ class Metal:
 
     DataMovementConfig = programs.DataMovementConfig
     EthernetConfig = programs.EthernetConfig
+    WorkerSignal = WorkerSignal
 
     def __init__(self, chip: Any) -> None:
         self._chip = chip
@@ -114,6 +118,30 @@ class Metal:
             base += SEMAPHORE_AREA // 2
         return program.add_semaphore(core, base, initial)
 
+    def edm_builder(
+        self,
+        num_channels: int,
+        page_bytes: int,
+        termination: str = "MESSAGE_COUNT_REACHED",
+        is_merged: bool = True,
+    ) -> EriscDataMoverBuilder:
+        """The builder of an ERISC data mover with buffers of whole pages, as large as the L1 of an Ethernet core
+        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: a payload and its
+        ``bytes_sent`` go in one command, else in two.
+
+        Raises:
+            KernelMisuse: for channels or pages that do not fit, or another word for the termination.
+        """
+        modes = TerminationMode.__members__
+        if termination not in modes:
+            raise KernelMisuse(f"termination {termination!r}: {' or '.join(modes)}")
+        ethernet = self._plan.params.ethernet
+        base = int(ethernet.kernel_base) + SEMAPHORE_AREA
+        space = layout(base, ethernet.l1_KiB * KIB, num_channels, page_bytes, is_merged)
+        links = self.get_active_ethernet_cores()
+        params = self._plan.params.data_mover
+        return EriscDataMoverBuilder(space, modes[termination], params, links, self._check_worker)
+
     def enqueue_program(self, program: Program) -> None:
         """Start the kernels of a program, now."""
         self._chip.launch(program)
@@ -125,6 +153,10 @@ class Metal:
     def now_ns(self) -> float:
         """The simulated time."""
         return float(self._chip.session.engine.now_ps / PS_PER_NS)
+
+    def _check_worker(self, core: Core) -> None:
+        if self._kind(core) is not Kind.TENSIX:
+            raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are")
 
     def _kind(self, core: Core) -> Kind | None:
         kind: Kind | None = self._plan.floor_plan.kinds.get(core)

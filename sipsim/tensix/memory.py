@@ -20,7 +20,10 @@ class Pin(NamedTuple):
 
 
 class TileMemory:
-    """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages."""
+    """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
+
+    ``on_write``: called behind each write. ``watchers``: before these, with its first address.
+    """
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
@@ -28,6 +31,7 @@ class TileMemory:
         self._pages: dict[int, bytearray] = {}
         self._pins: deque[Pin] = deque()
         self.on_write: list[Callable[[], None]] = []
+        self.watchers: list[Callable[[int], None]] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy.
@@ -54,6 +58,8 @@ class TileMemory:
         if self._pins:
             self._check_pins(address, len(data), now_ps, writer)
         self._put(address, data)
+        for watch in self.watchers:
+            watch(address)
         for look in tuple(self.on_write):
             look()
 

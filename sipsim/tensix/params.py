@@ -68,6 +68,13 @@ class RiscParams(Section, frozen=True):
     timer_ns: Annotated[float, Meta(gt=0, le=1e6)]
 
 
+class DataMoverParams(Section, frozen=True):
+    """What the software of a data mover spends on a packet in each visit of a channel, besides its calls."""
+
+    sender_visit_ns: Ns
+    receiver_visit_ns: Ns
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -77,6 +84,7 @@ class ChipParams(Section, frozen=True):
     ethernet: EthernetParams
     dram: DramParams
     risc: RiscParams
+    data_mover: DataMoverParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""

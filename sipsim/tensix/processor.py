@@ -18,7 +18,8 @@ Looks = list[Callable[[], None]]
 
 class Processor:
     """``name``: the kernel and its tile. ``noc``: the NoC of its commands. ``reads``, ``writes``: NoC commands of it
-    that have not arrived; ``acked_ps``: when the last write that has arrived is acknowledged.
+    that have not arrived; ``acked_ps``: when the last write that has arrived is acknowledged. ``owed_ps``: time of its
+    instructions that passes with its next command or wait.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -31,6 +32,7 @@ class Processor:
         self.noc_command_ps, self.eth_command_ps = ns_to_ps(risc.noc_command_ns), ns_to_ps(risc.eth_command_ns)
         self.poll_ps, self.l1_access_ps = ns_to_ps(risc.poll_ns), ns_to_ps(risc.l1_access_ns)
         self.timer_ps = ns_to_ps(risc.timer_ns)
+        self.owed_ps: Ps = 0
         self.reads = 0
         self.writes = 0
         self.acked_ps: Ps = 0
@@ -38,40 +40,51 @@ class Processor:
         self.on_arrival: Looks = []
         self.task: Task | None = None
 
-    def start(self, kernel: Callable[[], Any], loop: greenlet.greenlet, make_task: MakeTask, is_server: bool) -> Task:
-        """The task of a kernel, which starts now."""
+    def make(self, kernel: Callable[[], Any], loop: greenlet.greenlet, make_task: MakeTask, is_server: bool) -> Task:
+        """The task of a kernel, which starts when it is resumed."""
         self.task = make_task(self.name, kernel, loop)
         self.task.is_server = is_server
-        self.engine.at(self.engine.now_ps, self.task.resume)
         return self.task
 
     def spend(self, ps: Ps, what: object = "its own instructions") -> None:
-        """Let ``ps`` of this processor's time pass."""
+        """Let ``ps`` of this processor's time pass, and what it owes."""
+        if self.owed_ps:
+            ps += self.owed_ps
+            self.owed_ps = 0
         if ps:
             assert self.task is not None
             self.engine.at(self.engine.now_ps + ps, self.task.resume)
             self.task.wait(what)
 
-    def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
+    def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         """Look every ``poll_ps`` until ``is_so()``. Looks that find nothing cost no event: the one that will find it
         is computed when something changes, of which ``looks`` is told.
+
+        Returns:
+            The number of looks.
         """
+        began_ps = self.engine.now_ps + self.owed_ps
         while True:
-            if not is_so():
-                self._sleep(is_so, what, looks)
-            self.spend(self.poll_ps, what)
             if is_so():
-                return
+                self.spend(self.poll_ps, what)
+            else:
+                self._sleep(is_so, what, looks)
+            if is_so():
+                return (self.engine.now_ps - began_ps) // self.poll_ps
 
     def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
-        engine, task, began_ps = self.engine, self.task, self.engine.now_ps
+        """Until the end of the look that finds it."""
+        engine, task = self.engine, self.task
+        began_ps = engine.now_ps + self.owed_ps
+        self.owed_ps = 0
         assert task is not None
 
         def look() -> None:
             if is_so():
                 looks.remove(look)
-                late_ps = (began_ps - engine.now_ps) % self.poll_ps
-                engine.at(engine.now_ps + late_ps, task.resume)
+                now_ps = engine.now_ps
+                begin_ps = max(began_ps, now_ps + (began_ps - now_ps) % self.poll_ps)
+                engine.at(begin_ps + self.poll_ps, task.resume)
 
         looks.append(look)
         task.wait(what)
