@@ -30,6 +30,10 @@ def resolved_chip(name: str, *settings: str) -> tuple[TensixKind, ChipParams]:
     return kind, kind.params(load(overrides=overrides))
 
 
+def planned(*settings: str) -> object:
+    return CHIPS.get("wormhole").plan(load(overrides=[parse_set(each) for each in settings]))
+
+
 @pytest.mark.parametrize(
     ("name", "workers", "ethernet", "dram"), [("wormhole", 80, 16, 6), ("blackhole", 140, 14, 8)]
 )
@@ -51,8 +55,7 @@ def test_the_tiles_of_a_chip(name: str, workers: int, ethernet: int, dram: int) 
 )
 def test_a_bad_parameter_is_one_line(setting: str, line: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(line)) as caught:
-        config = load(overrides=[parse_set(f"system.chip_params.{setting}"), parse_set("system.chip=wormhole")])
-        CHIPS.get("wormhole").plan(config)
+        planned("system.chip=wormhole", f"system.chip_params.{setting}")
     assert "\n" not in str(caught.value)
 
 
