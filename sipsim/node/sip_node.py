@@ -24,7 +24,7 @@ from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RankOutcome, RunRecord, to_bytes
-from sipsim.record.dump import SipDump
+from sipsim.record.dump import HOST_SCRIPT, SipDump
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.registry import source_lines
@@ -92,7 +92,7 @@ class SipNode(SyncClient):
 
     def start_program(self) -> None:
         chip = self.chip
-        task = self._make_task("host script", chip.bridge.body(self._host_program), chip.loop)
+        task = self._make_task(HOST_SCRIPT, chip.bridge.body(self._host_program), chip.loop)
         chip.host_task = task
         chip.add_host_task(task)
         task.resume()

@@ -70,7 +70,7 @@ class TaskState(msgspec.Struct, frozen=True):
     """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``.
 
     ``file`` (absolute) and ``line``: where its code is, "" and 0 if that is unknown; ``word``: that of ``tl`` which it
-    has called. ``waits_for`` is "" for a task that runs.
+    has called. ``waits_for`` is "" for a task that runs. ``is_server``: nothing has to wake it.
     """
 
     place: Place
@@ -81,6 +81,7 @@ class TaskState(msgspec.Struct, frozen=True):
     file: str = ""
     line: int = 0
     word: str = ""
+    is_server: bool = False
 
 
 class SipDump(msgspec.Struct, frozen=True):
@@ -97,6 +98,8 @@ class SipDump(msgspec.Struct, frozen=True):
 
 
 NOT_STARTED = "its start"
+HOST_SCRIPT = "host script"
+"""The name of a SIP's host program."""
 _DUMP = msgspec.json.Decoder(SipDump)
 
 
@@ -106,7 +109,10 @@ def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -
     waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
     waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED
     op, directions = waiting
-    return TaskState((rank, *task.on_pe), task.name, waits_for, op, directions, where.file, where.line, where.word)
+    place = (rank, *task.on_pe)
+    return TaskState(
+        place, task.name, waits_for, op, directions, where.file, where.line, where.word, bool(task.is_server)
+    )
 
 
 def dump_from(blob: bytes) -> SipDump:

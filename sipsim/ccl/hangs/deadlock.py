@@ -12,7 +12,7 @@ from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
 from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, place_name, shortened
-from sipsim.record.dump import Place, QueueState, SipDump, TaskState, dump_from
+from sipsim.record.dump import HOST_SCRIPT, Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 
 Unread = dict[Place, list[QueueState]]
@@ -227,6 +227,11 @@ def _missing_text(state: _State) -> str:
 def _other_text(tasks: list[TaskState], folder: str) -> str:
     """Why nothing happens when no PE waits in a queue."""
     kernels = [task for task in tasks if task.place[1] >= 0]
+    on_tiles = [task for task in tasks if task.place[1] < 0 and not task.is_server and task.name != HOST_SCRIPT]
+    if on_tiles and not kernels:
+        first = min(on_tiles, key=lambda task: task.place)
+        what = f"{first.name} of {place_name(first.place)} waits for {first.waits_for}"
+        return f"{what}{at(first, folder)}, which nothing will end"
     if not kernels:
         return "the host scripts wait, and no kernel is left to resume them"
     first = min(kernels, key=lambda task: task.place)

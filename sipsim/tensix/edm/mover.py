@@ -85,7 +85,9 @@ class DataMover:
             if self._word()[0] == READY:
                 raise self._misuse("the far end has answered before it was asked")
             self._say(HELLO)
-        df.wait_until(lambda: self._word()[0] in (HELLO, READY), self)
+        df.wait_until(lambda: self._word()[0] in (HELLO, READY) or self._early is not None, self)
+        if self._early is not None:
+            raise too_early(self._early.name)
         said, channels, agreed = self._word()
         if said != (READY if self._leads else HELLO):
             raise self._misuse(
@@ -98,8 +100,6 @@ class DataMover:
                 f"the data mover at the far end, of {channels} channels, is not the mirror of this one: channels, "
                 f"message sizes, numbers of messages and is_merged must be equal; here {self._shown()}"
             )
-        if self._early is not None:
-            raise too_early(self._early.name)
         df.store(self._heard, bytes(SYNC_BYTES))
         self._is_open = True
         if not self._leads:

@@ -1,0 +1,447 @@
+"""The data mover on real chips: the guide's programs with their data checked, its rules with each bug planted, misuse.
+
+A planted bug is a changed table or method of the product; the run must end with an error that names it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Run, run, script_file
+from shuffled_mail import ShuffledInprocMail
+
+from sipsim.tensix.edm import channel as channel_module
+from sipsim.tensix.edm.channel import EdmChannel
+from sipsim.tensix.edm.mover import HELLO, READY, DataMover
+from sipsim.tensix.edm.table import RECEIVER, SENDER, Command, Fact, State, Step
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples/tensix"
+CHIP = ("--set", "system.chip=wormhole", "--link", "ethernet_100g")
+PAIR = (*CHIP, "--sips", 2, "--topology", "mesh_2d_no_wrap", "--shape", "2x1")
+
+
+def passed(done: Run) -> Run:
+    assert done.document["status"] == "ok", (done.document["error"], done.outcome.error)
+    return done
+
+
+# --- the guide's programs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["MESSAGE_COUNT_REACHED", "WORKER_INITIATED"])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_slices_go_both_ways(mode: str, channels: int) -> None:
+    done = passed(run(*PAIR, EXAMPLES / "slices.py", mode, channels))
+    assert all(task.ended for member in done.members for task in member.chip.tasks()), "and both data movers have ended"
+
+
+@pytest.mark.parametrize("chip", ["wormhole", "blackhole"])
+@pytest.mark.parametrize("name", ["ring_ping.py", "ring_ping_edm.py"])
+@pytest.mark.parametrize("sips", [2, 3])
+def test_pings_go_around(name: str, sips: int, chip: str) -> None:
+    flags = ("--set", f"system.chip={chip}", "--link", "ethernet_100g", "--sips", sips, "--topology", "ring_1d")
+    passed(run(*flags, EXAMPLES / name, 64, 2))
+
+
+def test_the_mail_does_not_matter() -> None:
+    plain = passed(run(*PAIR, EXAMPLES / "slices.py")).document["digest"]
+    for seed in range(4):
+        done = passed(run(*PAIR, EXAMPLES / "slices.py", office=ShuffledInprocMail(seed)))
+        assert done.document["digest"] == plain
+
+
+# --- one program with knobs -------------------------------------------------------------------------------------
+
+PROGRAM = """
+COUNT, NBYTES, MODE, MERGED, SENDS = 4, 4096, "MESSAGE_COUNT_REACHED", True, (True,)
+BEFORE_READ_NS, BEFORE_START_NS, LAST = 0, (0, 0), 1
+PROGRAMS, FAR_COUNT, NOT_SAID = 1, 0, None
+{knobs}
+def data(number, message, nbytes):
+    return bytes((number * 7 + message * 3 + each) % 251 for each in range(nbytes))
+
+def nbytes_of(number):
+    return NBYTES if isinstance(NBYTES, int) else NBYTES[number]
+
+def writer(number, edm, semaphore, df):
+    x, y, buffer, edm_semaphore = edm
+    for message in range(COUNT):
+        df.write_bytes(0x40000, data(number, message, nbytes_of(number)))
+        df.noc_semaphore_wait(semaphore, 1)
+        df.noc_semaphore_set(semaphore, 0)
+        df.noc_async_write(0x40000, df.get_noc_addr(x, y, buffer), nbytes_of(number))
+        signal = LAST if message == COUNT - 1 else 1
+        df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), signal)
+
+def reader(number, edm, semaphore, df):
+    x, y, buffer, edm_semaphore = edm
+    for message in range(COUNT):
+        df.noc_semaphore_wait(semaphore, 1)
+        df.noc_semaphore_set(semaphore, 0)
+        df.instructions(BEFORE_READ_NS)
+        df.noc_async_read(df.get_noc_addr(x, y, buffer), 0x40000, nbytes_of(number))
+        df.noc_async_read_barrier()
+        assert df.read_bytes(0x40000, nbytes_of(number)) == data(number, message, nbytes_of(number)), message
+        signal = LAST if message == COUNT - 1 else 1
+        if message != NOT_SAID:
+            df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), signal)
+
+def pause(ns, df):
+    df.instructions(ns)
+    df.get_timestamp_ns()
+
+def one_program(rank, tt):
+    program = tt.create_program()
+    (core,) = tt.ethernet_cores_to(1 - rank)
+    edm = tt.edm_builder(len(SENDS), 16, MODE, MERGED)
+    count = FAR_COUNT if rank and FAR_COUNT else COUNT if MODE == "MESSAGE_COUNT_REACHED" else 0
+    for number, sends in enumerate(SENDS):
+        place = tt.workers[10 * number + 3]
+        semaphore = tt.create_semaphore(program, place)
+        is_sender = sends is (rank == 0)
+        add = edm.add_sender_channel if is_sender else edm.add_receiver_channel
+        interface = add(semaphore, count, place, nbytes_of(number))
+        args = (number, (*core, *interface), semaphore)
+        tt.create_kernel(program, writer if is_sender else reader, place, args=args)
+    edm.generate_edm_kernel(program, core)
+    tt.enqueue_program(program)
+    tt.finish()
+
+def worker(rank, world_size, tt):
+    wait = tt.create_program()
+    tt.create_kernel(wait, pause, tt.workers[0], args=(BEFORE_START_NS[rank],))
+    tt.enqueue_program(wait)
+    tt.finish()
+    for _ in range(PROGRAMS):
+        one_program(rank, tt)
+"""
+
+
+def run_program(folder: Path, *knobs: str, **how: Any) -> Run:
+    return run(*PAIR, script_file(folder, PROGRAM.format(knobs="\n".join(knobs))), **how)
+
+
+BOTH = "SENDS = (True, False, True, False)"
+BY_WORKER = "MODE, LAST = 'WORKER_INITIATED', 2"
+APART = "MERGED = False"
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        [],
+        [BOTH],
+        [APART, BOTH],
+        [BY_WORKER, BOTH],
+        [BY_WORKER, APART],
+        ["COUNT = 1"],
+        ["NBYTES = 16", "COUNT = 30"],
+        [BOTH, "NBYTES = (16, 16384, 64, 4096)"],
+        ["SENDS = (False,)"],
+        ["BEFORE_READ_NS = 3000", BOTH],
+        ["BEFORE_START_NS = (0, 9000)", BOTH],
+        ["BEFORE_START_NS = (9000, 0)", BOTH],
+        ["PROGRAMS = 3", BOTH],
+        ["PROGRAMS = 3", BOTH, APART, BY_WORKER, "BEFORE_READ_NS = 3000"],
+    ],
+    ids=" ".join,
+)
+def test_every_message_comes_once_and_whole(knobs: list[str], tmp_path: Path) -> None:
+    done = passed(run_program(tmp_path, *knobs))
+    assert all(task.ended for member in done.members for task in member.chip.tasks())
+
+
+def test_a_data_mover_without_an_end_does_not_hold_the_run(tmp_path: Path) -> None:
+    """The workers never say which message is the last one."""
+    done = passed(run_program(tmp_path, "MODE = 'WORKER_INITIATED'"))
+    for member in done.members:
+        (server,) = [task for task in member.chip.tasks() if not task.ended]
+        assert server.is_server
+
+
+def test_an_idle_server_costs_no_events(tmp_path: Path) -> None:
+    """A reader takes 1 us or 1 ms: 50,000 looks of both servers more."""
+    events = []
+    for ns in (1_000, 1_000_000):
+        done = passed(run_program(tmp_path, "COUNT = 2", f"BEFORE_READ_NS = {ns}"))
+        events.append([member.session.engine.events for member in done.members])
+    assert events[0] == events[1]
+
+
+def test_merged_saves_a_command(tmp_path: Path) -> None:
+    sent = {}
+    for knob in ("MERGED = True", APART):
+        done = passed(run_program(tmp_path, knob, keep_oplog=True))
+        sent[knob] = sum(record[0] == "eth.send" for record in done.members[0].chip.oplog.records)
+    assert sent == {"MERGED = True": 1 + 4, APART: 1 + 2 * 4}
+
+
+def test_what_a_send_takes(tmp_path: Path) -> None:
+    """From the worker's increment: up to a look, the look, the visit, a clear and a store of L1, the command."""
+    risc = ("noc_command_ns=50", "eth_command_ns=15", "poll_ns=6", "l1_access_ns=5")
+    flags = [word for each in risc for word in ("--set", f"system.chip_params.risc.{each}")]
+    flags += ["--set", "system.chip_params.data_mover.sender_visit_ns=40"]
+    script = script_file(tmp_path, PROGRAM.format(knobs="COUNT = 1"))
+    records = passed(run(*PAIR, *flags, script, keep_oplog=True)).members[0].chip.oplog.records
+    (told_ps,) = [record[2] for record in records if record[0] == "noc.increment" and "9-0" in record]
+    (sent_ps,) = [record[2] for record in records if record[0] == "eth.send" and record[-3] == 4096 + 16]
+    assert 0 <= sent_ps - told_ps - 1000 * (6 + 40 + 5 + 5 + 15) < 6000
+
+
+# --- rules, each with its bug -----------------------------------------------------------------------------------
+
+CLEAR, TELL, SEND, ACK_1 = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND, Command.SEND_ACK_1
+OPEN_WRITES = "SENDS, NBYTES = (True, False, False, False), (64, 16384, 16384, 16384)"
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, name: str, state: State, fact: Fact, made: Step) -> None:
+    table = {"SENDER": SENDER, "RECEIVER": RECEIVER}[name]
+    monkeypatch.setattr(channel_module, name, {**table, state: {**table[state], fact: made}})
+
+
+def no_wait_for_ack_1(patch: pytest.MonkeyPatch) -> None:
+    plant(patch, "SENDER", State.EMPTY, Fact.WRITTEN, Step(State.SENT, (CLEAR, SEND, TELL)))
+
+
+def no_wait_for_ack_2(patch: pytest.MonkeyPatch) -> None:
+    plant(patch, "SENDER", State.SENT, Fact.ACK_1, Step(State.EMPTY, (TELL,)))
+
+
+def end_before_ack_2(patch: pytest.MonkeyPatch) -> None:
+    plant(patch, "SENDER", State.LAST_SENT, Fact.ACK_1, Step(State.ENDED))
+
+
+def worker_told_before_clear(patch: pytest.MonkeyPatch) -> None:
+    """The semaphore of the last payload is still there when the next one is asked for."""
+    plant(patch, "SENDER", State.EMPTY, Fact.WRITTEN, Step(State.SENT, (SEND,)))
+
+
+def one_address_for_acks(patch: pytest.MonkeyPatch) -> None:
+    def send_ack_1(self: EdmChannel) -> None:
+        self._df.store(self.sync + 4, channel_module.ACK_1[4:8])
+        self._send(self.sync, 16)
+
+    patch.setattr(EdmChannel, "_send_ack_1", send_ack_1)
+
+
+def ending_by_count_ignored(patch: pytest.MonkeyPatch) -> None:
+    """The sender forwards what it is given, without an end; the receiver counts."""
+    said = EdmChannel._said
+
+    def without_last(self: EdmChannel, value: int) -> Fact | None:
+        found = said(self, value)
+        return Fact.WRITTEN if found is Fact.WRITTEN_LAST else found
+
+    patch.setattr(EdmChannel, "_said", without_last)
+
+
+def hasty_leader(patch: pytest.MonkeyPatch) -> None:
+    shake = DataMover._shake_hands
+
+    def without_wait(self: DataMover) -> None:
+        if not self._leads:
+            shake(self)
+            return
+        self._say(HELLO)
+        self._is_open = True
+        for each in self._channels:
+            each.take(Fact.HANDSHAKE_DONE)
+
+    patch.setattr(DataMover, "_shake_hands", without_wait)
+
+
+def hasty_follower(patch: pytest.MonkeyPatch) -> None:
+    shake = DataMover._shake_hands
+
+    def without_wait(self: DataMover) -> None:
+        if self._leads:
+            shake(self)
+            return
+        self._is_open = True
+        self._say(READY)
+        for each in self._channels:
+            each.take(Fact.HANDSHAKE_DONE)
+
+    patch.setattr(DataMover, "_shake_hands", without_wait)
+
+
+def silent_follower(patch: pytest.MonkeyPatch) -> None:
+    """It waits to be asked, does not answer, and sends."""
+    say = DataMover._say
+
+    def without_ready(self: DataMover, what: int) -> None:
+        if what == HELLO:
+            say(self, what)
+
+    patch.setattr(DataMover, "_say", without_ready)
+
+
+def other_layout(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is planted: the ends were built differently."""
+
+
+@pytest.mark.parametrize(
+    ("planted", "knobs", "kind", "line"),
+    [
+        (no_wait_for_ack_1, ["NBYTES = 16384"], "SourceReused", "kernel writer on 4-1 writes 16384 bytes"),
+        (no_wait_for_ack_2, ["BEFORE_READ_NS = 5000"], "KernelMisuse", "in state READING (payload with the worker), "
+         "and ARRIVED (a payload has come over the link) must not come then; it waits for READ or READ_LAST"),
+        (worker_told_before_clear, [], "KernelMisuse", "in state SENT (sent, no ack yet), and WRITTEN"),
+        (one_address_for_acks, [OPEN_WRITES], "SourceReused", "kernel erisc_data_mover on 1-0 writes 16 bytes"),
+        (end_before_ack_2, ["PROGRAMS = 2", "BEFORE_READ_NS = 5000"], "KernelMisuse",
+         "channel 0 of the data mover on 9-0 (sender): something came over the link before the handshake was done"),
+        (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): something came over the link before the handshake"),
+        (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): something came over the link"),
+        (hasty_follower, ["BEFORE_START_NS = (9000, 0)"], "KernelMisuse",
+         "the data mover on 9-0: the far end has answered before it was asked"),
+        (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse", "9-0 (receiver): something came over"),
+        (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end, of 1 channels, is not the "
+         "mirror of this one: channels, message sizes, numbers of messages and is_merged must be equal; here merged, "
+         "channel 0 receives 5 messages of 4096 B"),
+        (other_layout, ["LAST = 2"], "KernelMisuse", "its worker made its semaphore 2; it may be 1 with 1 workers"),
+        (other_layout, [BY_WORKER, "LAST = 4"], "KernelMisuse", "may be 1 (message), 2 (last one) or 3 (end)"),
+    ],
+    ids=["source before ack 1", "slot before ack 2", "semaphore not cleared", "acks from one address",
+         "end before ack 2", "silent follower", "hasty leader, late follower", "hasty follower, late leader",
+         "payload of a hasty follower", "other count", "signal with count", "no such signal"],
+)  # fmt: skip
+def test_a_broken_rule_is_named(
+    planted: Callable[[pytest.MonkeyPatch], None],
+    knobs: list[str],
+    kind: str,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if planted is not other_layout:
+        passed(run_program(tmp_path, *knobs))
+    planted(monkeypatch)
+    error = run_program(tmp_path, *knobs).document["error"]
+    assert error is not None, "the bug was not found"
+    assert (error["kind"], line in error["message"]) == (kind, True), error["message"]
+    assert "\n" not in error["message"]
+
+
+def test_termination_by_count_ends_the_data_mover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the count ignored the sender's server goes on: it asks for a payload that is no part of its program."""
+    ending_by_count_ignored(monkeypatch)
+    done = run_program(tmp_path)
+    assert [[task.ended for task in member.chip.tasks()][-2] for member in done.members] == [False, True]
+    assert "something came over the link before" in run_program(tmp_path, "PROGRAMS = 2").document["error"]["message"]
+
+
+# --- what a deadlock tells --------------------------------------------------------------------------------------
+
+
+def told(done: Run) -> str:
+    assert done.outcome.error is not None
+    return done.outcome.error.message + done.outcome.error.detail
+
+
+def test_a_deadlock_names_what_channels_wait_for(tmp_path: Path) -> None:
+    """The reader takes the third message and does not say so, and waits for the last one."""
+    done = run_program(tmp_path, "NOT_SAID = 2")
+    assert done.document["error"]["kind"] == "IpcqDeadlock"
+    assert "channel 0 (receiver) after 2 messages, in READING: READ (the worker has read the payload)" in told(done)
+    assert "channel 0 (sender) after 4 messages, in LAST_AHEAD: ACK_2 (the receiver's buffer is free)" in told(done)
+    assert "kernel reader on 4-1 of rank 1 waits for the semaphore at" in done.document["error"]["message"], (
+        "not only that host scripts wait"
+    )
+
+
+def test_a_deadlock_names_the_handshake(tmp_path: Path) -> None:
+    source = PROGRAM.format(knobs="").replace("is_sender = sends is (rank == 0)", "is_sender = False")
+    done = run(*PAIR, script_file(tmp_path, source))
+    assert done.document["error"]["kind"] == "IpcqDeadlock"
+    assert "the handshake with the data mover at the far end" in told(done)
+
+
+def test_both_ends_cannot_lead(tmp_path: Path) -> None:
+    source = PROGRAM.format(knobs="").replace("is_sender = sends is (rank == 0)", "is_sender = True")
+    error = run(*PAIR, script_file(tmp_path, source)).document["error"]
+    assert "both ends ask first; channel 0 must send at one end and receive at the other" in error["message"]
+
+
+# --- the transmit queue -----------------------------------------------------------------------------------------
+
+QUEUE = """
+def kernel(buffer, df):
+    begin_ns = df.get_timestamp_ns()
+    for number in range(40):
+        {call}
+    print(df.get_timestamp_ns() - begin_ns)
+
+def worker(rank, world_size, tt):
+    if rank == 0:
+        program = tt.create_program()
+        (core,) = tt.ethernet_cores_to(1)
+        tt.create_kernel(program, kernel, core, args=(tt.l1_base(core),))
+        tt.enqueue_program(program)
+        tt.finish()
+"""
+
+
+def test_a_call_waits_for_a_busy_queue_and_a_raw_command_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call = "df.eth_send_packet(0, buffer // 16, buffer // 16, 256)"
+    done = passed(run(*PAIR, script_file(tmp_path, QUEUE.format(call=call))))
+    wire_ns = done.prepared.plan.system.link_kinds[0].drain_ps(4096) / 1000
+    # 32 wait for the wire, and one is on it, when the kernel goes on.
+    assert float(capfd.readouterr().out) > (40 - 1 - 33) * wire_ns
+    raw = call.replace(
+        "df.eth_send_packet(0, buffer // 16, buffer // 16, 256)", "df._link.submit(buffer, buffer, 4096)"
+    )
+    error = run(*PAIR, script_file(tmp_path, QUEUE.format(call=raw))).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert "the transmit queue of core 9-0 is busy with 32 commands" in error["message"]
+
+
+# --- misuse of the builder --------------------------------------------------------------------------------------
+
+BUILDER = """
+def worker(rank, world_size, tt):
+    program, here = tt.create_program(), tt.workers[0]
+    (core,) = tt.ethernet_cores_to(1 - rank)
+    edm = tt.edm_builder(1, 16)
+    {calls}
+"""
+ADD = "edm.add_sender_channel(0x10000, 1, here, 64)"
+BUILD = "edm.generate_edm_kernel(program, core)"
+
+
+@pytest.mark.parametrize(
+    ("calls", "line"),
+    [
+        ("tt.edm_builder(33, 16)", "a data mover has 1 to 32 channels, not 33"),
+        ("tt.edm_builder(0, 16)", "a data mover has 1 to 32 channels, not 0"),
+        ("tt.edm_builder(2, 100)", "a page of 100 B; Ethernet moves multiples of 16 B"),
+        ("tt.edm_builder(2, 2**17)", "2 buffers of at least a page of 131072 B do not fit"),
+        ("tt.edm_builder(2, 16, 'COUNT')", "termination 'COUNT': MESSAGE_COUNT_REACHED or WORKER_INITIATED"),
+        (f"{ADD}; {ADD}", "this data mover has 1 channels, and all of them are in use"),
+        (BUILD, "the data mover for core 9-0 was given 0 of its 1 channels"),
+        (f"{ADD}; edm.generate_edm_kernel(program, here)", "needs an Ethernet core with a link; 1-1 is none"),
+        (f"{ADD}; {BUILD}; {BUILD}", "this data mover is built on core 9-0 already; a builder is for one core"),
+        (f"{ADD}; {BUILD}; edm = tt.edm_builder(1, 16); {ADD}; {BUILD}", "processor 0 of tile 9-0 has a kernel"),
+        (f"{ADD}; {BUILD}; {ADD}", "this data mover is built on core 9-0; add its channels before"),
+        (ADD.replace("64", "24"), "a message of 24 B; channels of this data mover take multiples of 16 B up to"),
+        (ADD.replace("64", "2**20"), "a message of 1048576 B"),
+        (ADD.replace("1, here", "0, here"), "num_messages is 0; with MESSAGE_COUNT_REACHED it is 1 or more"),
+        (ADD.replace("here", "core"), "tile 9-0 is no worker; Tensix tiles are"),
+        (ADD.replace("here", "[]"), "a channel needs a worker or more"),
+        (
+            f"edm = tt.edm_builder(1, 16, 'WORKER_INITIATED'); {ADD}",
+            "num_messages is 1; with WORKER_INITIATED the worker ends it, so it is 0",
+        ),
+        (
+            f"edm = tt.edm_builder(1, 16, 'WORKER_INITIATED'); {ADD.replace('1, here', '0, tt.workers[:3]')}",
+            "3 workers of a channel with WORKER_INITIATED; only one can end it",
+        ),
+    ],
+)
+def test_misuse_of_the_builder_is_one_line(calls: str, line: str, tmp_path: Path) -> None:
+    error = run(*PAIR, script_file(tmp_path, BUILDER.format(calls=calls))).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert line in error["message"]
+    assert "\n" not in error["message"]

@@ -1,0 +1,25 @@
+"""The data mover with a process for each chip: digest and data as in one process, also after a kill and a restart."""
+
+from pathlib import Path
+
+import pytest
+from launch import CHECKOUT, Done, launching
+
+SLICES = CHECKOUT / "docs/examples/tensix/slices.py"
+
+
+def launch(folder: Path, *flags: object) -> Done:
+    words = ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", 2, "--topology", "ring_1d")
+    with launching(*words, *flags, "--json", folder / "out.json", SLICES, cwd=folder) as started:
+        return started.end()
+
+
+@pytest.mark.parametrize("flags", [(), ("--max-restarts", 2, "--fault", "kill:1@5us")], ids=["as is", "killed"])
+def test_two_processes_do_as_one(tmp_path: Path, flags: tuple[object, ...]) -> None:
+    alone = launch(tmp_path, "--engine", "inproc")
+    done = launch(tmp_path, "--engine", "local", *flags)
+    assert (alone.exit_code, done.exit_code) == (0, 0), alone.stderr + done.stderr
+    assert done.digest == alone.digest
+    assert "all as sent" in alone.stdout
+    assert [rank["restarts"] for rank in done.document["ranks"]] == [0, int(bool(flags))]
+    assert done.left_files == []
