@@ -189,6 +189,76 @@ def test_what_a_send_takes(tmp_path: Path) -> None:
     assert 0 <= sent_ps - told_ps - 1000 * (6 + 40 + 5 + 5 + 15) < 6000
 
 
+NO_MESSAGE = """
+def writer(number, edm, semaphore, df):
+    x, y, _, edm_semaphore = edm
+    df.noc_semaphore_wait(semaphore, 1)
+    df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), 3)
+
+def reader(number, edm, semaphore, df):
+    x, y, _, edm_semaphore = edm
+    df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), 3)
+"""
+
+
+def test_workers_may_end_a_channel_without_a_message(tmp_path: Path) -> None:
+    source = PROGRAM.format(knobs=BY_WORKER).replace("def pause(", f"{NO_MESSAGE}\ndef pause(")
+    done = passed(run(*PAIR, script_file(tmp_path, source)))
+    assert all(task.ended for member in done.members for task in member.chip.tasks())
+    sent = [member.chip._transmitters[channel].messages for member, channel in zip(done.members, (0, 1), strict=True)]
+    assert sent == [1, 1], "the handshake"
+
+
+def test_several_workers_share_a_channel(tmp_path: Path) -> None:
+    """Each writes, or reads, its half of every message; the data mover waits for both."""
+    shared = """
+def part(df, to):
+    half = 2048 * (df.core == to[0])
+    return 0x40000 + half, half
+
+def writer(number, edm, semaphore, both, df):
+    x, y, buffer, edm_semaphore = edm
+    here, half = part(df, both)
+    for message in range(COUNT):
+        df.write_bytes(0x40000, data(number, message, 4096))
+        df.noc_semaphore_wait(semaphore, 1)
+        df.noc_semaphore_set(semaphore, 0)
+        df.instructions(half)
+        df.noc_async_write(here, df.get_noc_addr(x, y, buffer + half), 2048)
+        df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), 1)
+
+def reader(number, edm, semaphore, both, df):
+    x, y, buffer, edm_semaphore = edm
+    here, half = part(df, both)
+    for message in range(COUNT):
+        df.noc_semaphore_wait(semaphore, 1)
+        df.noc_semaphore_set(semaphore, 0)
+        df.instructions(half)
+        df.noc_async_read(df.get_noc_addr(x, y, buffer + half), here, 2048)
+        df.noc_async_read_barrier()
+        assert df.read_bytes(here, 2048) == data(number, message, 4096)[half : half + 2048]
+        df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), 1)
+
+def one_program(rank, tt):
+    program, both = tt.create_program(), tt.workers[5:7]
+    (core,) = tt.ethernet_cores_to(1 - rank)
+    edm = tt.edm_builder(1, 16)
+    semaphore, other = [tt.create_semaphore(program, place) for place in both]
+    assert semaphore == other
+    add = edm.add_receiver_channel if rank else edm.add_sender_channel
+    interface = add(semaphore, COUNT, both, 4096)
+    for place in both:
+        tt.create_kernel(program, reader if rank else writer, place, args=(0, (*core, *interface), semaphore, both))
+    edm.generate_edm_kernel(program, core)
+    tt.enqueue_program(program)
+    tt.finish()
+
+def worker("""
+    source = PROGRAM.format(knobs="").replace("def worker(", shared)
+    done = passed(run(*PAIR, script_file(tmp_path, source)))
+    assert all(task.ended for member in done.members for task in member.chip.tasks())
+
+
 # --- rules, each with its bug -----------------------------------------------------------------------------------
 
 CLEAR, TELL, SEND, ACK_1 = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND, Command.SEND_ACK_1

@@ -3,10 +3,13 @@
 Each rule has a mutant: a table or a model with the rule broken, in which the search must find a violation.
 """
 
+from pathlib import Path
+
 import pytest
 from edm_model import Model, Violation
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.edm.page import tables
 from sipsim.tensix.edm.table import RECEIVER, SENDER, Command, Fact, State, Step, Table, step
 
 
@@ -76,3 +79,9 @@ NO_ACK_2 = changed(RECEIVER, State.READING, Fact.READ, Step(State.LISTENING, (CL
 def test_a_planted_bug_is_found(mutant: Model, found: str) -> None:
     with pytest.raises(Violation, match=found):
         mutant.check()
+
+
+def test_the_documents_have_the_tables() -> None:
+    """Else: put what ``python -m sipsim.tensix.edm.page`` prints at the end of ``docs/edm.md``."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "edm.md"
+    assert page.read_text().endswith(tables() + "\n")
