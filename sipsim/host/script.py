@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sipsim.errors import ConfigError
+from sipsim.host import numpy_random
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
@@ -97,7 +98,7 @@ class ScriptNamespace:
         self._modules: dict[str, ModuleType] = {}
         self._bound: list[tuple[ModuleType, str, ModuleType]] = []
         self._random = random.Random(f"{seed}.{rank}").getstate()
-        self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
+        self._numpy_random = numpy_random.state_of(np.random.RandomState([seed % 2**32, rank]))
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
         self._foreign: set[str] = set()
 
@@ -107,25 +108,25 @@ class ScriptNamespace:
             return
         leave_namespace()
         ScriptNamespace.installed = self
-        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
+        self._outside = (sys.argv, sys.path, random.getstate(), numpy_random.saved(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
         for package, name, module in self._bound:
             setattr(package, name, module)
         random.setstate(self._random)
-        np.random.set_state(self._numpy_random)
+        numpy_random.install(self._numpy_random)
 
     def leave(self) -> None:
         """Save this rank's state and restore the process's, if this rank's is installed."""
         if self._outside is None:
             return
         ScriptNamespace.installed = None
-        self._random, self._numpy_random = random.getstate(), np.random.get_state()
+        self._random, self._numpy_random = random.getstate(), numpy_random.saved()
         self._argv, self._sys_path = sys.argv, sys.path
         sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
         self._outside = None
         random.setstate(outside_random)
-        np.random.set_state(outside_numpy)
+        numpy_random.install(outside_numpy)
         loaded = {name: sys.modules[name] for name in sys.modules.keys() - self._foreign}
         self._modules = {
             name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside_modules)

@@ -1,4 +1,4 @@
-"""The tables of the data mover's channels as Markdown, ``python -m sipsim.tensix.edm.page``; ``docs/edm.md`` has them."""
+"""The tables of the data mover's channels as Markdown: ``python -m sipsim.tensix.edm.page``. See ``docs/edm.md``."""
 
 from enum import Enum
 
