@@ -67,8 +67,7 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
     """The links of a cluster's file stand in the config themselves, so that no host needs the file."""
     if options.cluster is None:
         return []
-    # Most runs have none.
-    from sipsim.topology.cluster_descriptor import read_cluster
+    from sipsim.topology.descriptors.umd import read_cluster
 
     origin = one_line(f"--cluster {options.cluster}")
     if options.topology is not None:

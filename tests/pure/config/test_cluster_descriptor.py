@@ -12,7 +12,7 @@ from sipsim.config.model import Sips
 from sipsim.config.strict_yaml import MAX_FILE_BYTES
 from sipsim.errors import ConfigError
 from sipsim.topology.build import build_links
-from sipsim.topology.cluster_descriptor import Location, read_cluster
+from sipsim.topology.descriptors.umd import Location, read_cluster
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 Write = Callable[[dict[str, Any]], Path]

@@ -98,6 +98,22 @@ def test_wraps_of_a_galaxy_take_the_free_channels() -> None:
     assert {link.src_port for link in added} == {f"eth{channel}" for channel in range(8)}
 
 
+MESHES = [
+    ("t3000", ((4, 0, 3, 7), (5, 1, 2, 6))),
+    ("blackhole_8", ((1, 0, 2, 3), (5, 4, 6, 7))),
+    ("galaxy", tuple(tuple(range(first, first + 8)) for first in range(0, 32, 8))),
+]
+
+
+@pytest.mark.parametrize(("name", "rows"), MESHES)
+def test_meshes(name: str, rows: tuple[tuple[int, ...], ...]) -> None:
+    """Rows and columns have all links, and there are no others."""
+    lines = [*rows, *zip(*rows, strict=True)]
+    expected = {frozenset(pair) for line in lines for pair in pairwise(line)}
+    links = links_of(name, sum(map(len, rows)))
+    assert {frozenset((link.src, link.dst)) for link in links} == expected
+
+
 RINGS = [
     ("t3000", (0, 1, 2, 3)),
     ("t3000", (0, 4, 5, 1, 2, 6, 7, 3)),
