@@ -11,6 +11,7 @@ from sipsim.chips.base import ChipKind, kind_of
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
+from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.host.script import check_script, find_script
 from sipsim.plan.base import RunPlan
@@ -49,7 +50,7 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     Raises:
         ConfigError: for a ``--set`` that cannot be read.
     """
-    overrides = [parse_set(setting) for setting in options.settings]
+    overrides = [*_cluster_overrides(options), *map(parse_set, options.settings)]
     flags = (
         ("--sips", "system.sips.count", options.sips),
         ("--topology", "system.sips.topology", options.topology),
@@ -60,6 +61,21 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     return overrides + [
         Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None
     ]
+
+
+def _cluster_overrides(options: Options | Namespace) -> list[Override]:
+    """The links of a cluster's file stand in the config themselves, so that no host needs the file."""
+    if options.cluster is None:
+        return []
+    from sipsim.topology.descriptors.umd import read_cluster
+
+    origin = one_line(f"--cluster {options.cluster}")
+    if options.topology is not None:
+        raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
+    values = read_cluster(options.cluster).sips()
+    if options.sips not in (None, values["count"]):
+        raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
+    return [Override("system.sips", values, origin)]
 
 
 def prepare(options: Options) -> Prepared:

@@ -7,7 +7,7 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -187,6 +187,10 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: that says why.
         """
         return
+
+    def ports(self, resolved: Resolved) -> Collection[str] | None:
+        """The ports that its SIPs have; None: whatever the topology names."""
+        return None
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
         """The values without effect, which are refused where they are not those of the default config."""

@@ -1,19 +1,21 @@
 """The config of a run, checked by the rules of every domain and of the chosen chip."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sipsim.chips import rules as chip_rules
 from sipsim.chips.base import kind_of
 from sipsim.config import load as files
-from sipsim.config.document import Rule
+from sipsim.config.document import Problem, Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.links import rules as link_rules
 from sipsim.topology import rules as topology_rules
+from sipsim.topology.build import implied_values
 
 RULES: tuple[Rule, ...] = (
     topology_rules.known_topology,
+    *chip_rules.KIND_RULES,
     *link_rules.RULES,
     *topology_rules.RULES,
     link_rules.own_presets_fit_links,
@@ -33,6 +35,10 @@ def load(
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    resolved = files.load(RULES, config, ccl, overrides, variant, lambda resolved: kind_of(resolved).unused(resolved))
+    resolved = files.load(RULES, config, ccl, overrides, variant, _unused, implied_values)
     kind_of(resolved).check_overrides(resolved, overrides)
     return resolved
+
+
+def _unused(resolved: Resolved) -> Iterable[Problem]:
+    return kind_of(resolved).unused(resolved)

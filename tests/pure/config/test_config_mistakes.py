@@ -110,7 +110,7 @@ ONE_SET = [
     (
         "system.sips.cuont=2",
         "unknown key 'cuont' in system.sips; did you mean 'count'? "
-        "allowed: count, custom_links, link, links, shape, topology",
+        "allowed: count, custom_links, link, links, num_links, shape, topology",
     ),
     ("sistem.sips=2", f"unknown key 'sistem'; did you mean 'system'? allowed: {TOP_LEVEL}"),
     (".x=2", f"unknown key ''; allowed: {TOP_LEVEL}"),
@@ -132,7 +132,8 @@ ONE_SET = [
     (
         "system.sips.topology=tours_2d",
         "system.sips.topology: unknown topology 'tours_2d'; did you mean 'torus_2d'? "
-        "allowed: custom, mesh_2d_no_wrap, ring_1d, torus_2d",
+        "allowed: blackhole_8, custom, galaxy, galaxy_torus, mesh_2d_no_wrap, n300, ring_1d, t3000, torus_2d, tt_line, "
+        "tt_ring",
     ),
     (
         "parts={scratch: {KiB: 4}}",
@@ -251,6 +252,24 @@ ONE_SET = [
         "system.sips.custom_links=[{a: 0, a_port: E, b: 1, b_port: W}]",
         "system.sips.custom_links: given, but system.sips.topology is ring_1d; "
         "use topology custom or leave the list out",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: 0, b: 1, b_port: W}]}",
+        "system.sips.custom_links[0].a_port = 0: must be text",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: e.1, b: 1, b_port: w.2}]}",
+        "system.sips.custom_links[0].a_port = 'e.1': must be a letter and then letters, digits or _, 16 in all at most",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: up, b: 1, b_port: down}]}",
+        "system.sips.topology = custom: its links leave by port up; a SIP of chip ahbm has E, N, S, W; "
+        "use another chip or topology",
+    ),
+    (
+        "system.sips.num_links=2",
+        "system.sips.num_links: given, but system.sips.topology is ring_1d; "
+        "use topology tt_line or tt_ring, or leave the number out",
     ),
     ("sip.cube_mesh={w: 16, h: 17}", "sip.cube_mesh = 16x17: must have at most 256 cubes, as addresses do"),
     ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),
