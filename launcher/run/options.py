@@ -47,6 +47,7 @@ class Options(RunSettings):
 
     sips: int | None
     topology: str | None
+    chip: str | None
     cluster: Path | None
     shape: tuple[int, int] | None
     link: str | None
@@ -239,6 +240,7 @@ def add_system(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--sips", type=arguments.IntRange(1), metavar="N", help="number of SIPs (= ranks = processes)")
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
     group.add_argument("--cluster", type=Path, metavar="FILE", help="SIPs and links of a UMD cluster descriptor (YAML)")
+    group.add_argument("--chip", metavar="NAME", help="what each SIP is; see --list chips")
     group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
     group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
     group.add_argument(

@@ -54,6 +54,7 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     flags = (
         ("--sips", "system.sips.count", options.sips),
         ("--topology", "system.sips.topology", options.topology),
+        ("--chip", "system.chip", options.chip),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
         ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),

@@ -160,13 +160,15 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 class ChipKind(ABC, Generic[PlanType]):
     """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``Params``: what
-    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it.
+    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it. ``link``: the preset of its
+    links where a config names none.
     """
 
     about: ClassVar[str] = ""
     explains: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
+    link: ClassVar[str | None] = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""

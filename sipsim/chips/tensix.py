@@ -4,7 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import greenlet
@@ -34,11 +34,12 @@ from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
-from sipsim.tensix.plan import TensixPlan, merged
+from sipsim.tensix.plan import SIDES, TensixPlan, merged
 from sipsim.tensix.processor import Processor
 from sipsim.tensix.programs import KernelSpec, Program
 from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
+from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
 KERNELS = "its kernels"
@@ -183,6 +184,9 @@ class TensixKind(ChipKind[TensixPlan]):
 
     Params = ChipParams
     name: ClassVar[str]
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         return merged(read_mapping(default_dir() / "chips" / f"{self.name}.yaml"), given)

@@ -47,7 +47,8 @@ class Topology(NamedTuple):
 
     ``size``: the (width, height) that it always has, ``(count, 1)`` with one dimension; None: any.
     ``takes_num_links``: whether ``build`` reads ``system.sips.num_links``. ``reserved``: the ports at both ends, as
-    ``SIP.port``, of links that programs leave alone unless they ask for them.
+    ``SIP.port``, of links that programs leave alone unless they ask for them. ``chip``: what its SIPs are where a
+    config does not say it.
     """
 
     dimensions: int
@@ -55,6 +56,7 @@ class Topology(NamedTuple):
     size: Shape | None = None
     takes_num_links: bool = False
     reserved: frozenset[str] = frozenset()
+    chip: str | None = None
 
 
 TOPOLOGIES: Registry[Topology] = Registry("topology", "sipsim.topology")
@@ -66,11 +68,12 @@ def topology(
     size: Shape | None = None,
     takes_num_links: bool = False,
     reserved: frozenset[str] = frozenset(),
+    chip: str | None = None,
 ) -> Callable[[Builder], Builder]:
     """Decorator that registers a builder as the topology ``name``; the rest is that of :class:`Topology`."""
 
     def add(build: Builder) -> Builder:
-        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved))
+        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved, chip))
         return build
 
     return add

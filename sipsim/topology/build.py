@@ -16,14 +16,16 @@ from sipsim.topology.base import TOPOLOGIES, Shape, SipLink, grid_text, natural_
 SHAPE_PATH = "system.sips.shape"
 
 
-def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int]]:
-    """The number of SIPs where the topology has only one, for a config that does not say it."""
+def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
+    """The number of SIPs and their chip where the topology has only one, for a config that does not say it."""
     try:
-        size = TOPOLOGIES.get(resolved.topology.system.sips.topology).size
+        chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
     except UnknownName:
         return
-    if size is not None:
-        yield ("system", "sips", "count"), size[0] * size[1]
+    if chosen.size is not None:
+        yield ("system", "sips", "count"), chosen.size[0] * chosen.size[1]
+    if chosen.chip is not None:
+        yield ("system", "chip"), chosen.chip
 
 
 def resolve_shape(sips: Sips) -> Shape:

@@ -42,6 +42,8 @@ BLACKHOLE_8: tuple[tuple[int, ChannelPair, int, ChannelPair], ...] = (
     (3, (9, 11), 7, (9, 11)),
 )
 GALAXY: Shape = (8, 4)
+WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
+"""Kinds of chips."""
 
 
 def port_of(channel: int) -> str:
@@ -66,7 +68,7 @@ def _kept_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
     return frozenset(f"{chip}.{port_of(channel)}" for chip, channel in ends)
 
 
-@topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300))
+@topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
 def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local one.
 
@@ -75,7 +77,7 @@ def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side(_to_remotes(BOARD_OF_N300), N_LINKS)
 
 
-@topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000))
+@topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
 def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
 
@@ -99,7 +101,7 @@ def _galaxy(wraps: bool) -> Iterator[Join]:
             yield chip, 12 if y < height // 2 else 0, onward * width + x, 0 if onward < height // 2 else 12
 
 
-@topology("galaxy", dimensions=2, size=GALAXY)
+@topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
 
@@ -108,7 +110,7 @@ def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side(_galaxy(wraps=False), N_LINKS_OF_GALAXY)
 
 
-@topology("galaxy_torus", dimensions=2, size=GALAXY)
+@topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """A Galaxy whose free channels close its rows and columns to rings.
 
@@ -117,7 +119,7 @@ def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
 
 
-@topology("blackhole_8", dimensions=1, size=(8, 1))
+@topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE)
 def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
 
@@ -134,7 +136,7 @@ def _onward(sips: Sips, wraps: bool) -> Iterator[SipLink]:
     return _side_by_side(_to_remotes(pair for pair in pairs if pair[0] != pair[1]), sips.num_links or 1)
 
 
-@topology("tt_line", dimensions=1, takes_num_links=True)
+@topology("tt_line", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """``count`` chips in a line by their Ethernet channels, ``system.sips.num_links`` between neighbours (1).
 
@@ -143,7 +145,7 @@ def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _onward(sips, wraps=False)
 
 
-@topology("tt_ring", dimensions=1, takes_num_links=True)
+@topology("tt_ring", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_ring(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """``tt_line`` closed to a ring; two chips are joined twice."""
     return _onward(sips, wraps=True)
