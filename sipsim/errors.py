@@ -115,6 +115,12 @@ class CollectiveMismatch(SimulationError):
     kind = "CollectiveMismatch"
 
 
+class LinkLoss(SimulationError):
+    """Frames were on a link when it went down, and its kind sends nothing again."""
+
+    kind = "LinkLoss"
+
+
 class NondeterministicReplay(AhbmError):
     """A restarted process did not repeat the packets of its predecessor, so no result can be trusted."""
 
@@ -145,6 +151,7 @@ ERROR_KINDS: dict[str, int] = {
             MmuFault,
             TcmFull,
             CollectiveMismatch,
+            LinkLoss,
             NondeterministicReplay,
             OutputError,
         )

@@ -25,6 +25,7 @@ SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
 ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
+OutageTime = Annotated[float, Meta(ge=1e-6, le=1e9)]
 RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
@@ -49,10 +50,21 @@ class CustomLink(Section, frozen=True):
     link: str | None = None
 
 
+class LinkOutage(Section, frozen=True):
+    """The link at a port, ``0.E``, goes down at a time and is retrained, in both directions; it resumes ``for_us``
+    later.
+    """
+
+    port: str
+    at_us: OutageTime
+    for_us: OutageTime
+
+
 class Sips(Section, frozen=True):
     """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
 
     ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
+    ``outages``: of links, each named by a port at one end.
     """
 
     count: Count
@@ -61,6 +73,7 @@ class Sips(Section, frozen=True):
     shape: tuple[Count, Count] | None = None
     custom_links: tuple[CustomLink, ...] = ()
     links: dict[str, str] = {}
+    outages: tuple[LinkOutage, ...] = ()
 
 
 class SystemSection(Section, frozen=True):
