@@ -21,6 +21,7 @@ from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.config.load import VARIANT
+from sipsim.faults.plan import is_outage
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -42,7 +43,7 @@ class Options(RunSettings):
 
     ``size_source``: what gave the sizes, for messages.
 
-    ``settings``: those of ``--set``.
+    ``settings``: those of ``--set``. ``outages``: specs of ``--fault`` that are of links, and so of the config.
     """
 
     sips: int | None
@@ -55,6 +56,7 @@ class Options(RunSettings):
     config: Path | None
     ccl: Path | None
     settings: tuple[str, ...]
+    outages: tuple[str, ...]
     collective: str | None
     algorithm: tuple[str, ...] | None
     group: str
@@ -158,7 +160,9 @@ def parse(argv: list[str]) -> Options:
         _check_script_flags(own)
     source, sizes, n_elems = _sizes(values)
     fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
-    fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
+    outages = tuple(filter(is_outage, values.faults))
+    fields |= {"settings": tuple(values.settings), "outages": outages}
+    fields |= {"faults": tuple(spec for spec in values.faults if spec not in outages)}
     fields |= {"size_source": source, "sizes": sizes, "n_elems": n_elems}
     return Options(**fields, script=script, as_module=as_module, script_args=script_args)
 

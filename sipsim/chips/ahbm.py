@@ -117,6 +117,7 @@ class AhbmChip(Chip):
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
             verdict=self.sip.verdict(),
+            outages=self.sip.network.ports.outages_used(),
         )
 
 

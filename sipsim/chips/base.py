@@ -29,6 +29,7 @@ from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
+from sipsim.record.outages import OutageUse
 from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
@@ -67,8 +68,8 @@ class MeasuredRow(NamedTuple):
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
-    parts were used, in each run or in all, the number of its launches, the first of them, and what its second pass has
-    found, if it had one.
+    parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
+    found, if it had one, and what outages of the links that leave it have cost.
     """
 
     memory_sha256: str
@@ -82,6 +83,7 @@ class ChipResults(NamedTuple):
     launches: int = 0
     launch_records: tuple[LaunchRecord, ...] = ()
     verdict: Verdict | None = None
+    outages: tuple[OutageUse, ...] = ()
 
 
 class Chip(ABC):

@@ -25,6 +25,7 @@ ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 NumLinks = Annotated[int, Meta(ge=1, le=6)]
+OutageTime = Annotated[float, Meta(ge=1e-6, le=1e9)]
 RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
@@ -49,11 +50,22 @@ class CustomLink(Section, frozen=True):
     link: str | None = None
 
 
+class LinkOutage(Section, frozen=True):
+    """The link at a port, ``0.E``, goes down at a time and is retrained, in both directions; it resumes ``for_us``
+    later.
+    """
+
+    port: str
+    at_us: OutageTime
+    for_us: OutageTime
+
+
 class Sips(Section, frozen=True):
     """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
 
     ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
     ``num_links``: links between two neighbours, for topologies that have a choice; null is one.
+    ``outages``: of links, each named by a port at one end.
     """
 
     count: Count
@@ -63,6 +75,7 @@ class Sips(Section, frozen=True):
     custom_links: tuple[CustomLink, ...] = ()
     links: dict[str, str] = {}
     num_links: NumLinks | None = None
+    outages: tuple[LinkOutage, ...] = ()
 
 
 class SystemSection(Section, frozen=True):

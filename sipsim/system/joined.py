@@ -14,6 +14,7 @@ from broker.ids import Channel
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.links.base import AnyLinkKind, link_of_preset, links_in_use
+from sipsim.links.outages import Outage, link_outages
 from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
 from sipsim.noc.grid import PORTS
 from sipsim.topology.base import TOPOLOGIES, SipLink, grid_text, natural_order
@@ -54,7 +55,7 @@ class JoinedSips:
     """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
 
     ``graph``: the inside of every SIP. ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
-    ``link_kinds``: by directed link.
+    ``link_kinds``, ``outages``: by directed link.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
@@ -65,6 +66,7 @@ class JoinedSips:
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
+        self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
         self.chunk_bytes = chunk_bytes
         self.graph = graph
         self.far_ends = {
@@ -210,9 +212,12 @@ class JoinedSips:
         """
         system = msgspec.to_builtins(self.resolved.topology.system)
         system["sips"].update(shape=self.shape, link=None)
-        del system["sips"]["links"]
+        del system["sips"]["links"], system["sips"]["outages"]
         if system["sips"]["num_links"] is None:
             del system["sips"]["num_links"]
+        down = {link.name: times for link, times in zip(self.links, self.outages, strict=True) if times}
+        if down:
+            system["sips"]["outages"] = down
         for edge in system["sips"]["custom_links"]:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
