@@ -164,6 +164,7 @@ class SipNode(SyncClient):
             launches=results.launches,
             launch_records=results.launch_records,
             verdict=results.verdict,
+            outages=results.outages,
         )
         return to_bytes(outcome)
 
