@@ -91,14 +91,14 @@ class Dataflow:
     def noc_async_writes_flushed(self) -> None:
         """Wait until the bytes of all writes have left this L1, as far as nothing else was on their first edge."""
         processor = self._processor
-        processor.spend(max(processor.flushed_ps - processor.engine.now_ps, 0), "its writes to leave")
+        processor.spend_until(processor.flushed_ps, "its writes to leave")
 
     def noc_async_write_barrier(self) -> None:
         """Wait until all writes have arrived, and have been acknowledged."""
         processor = self._processor
         if processor.writes:
             self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
-        processor.spend(max(processor.acked_ps - processor.engine.now_ps, 0), "an acknowledgement")
+        processor.spend_until(processor.acked_ps, "an acknowledgement")
 
     def noc_async_read_barrier(self) -> None:
         """Wait until the bytes of all reads are here."""

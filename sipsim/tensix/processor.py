@@ -56,6 +56,10 @@ class Processor:
             self.engine.at(self.engine.now_ps + ps, self.task.resume)
             self.task.wait(what)
 
+    def spend_until(self, time_ps: Ps, what: object) -> None:
+        """Let time pass up to ``time_ps``, if that is to come, and at least what it owes."""
+        self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what)
+
     def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         """Look every ``poll_ps`` until ``is_so()``. Looks that find nothing cost no event: the one that will find it
         is computed when something changes, of which ``looks`` is told.

@@ -1,6 +1,6 @@
 """A ping around a ring of chips without a data mover: receiver and sender kernels of the CCL developer guide.
 
-    ahbm-launch --set system.chip=wormhole --sips 8 --topology ring_1d docs/examples/tensix/ring_ping.py [BYTES [PINGS]]
+    ahbm-launch --chip wormhole --sips 8 --topology ring_1d docs/examples/tensix/ring_ping.py [BYTES [PINGS]]
 
 On each chip a kernel on the Ethernet core of the link from the chip before passes the packet on, over the NoC, to one
 on the core of the link to the next chip. Chip 0 starts a ping and takes its time. The first one opens the ring.

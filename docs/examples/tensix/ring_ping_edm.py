@@ -1,6 +1,6 @@
 """A ping around a ring of chips through ERISC data movers: a worker of each chip takes the packet and passes it on.
 
-    ahbm-launch --set system.chip=wormhole --sips 4 --topology ring_1d docs/examples/tensix/ring_ping_edm.py [BYTES [N]]
+    ahbm-launch --chip wormhole --sips 4 --topology ring_1d docs/examples/tensix/ring_ping_edm.py [BYTES [N]]
 
 On each chip the data mover of the link from the chip before has a receiver channel, that of the link to the next one a
 sender channel. Chip 0 starts a ping and takes its time; there are N. The first one opens the ring.

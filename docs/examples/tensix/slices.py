@@ -1,6 +1,6 @@
 """Tensor slices over a link, through the ERISC data mover: sender and receiver kernels of the CCL developer guide.
 
-    ahbm-launch --set system.chip=wormhole --sips 2 --topology ring_1d docs/examples/tensix/slices.py [MODE [CHANNELS]]
+    ahbm-launch --chip wormhole --sips 2 --topology ring_1d docs/examples/tensix/slices.py [MODE [CHANNELS]]
 
 Each chip sends the rows of its tensor to the other one, in both directions at once: a slice of rows for each channel, a
 row a message, a worker for each end of a channel. MODE: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``.

@@ -133,3 +133,13 @@ def test_fuzz_counts_what_it_tries() -> None:
     rows = [line.split() for line in ran.stdout.splitlines()[1:]]
     assert [(row[0], row[-1]) for row in rows] == [("packets", "nothing"), ("fault", "nothing")]
     assert all(int(row[1]) > 0 for row in rows)
+
+
+def test_edm(tmp_path: Path) -> None:
+    """An event a packet at the far end of a link; with data movers more, and their rate is below that of the wire."""
+    ran, rows = bench("bench_edm", tmp_path, "--packets", "64", "--channels", "2")
+    assert ran.returncode == 0, ran.stderr
+    raw, edm = rows
+    assert (raw["how"], edm["how"]) == ("raw", "edm")
+    assert raw["events_a_packet"][1] == 1 < edm["events_a_packet"][1] < 20
+    assert 0 < edm["GBps"] < raw["GBps"] < 12.5
