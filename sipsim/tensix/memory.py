@@ -42,7 +42,8 @@ class TileMemory:
         Raises:
             MemoryAccessError: outside of the memory.
         """
-        self.check(address, nbytes)
+        if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
+            self.check(address, nbytes)
         page, start = divmod(address, PAGE_BYTES)
         if start + nbytes <= PAGE_BYTES:
             found = self._pages.get(page)

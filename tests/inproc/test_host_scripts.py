@@ -3,6 +3,7 @@
 Most runs have every SIP in this process; tests marked ``processes`` compare with one process per SIP.
 """
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -369,6 +370,24 @@ class TestIsolationOfRanks:
         world.leave()
         assert sys.modules["sipsim.host.script"] is sipsim.host.script
         assert "__main__" in sys.modules
+
+    @pytest.mark.parametrize("as_many", [False, True], ids=["one more", "as many as before"])
+    def test_a_module_that_comes_late_is_its_own(self, as_many, tmp_path, monkeypatch):
+        """It is found though a switch does not look at all names, also where another one has gone meanwhile."""
+        monkeypatch.setitem(sys.modules, "to_be_gone", ModuleType("to_be_gone"))
+        (tmp_path / "late_beside.py").write_text("number = 0\n")
+        worlds = [ScriptNamespace(tmp_path / "script.py", (), 0, rank) for rank in range(2)]
+        for turn in range(3):
+            for rank, world in enumerate(worlds):
+                world.enter()
+                if turn:
+                    if as_many and turn == 1:
+                        sys.modules.pop("to_be_gone", None)
+                    late = importlib.import_module("late_beside")
+                    assert late.number == 10 * rank + turn - 1 if turn > 1 else late.number == 0
+                    late.number = 10 * rank + turn
+                world.leave()
+                assert "late_beside" not in sys.modules
 
 
 # --- kernels that cannot go on ----------------------------------------------------------------------------------

@@ -62,13 +62,15 @@ class EdmChannel:
         Raises:
             KernelMisuse: for a semaphore with a value that no worker may give it.
         """
-        sent, ack, _, _ = SYNC.unpack(self._df.peek(self.sync, SYNC_BYTES))
-        if self.is_sender:
-            credit = FREED if not sent else RECEIVED if ack else SENT
-            if credit > self._credit:
-                return Fact.ACK_2 if credit == FREED else Fact.ACK_1
-        elif sent and not ack:
-            return Fact.ARRIVED
+        if not self.is_sender or self._credit != FREED:
+            sent, ack, _, _ = SYNC.unpack(self._df.peek(self.sync, SYNC_BYTES))
+            if not self.is_sender:
+                if sent and not ack:
+                    return Fact.ARRIVED
+            else:
+                credit = FREED if not sent else RECEIVED if ack else SENT
+                if credit > self._credit:
+                    return Fact.ACK_2 if credit == FREED else Fact.ACK_1
         value = int.from_bytes(self._df.peek(self.semaphore, ATOMIC_BYTES), "little")
         return self._said(value) if value else None
 
