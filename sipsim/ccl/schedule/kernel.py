@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOADS_AHEAD = 4
 RECVS_AHEAD = 4
 """So the receives of the smallest messages are issued while the first value is loaded."""
+SMALL_BYTES = 1024
+"""While the next message is not there, receives of messages of so many bytes are issued without a limit."""
 Place = tuple[int, int]
 
 
@@ -94,6 +96,7 @@ class _Receives:
 
     def __init__(self, source: Pointer, program: list[Instruction], tl: "TL") -> None:
         self._dtype = source.dtype
+        self._small = SMALL_BYTES // source.dtype.itemsize
         self._tl = tl
         self._left = deque(instruction for instruction in program if instruction.recv)
         self._posted: deque[RecvFuture] = deque()
@@ -104,7 +107,9 @@ class _Receives:
             self._post()
 
     def message(self) -> TensorHandle:
-        """The next one."""
+        """The next one. Until it comes, further receives are issued, which then are no work behind the last arrival."""
+        while self._left and self._left[0].length <= self._small and not self._posted[0].is_completed():
+            self._post()
         return self._tl.wait(self._posted.popleft())
 
     def _post(self) -> None:

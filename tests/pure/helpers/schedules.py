@@ -186,7 +186,7 @@ def _worker(
                     result[store_with.at : store_with.at + store_with.length] = whole
         if keeps:
             held[key] = own
-    assert not (held or wide or parts), "a tile is held that nothing uses"
+    assert not [*held, *wide, *parts], "a tile is held that nothing uses"
 
 
 def task_size(wiring: Wiring) -> int:

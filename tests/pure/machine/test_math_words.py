@@ -80,7 +80,7 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
       for key in (slice(1, 1), slice(0, 3), slice(-1, None), slice(0, 2, 1), slice(0.5, 1))),
     (lambda tl, o: tl.join([]), "tl.join takes handles, one or more"),
     (lambda tl, o: tl.join([1]), "tl.join takes handles, not int"),
-    (lambda tl, o: tl.join([o.f, o.i]), "tl.join of f32[2, 3] and i32[2, 3]: the types differ; make them equal, such as by tl.cast(x, 'i32')"),
+    (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),
     (lambda tl, o: tl.join([o.f[:1]]), f"tl.join of f32[1, 3], {ELSEWHERE}"),
     (lambda tl, o: tl.join([tl.join([o.f])]), f"tl.join of f32[6], {ELSEWHERE}"),
     (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"tl.join of f32[4], {ELSEWHERE}"),
