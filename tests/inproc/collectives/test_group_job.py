@@ -120,6 +120,16 @@ def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tupl
     assert bound.ps / 1000 < min(times) < 1.3 * bound.ps / 1000
 
 
+@pytest.mark.default_costs
+def test_receives_of_few_bytes_are_issued_while_the_first_message_is_under_way() -> None:
+    """Three of seven are more than are issued before the sends: behind the first arrival they would take 45 ns."""
+    warm = ("--set", "hbm.params.refresh=none", "-w", 2)
+    done = run("--sips", 8, *SMALL, *warm, "--collective", "all_reduce", "--algorithm", "one_shot", "--n-elem", 4)
+    bound, (row,) = bound_of(done.prepared), done.document["runs"]
+    assert bound is not None
+    assert row["time_ns"] - row["launch_ns"] < 1.55 * bound.ps / 1000
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

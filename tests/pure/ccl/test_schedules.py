@@ -59,11 +59,14 @@ def groups_of_systems() -> st.SearchStrategy[Group]:
 
 @pytest.mark.parametrize(("name", "collective"), CASES)
 def test_results_are_those_of_the_definition(name: str, collective: str) -> None:
-    """37 elements, no multiple of anything; large ones, so that schedules cut them in pieces."""
+    """37 elements, no multiple of anything; large ones, so that schedules cut them in pieces, and small ones, which
+    are loaded and stored together.
+    """
     for where, group_in in GROUPS.items():
         group = group_in()
-        task = task_of(collective, group, 37, root=group.size - 1, itemsize=2048)
-        assert not wrong_ranks(MODULES[name], task, n_workers=3, n_slots=3), where
+        for itemsize, n_workers in ((2048, 3), (4, 1)):
+            task = task_of(collective, group, 37, root=group.size - 1, itemsize=itemsize)
+            assert not wrong_ranks(MODULES[name], task, n_workers=n_workers, n_slots=3), where
 
 
 @pytest.mark.slow
