@@ -152,6 +152,15 @@ def test_every_message_comes_once_and_whole(knobs: list[str], tmp_path: Path) ->
     assert all(task.ended for member in done.members for task in member.chip.tasks())
 
 
+def test_an_outage_delays_and_loses_nothing(tmp_path: Path) -> None:
+    plain = passed(run_program(tmp_path, BOTH))
+    outage = ("--set", "system.sips.outages=[{port: 0.E, at_us: 2, for_us: 20}]")
+    done = passed(run(*PAIR, *outage, script_file(tmp_path, PROGRAM.format(knobs=BOTH))))
+    later = [b[2] - a[2] for a, b in zip(plain.results(), done.results(), strict=True)]
+    assert all(15_000_000 < ps < 25_000_000 for ps in later)
+    assert all(task.ended for member in done.members for task in member.chip.tasks())
+
+
 def test_a_data_mover_without_an_end_does_not_hold_the_run(tmp_path: Path) -> None:
     """The workers never say which message is the last one."""
     done = passed(run_program(tmp_path, "MODE = 'WORKER_INITIATED'"))
@@ -294,8 +303,8 @@ def one_address_for_acks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EdmChannel, "_send_ack_1", send_ack_1)
 
 
-def ending_by_count_ignored(patch: pytest.MonkeyPatch) -> None:
-    """The sender forwards what it is given, without an end; the receiver counts."""
+def end_ignored(patch: pytest.MonkeyPatch) -> None:
+    """The sender forwards what it is given, without an end; the receiver ends."""
     said = EdmChannel._said
 
     def without_last(self: EdmChannel, value: int) -> Fact | None:
@@ -392,12 +401,14 @@ def test_a_broken_rule_is_named(
     assert "\n" not in error["message"]
 
 
-def test_termination_by_count_ends_the_data_mover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the count ignored the sender's server goes on: it asks for a payload that is no part of its program."""
-    ending_by_count_ignored(monkeypatch)
-    done = run_program(tmp_path)
+@pytest.mark.parametrize("knobs", [[], [BY_WORKER]], ids=["by count", "by the worker"])
+def test_termination_ends_the_data_mover(knobs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the end ignored the sender's server goes on: it asks for a payload that is no part of its program."""
+    end_ignored(monkeypatch)
+    done = run_program(tmp_path, *knobs)
     assert [[task.ended for task in member.chip.tasks()][-2] for member in done.members] == [False, True]
-    assert "something came over the link before" in run_program(tmp_path, "PROGRAMS = 2").document["error"]["message"]
+    error = run_program(tmp_path, "PROGRAMS = 2", *knobs).document["error"]
+    assert "something came over the link before" in error["message"]
 
 
 # --- what a deadlock tells --------------------------------------------------------------------------------------
