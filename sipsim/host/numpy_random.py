@@ -16,6 +16,9 @@ _GAUSS_KEPT: Final = 3
 """Where a state of numpy says so."""
 
 
+_bit_generator = np.random.get_bit_generator  # type: ignore[attr-defined]
+
+
 class NumpyState(NamedTuple):
     """``state``: as numpy has it. ``words``: as the generator has them; empty if they do not tell all of it."""
 
@@ -60,7 +63,7 @@ def _made(state: Any) -> NumpyState:
 
 def _address() -> int:
     """Of the words; 0 where they are not known."""
-    return _ADDRESS if np.random.mtrand.get_bit_generator() is _GENERATOR else 0
+    return _ADDRESS if _bit_generator() is _GENERATOR else 0
 
 
 def _words() -> bytes:
@@ -68,12 +71,12 @@ def _words() -> bytes:
     return ctypes.string_at(address, _WORDS_BYTES) if address else b""
 
 
-_GENERATOR: Final = np.random.mtrand.get_bit_generator()
+_GENERATOR: Final = _bit_generator()
 
 
 def _known_address() -> int:
     """0 for a generator whose words do not lie as they are known to."""
-    if not isinstance(_GENERATOR, np.random.MT19937):
+    if type(_GENERATOR).__name__ != "MT19937":
         return 0
     address = int(_GENERATOR.ctypes.state_address)
     now = np.random.get_state()
