@@ -6,8 +6,9 @@ from typing import Any
 from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
 from sipsim.tensix.floor_plan import Core, Kind
+from sipsim.tensix.params import ChipParams
 from sipsim.tensix.programs import KernelSpec, Program
-from sipsim.units import PS_PER_NS
+from sipsim.units import PS_PER_NS, drain_ps
 
 TENSIX_BASE = 2**16
 """Where semaphores begin in the L1 of a worker; programs have what lies behind ``TENSIX_BASE + 4096``."""
@@ -25,6 +26,12 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
+
+    @property
+    def params(self) -> ChipParams:
+        """The parameters of the chip."""
+        found: ChipParams = self._plan.params
+        return found
 
     # --- tiles and links ------------------------------------------------------------------------------------------
 
@@ -59,6 +66,30 @@ class Metal:
         """The Ethernet cores whose links lead to a chip, by channel."""
         cores = self._plan.floor_plan.ethernet
         return [cores[channel] for channel in self._plan.links_to(self.rank, rank)]
+
+    def channel_of(self, core: Core) -> int:
+        """The channel of an Ethernet core."""
+        return int(self._plan.floor_plan.ethernet.index(core))
+
+    def get_far_core(self, rank: int) -> Core:
+        """The core of this chip that the first link of chip ``rank`` to it leads to.
+
+        Raises:
+            KernelMisuse: where no link does.
+        """
+        cores = self.ethernet_cores_to(rank)
+        if not cores:
+            raise KernelMisuse(f"no link joins SIP {self.rank} to SIP {rank}")
+        return min(cores, key=lambda core: self.channel_of(self.get_connected_ethernet_core(core)[1]))
+
+    def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
+        """Routers that a packet of a NoC goes on to, from one tile to another."""
+        return int(self._plan.graph.hops(noc, src, dst))
+
+    def drain_ns(self, core: Core, nbytes: int) -> float:
+        """Bytes at the rate of the link of an Ethernet core, without framing."""
+        link = self._plan.links[self.rank][self.channel_of(core)]
+        return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
 
     def l1_base(self, core: Core) -> int:
         """The first address of a tile's L1 that programs have."""

@@ -68,6 +68,15 @@ class RiscParams(Section, frozen=True):
     timer_ns: Annotated[float, Meta(gt=0, le=1e6)]
 
 
+class DataMoverParams(Section, frozen=True):
+    """What the loop of a data mover spends besides its calls, whenever a visit of a channel finds work: on a payload to
+    send, and on one that has come.
+    """
+
+    sender_visit_ns: Ns
+    receiver_visit_ns: Ns
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -77,6 +86,7 @@ class ChipParams(Section, frozen=True):
     ethernet: EthernetParams
     dram: DramParams
     risc: RiscParams
+    data_mover: DataMoverParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""
