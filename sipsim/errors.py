@@ -127,6 +127,12 @@ class KernelMisuse(SimulationError):
     kind = "KernelMisuse"
 
 
+class LinkLoss(SimulationError):
+    """Frames were on a link when it went down, and its kind sends nothing again."""
+
+    kind = "LinkLoss"
+
+
 class NondeterministicReplay(AhbmError):
     """A restarted process did not repeat the packets of its predecessor, so no result can be trusted."""
 
@@ -159,6 +165,7 @@ ERROR_KINDS: dict[str, int] = {
             CollectiveMismatch,
             SourceReused,
             KernelMisuse,
+            LinkLoss,
             NondeterministicReplay,
             OutputError,
         )

@@ -9,13 +9,14 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 PS_PER_S = 10**12
 PS_PER_NS = 1000
+PS_PER_US = 10**6
 BYTES_PER_KIB = 1024
 
 
 _SIZE = re.compile(r"([0-9]{1,18})(?:([kmg])i?)?b?", re.ASCII | re.IGNORECASE)
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3}
 _TIME = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)(ps|ns|us|ms|s)", re.ASCII)
-_TIME_SCALES = {"s": PS_PER_S, "ms": 10**9, "us": 10**6, "ns": PS_PER_NS, "ps": 1}
+_TIME_SCALES = {"s": PS_PER_S, "ms": 10**9, "us": PS_PER_US, "ns": PS_PER_NS, "ps": 1}
 LONGEST_TIME_S = 10**6
 
 
@@ -27,6 +28,11 @@ def _scaled(value: int | float, factor: int) -> int:
 def ns_to_ps(nanoseconds: int | float) -> int:
     """Nanoseconds to integer picoseconds."""
     return _scaled(nanoseconds, PS_PER_NS)
+
+
+def us_to_ps(microseconds: int | float) -> int:
+    """Microseconds to integer picoseconds."""
+    return _scaled(microseconds, PS_PER_US)
 
 
 def gbytes_per_s_to_bps(gigabytes_per_s: int | float) -> int:

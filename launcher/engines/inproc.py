@@ -18,6 +18,7 @@ from launcher.supervise.quiet_timer import QuietTimer
 from launcher.supervise.request import Request
 from launcher.supervise.signals import ForcedStop, StopSignals
 from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts
+from sipsim.host.script import leave_namespace
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
 from sipsim.record.artifacts import rank_folder
@@ -61,6 +62,8 @@ class InProcess:
             if self._request.settings.explain_sync:
                 self._explain(self._hub.sync(time.monotonic_ns()))
             self.outcome.fail(self._forced or self._stop_error("interrupted", None))
+        finally:
+            leave_namespace()
         self.outcome.simulate_s = time.monotonic() - began_s
         return self.outcome
 

@@ -21,6 +21,7 @@ from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.config.load import VARIANT
+from sipsim.faults.plan import is_outage
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -42,17 +43,20 @@ class Options(RunSettings):
 
     ``size_source``: what gave the sizes, for messages.
 
-    ``settings``: those of ``--set``.
+    ``settings``: those of ``--set``. ``outages``: specs of ``--fault`` that are of links, and so of the config.
     """
 
     sips: int | None
     topology: str | None
+    chip: str | None
+    cluster: Path | None
     shape: tuple[int, int] | None
     link: str | None
     variant: str | None
     config: Path | None
     ccl: Path | None
     settings: tuple[str, ...]
+    outages: tuple[str, ...]
     collective: str | None
     algorithm: tuple[str, ...] | None
     group: str
@@ -156,7 +160,9 @@ def parse(argv: list[str]) -> Options:
         _check_script_flags(own)
     source, sizes, n_elems = _sizes(values)
     fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
-    fields |= {"settings": tuple(values.settings), "faults": tuple(values.faults)}
+    outages = tuple(filter(is_outage, values.faults))
+    fields |= {"settings": tuple(values.settings), "outages": outages}
+    fields |= {"faults": tuple(spec for spec in values.faults if spec not in outages)}
     fields |= {"size_source": source, "sizes": sizes, "n_elems": n_elems}
     return Options(**fields, script=script, as_module=as_module, script_args=script_args)
 
@@ -237,6 +243,8 @@ def add_system(group: "argparse._ArgumentGroup") -> None:
     """The flags that say what is simulated."""
     group.add_argument("--sips", type=arguments.IntRange(1), metavar="N", help="number of SIPs (= ranks = processes)")
     group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
+    group.add_argument("--cluster", type=Path, metavar="FILE", help="SIPs and links of a UMD cluster descriptor (YAML)")
+    group.add_argument("--chip", metavar="NAME", help="what each SIP is; see --list chips")
     group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
     group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
     group.add_argument(

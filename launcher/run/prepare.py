@@ -2,8 +2,11 @@
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import to_builtins
 
 from launcher.run.options import DEFAULT_SIZE, Options
 from sipsim.ccl.groups.select import ALL, AUTO
@@ -11,7 +14,9 @@ from sipsim.chips.base import ChipKind, kind_of
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
+from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
+from sipsim.faults.plan import BadFault, parse_outage
 from sipsim.host.script import check_script, find_script
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest
@@ -36,7 +41,12 @@ def resolve(options: Options | Namespace) -> Resolved:
     overrides = overrides_of(options)
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
     try:
-        return load(options.config, options.ccl, overrides, options.variant)
+        resolved = load(options.config, options.ccl, overrides, options.variant)
+        outages = getattr(options, "outages", ())
+        if outages:
+            overrides.append(_with_outages(resolved, outages))
+            resolved = load(options.config, options.ccl, overrides, options.variant)
+        return resolved
     except ConfigError as error:
         # The flag is of that name, so the user has set no key of another.
         flag = f"--algorithm {_one_algorithm(options.algorithm)}: {ALGORITHM}: "
@@ -49,10 +59,11 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     Raises:
         ConfigError: for a ``--set`` that cannot be read.
     """
-    overrides = [parse_set(setting) for setting in options.settings]
+    overrides = [*_cluster_overrides(options), *map(parse_set, options.settings)]
     flags = (
         ("--sips", "system.sips.count", options.sips),
         ("--topology", "system.sips.topology", options.topology),
+        ("--chip", "system.chip", options.chip),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
         ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
@@ -60,6 +71,31 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     return overrides + [
         Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None
     ]
+
+
+def _cluster_overrides(options: Options | Namespace) -> list[Override]:
+    """The links of a cluster's file stand in the config themselves, so that no host needs the file."""
+    if options.cluster is None:
+        return []
+    from sipsim.topology.descriptors.umd import read_cluster
+
+    origin = one_line(f"--cluster {options.cluster}")
+    if options.topology is not None:
+        raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
+    values = read_cluster(options.cluster).sips()
+    if options.sips not in (None, values["count"]):
+        raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
+    return [Override("system.sips", values, origin)]
+
+
+def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
+    """The outages of the config and those of ``--fault``."""
+    try:
+        more = [parse_outage(spec) for spec in specs]
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+    known = to_builtins(resolved.topology.system.sips.outages)
+    return Override("system.sips.outages", [*known, *more], f"--fault {' --fault '.join(specs)}")
 
 
 def prepare(options: Options) -> Prepared:

@@ -1,6 +1,6 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from sipsim.memory import rules as memory_rules
 from sipsim.memory.host_log import HostLog
 from sipsim.noc import rules as noc_rules
 from sipsim.noc.fabrics import delayed_transfers
+from sipsim.noc.grid import PORTS
 from sipsim.pe.engines import ENGINES
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest
@@ -116,6 +117,7 @@ class AhbmChip(Chip):
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
             verdict=self.sip.verdict(),
+            outages=self.sip.network.ports.outages_used(),
         )
 
 
@@ -132,6 +134,9 @@ class Ahbm(ChipKind[Plan]):
     def check_overrides_of_job(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
         names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
         ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return PORTS
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
         return memory_rules.unused_keys(resolved)

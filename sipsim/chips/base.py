@@ -7,7 +7,7 @@ the kind. ``system.chip`` chooses it: a name, or a module on the import path tha
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -29,6 +29,7 @@ from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
+from sipsim.record.outages import OutageUse
 from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
@@ -67,8 +68,8 @@ class MeasuredRow(NamedTuple):
 class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
-    parts were used, in each run or in all, the number of its launches, the first of them, and what its second pass has
-    found, if it had one.
+    parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
+    found, if it had one, and what outages of the links that leave it have cost.
     """
 
     memory_sha256: str
@@ -82,6 +83,7 @@ class ChipResults(NamedTuple):
     launches: int = 0
     launch_records: tuple[LaunchRecord, ...] = ()
     verdict: Verdict | None = None
+    outages: tuple[OutageUse, ...] = ()
 
 
 class Chip(ABC):
@@ -160,13 +162,15 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 class ChipKind(ABC, Generic[PlanType]):
     """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``Params``: what
-    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it.
+    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it. ``link``: the preset of its
+    links where a config names none.
     """
 
     about: ClassVar[str] = ""
     explains: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
+    link: ClassVar[str | None] = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""
@@ -187,6 +191,10 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: that says why.
         """
         return
+
+    def ports(self, resolved: Resolved) -> Collection[str] | None:
+        """The ports that its SIPs have; None: whatever the topology names."""
+        return None
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
         """The values without effect, which are refused where they are not those of the default config."""

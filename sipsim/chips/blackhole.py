@@ -9,6 +9,7 @@ class Blackhole(TensixKind):
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     name = "blackhole"
+    link = "tenstorrent_400g"
 
 
 CHIPS.register("blackhole")(Blackhole())

@@ -1,30 +1,33 @@
 """The config of a run, checked by the rules of every domain and of the chosen chip."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path as File
 
 from sipsim.chips import rules as chip_rules
-from sipsim.chips.base import kind_of
+from sipsim.chips.base import CHIPS, kind_of
 from sipsim.config import load as files
-from sipsim.config.document import Rule
+from sipsim.config.document import Path, Problem, Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.links import rules as link_rules
 from sipsim.topology import rules as topology_rules
+from sipsim.topology.build import implied_values
 
 RULES: tuple[Rule, ...] = (
     topology_rules.known_topology,
+    *chip_rules.KIND_RULES,
     *link_rules.RULES,
     *topology_rules.RULES,
     link_rules.own_presets_fit_links,
+    link_rules.outages_fit_links,
     *chip_rules.RULES,
 )
 """In this order: the first problem is the one that is reported, and a rule relies on those before it."""
 
 
 def load(
-    config: Path | None = None,
-    ccl: Path | None = None,
+    config: File | None = None,
+    ccl: File | None = None,
     overrides: Sequence[Override] = (),
     variant: str | None = None,
 ) -> Resolved:
@@ -33,6 +36,18 @@ def load(
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
     """
-    resolved = files.load(RULES, config, ccl, overrides, variant, lambda resolved: kind_of(resolved).unused(resolved))
+    resolved = files.load(RULES, config, ccl, overrides, variant, _unused, (implied_values, _implied_link))
     kind_of(resolved).check_overrides(resolved, overrides)
     return resolved
+
+
+def _implied_link(resolved: Resolved) -> Iterator[tuple[Path, str]]:
+    """The links that a chip has, for a config that names none."""
+    chip = resolved.topology.system.chip
+    link = CHIPS.get(chip).link if chip in CHIPS.names() else None
+    if link is not None:
+        yield ("system", "sips", "link"), link
+
+
+def _unused(resolved: Resolved) -> Iterable[Problem]:
+    return kind_of(resolved).unused(resolved)

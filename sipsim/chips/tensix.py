@@ -4,7 +4,8 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import greenlet
@@ -34,11 +35,12 @@ from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
-from sipsim.tensix.plan import TensixPlan, merged
+from sipsim.tensix.plan import SIDES, TensixPlan, merged
 from sipsim.tensix.processor import Processor
 from sipsim.tensix.programs import KernelSpec, Program
 from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
+from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
 KERNELS = "its kernels"
@@ -113,11 +115,12 @@ class TensixChip(Chip):
         link = plan.links[rank][channel]
         core = plan.floor_plan.ethernet[channel]
 
-        def send(arrival_ps: int, address: int, data: bytes) -> None:
-            self.session.emit(link.number, arrival_ps, encode(EthWrite(address, data)))
+        def send(arrival_ps: int, message: EthWrite) -> None:
+            self.session.emit(link.number, arrival_ps, encode(message))
 
-        kind, memory = plan.system.link_kinds[link.number], self.tiles.memory(core)
-        return Transmitter(kind, plan.params.ethernet, memory, self.engine, send, core, self.log)
+        name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
+        outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
+        return Transmitter(name, kind, outages, plan.params.ethernet, core, memory, self.engine, send, self.log)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.
@@ -160,7 +163,8 @@ class TensixChip(Chip):
             for page, data in memory.pages():
                 memories.update(f"{core} {page} ".encode() + data)
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
-        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent)
+        outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
+        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent, outages=tuple(outages))
 
     def close(self) -> None:
         super().close()
@@ -183,6 +187,9 @@ class TensixKind(ChipKind[TensixPlan]):
 
     Params = ChipParams
     name: ClassVar[str]
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         return merged(read_mapping(default_dir() / "chips" / f"{self.name}.yaml"), given)

@@ -9,6 +9,7 @@ class Wormhole(TensixKind):
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     name = "wormhole"
+    link = "tenstorrent_100g"
 
 
 CHIPS.register("wormhole")(Wormhole())

@@ -47,6 +47,10 @@ Unused = Callable[[Resolved], Iterable[Problem]]
 """The values without effect, the first path of each; a problem where it is not the default's."""
 
 
+Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
+"""The values that others imply, by their paths."""
+
+
 class Document:
     """Values by key, and the origin of each."""
 
@@ -64,6 +68,13 @@ class Document:
     def is_default(self, path: Path) -> bool:
         """Whether the value at ``path`` is that of the defaults."""
         return bool(_at(self.values, path) == _at(self._defaults, path))
+
+    def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
+        """Set each value that is still of the defaults; whether there was one."""
+        own = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
+        for path, value in own:
+            self._mapping_at(path[:-1], "")[path[-1]] = value
+        return bool(own)
 
     def merge(self, path: Path, value: Any, origin: str) -> None:
         """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.

@@ -11,7 +11,7 @@ from typing import Any
 
 import sipsim
 from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, Rule, Unused, renamed_keys, unknown_key
+from sipsim.config.document import SECTION_FILES, Document, Implied, Rule, Unused, renamed_keys, unknown_key
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
@@ -30,10 +30,13 @@ def load(
     overrides: Sequence[Override] = (),
     variant: str | None = None,
     unused: Unused = lambda _resolved: (),
+    implied: Sequence[Implied] = (),
 ) -> Resolved:
     """The config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides``.
 
     ``rules`` are applied in order to the checked values; each may rely on those before it, and so may ``unused``.
+    ``implied``, in order, of values that no rule has seen: what takes the place of defaults, and not of what a user
+    gives.
     ``variant``: a name of :func:`variants`; None is that of the environment, if it names one.
 
     Raises:
@@ -48,6 +51,9 @@ def load(
     for override in overrides:
         apply(document, override)
     resolved = convert(document)
+    for each in implied:
+        if document.imply(each(resolved)):
+            resolved = convert(document)
     problem = next(filter(None, (rule(resolved) for rule in rules)), None)
     problem = problem or next((each for each in unused(resolved) if not document.is_default(each.paths[0])), None)
     if problem:

@@ -14,7 +14,6 @@ from sipsim.config.components import ComponentsFile
 from sipsim.config.section import Index, NonNegative, PositiveInt, Section, field_types
 
 Count = Annotated[int, Meta(ge=1, le=2048)]
-Direction = Literal["E", "W", "N", "S"]
 BufferKind = Literal["tcm", "hbm", "sram"]
 Backpressure = Literal["sleep", "poll"]
 Latch = Literal["copy", "in_place"]
@@ -25,6 +24,8 @@ SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
 ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
+NumLinks = Annotated[int, Meta(ge=1, le=6)]
+OutageTime = Annotated[float, Meta(ge=1e-6, le=1e9)]
 RankPer = Literal["pe", "cube", "sip"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
@@ -43,16 +44,28 @@ class CustomLink(Section, frozen=True):
     """One edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: its own preset."""
 
     a: Index
-    a_port: Direction
+    a_port: str
     b: Index
-    b_port: Direction
+    b_port: str
     link: str | None = None
+
+
+class LinkOutage(Section, frozen=True):
+    """The link at a port, ``0.E``, goes down at a time and is retrained, in both directions; it resumes ``for_us``
+    later.
+    """
+
+    port: str
+    at_us: OutageTime
+    for_us: OutageTime
 
 
 class Sips(Section, frozen=True):
     """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
 
     ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
+    ``num_links``: links between two neighbours, for topologies that have a choice; null is one.
+    ``outages``: of links, each named by a port at one end.
     """
 
     count: Count
@@ -61,6 +74,8 @@ class Sips(Section, frozen=True):
     shape: tuple[Count, Count] | None = None
     custom_links: tuple[CustomLink, ...] = ()
     links: dict[str, str] = {}
+    num_links: NumLinks | None = None
+    outages: tuple[LinkOutage, ...] = ()
 
 
 class SystemSection(Section, frozen=True):

@@ -11,6 +11,10 @@
     agent:HOST@1s    the agent of a host is killed
     cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, called with its name
     random:7:3       three faults of SIPs, drawn with seed 7
+    link:0.E@30us:50us   the link at port E of SIP 0 goes down at 30 us, and resumes 50 us later
+
+A fault of a link is one of the simulated system, so it is no part of the plan: :func:`parse_outage` reads it as an
+entry of ``system.sips.outages``, which digests cover.
 
 ``@join`` in place of a time: before the SIP joins. A fault of a SIP applies to its first process; ``kill:2@30us#1`` to
 the process that replaces it, incarnation 1. ``--resume`` starts every SIP once more; other faults are not repeated.
@@ -20,13 +24,15 @@ import random
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sipsim.units import format_exact_time_ps, parse_time_ps
+from sipsim.units import PS_PER_US, format_exact_time_ps, parse_time_ps
 
 SIP_KINDS = ("kill", "exit", "stop", "hang", "mute", "slow")
 HOST_KINDS = ("cut", "agent")
 OTHER_KINDS = ("broker", "launcher")
-KINDS = (*SIP_KINDS, *HOST_KINDS, *OTHER_KINDS, "random")
+LINK_KIND = "link"
+KINDS = (*SIP_KINDS, *HOST_KINDS, *OTHER_KINDS, "random", LINK_KIND)
 JOIN_PS = -1
 """The time of a fault before the SIP joins."""
 MOST_RANDOM = 1000
@@ -39,6 +45,7 @@ _EXAMPLES = {
     "broker": "broker@30us",
     "launcher": "launcher@1s",
     "random": "random:7:3",
+    LINK_KIND: "link:0.E@30us:50us",
 }
 _DRAWN = ("kill", "kill", "kill", "exit", "stop", "hang", "mute", "slow")
 
@@ -94,18 +101,44 @@ class RandomFaults:
         return tuple(drawn)
 
 
-def parse_fault(text: str) -> Fault | RandomFaults:
-    """Parse a spec.
+def is_outage(text: str) -> bool:
+    """Whether a spec is of the kind that :func:`parse_outage` reads."""
+    return _kind(text) == LINK_KIND
+
+
+def parse_outage(text: str) -> dict[str, Any]:
+    """Parse the spec of a link's outage: an entry of ``system.sips.outages``.
 
     Raises:
         BadFault: for an invalid one.
     """
-    kind = re.split("[:@#]", text, maxsplit=1)[0]
+    found = re.fullmatch(r"link:(?P<port>[^:@#]+)@(?P<at>[^:@#]+):(?P<length>[^:@#]+)", text)
+    if found is None:
+        raise BadFault(f"{text!r} is not a fault; write it as {_EXAMPLES[LINK_KIND]}")
+    times = {"at_us": _time(text, found["at"], may_join=False), "for_us": _time(text, found["length"], may_join=False)}
+    if not all(times.values()):
+        raise BadFault(f"{text!r}: both times must be more than 0")
+    return {"port": found["port"], **{name: ps / PS_PER_US for name, ps in times.items()}}
+
+
+def _kind(text: str) -> str:
+    return re.split("[:@#]", text, maxsplit=1)[0]
+
+
+def parse_fault(text: str) -> Fault | RandomFaults:
+    """Parse a spec of any kind but a link's.
+
+    Raises:
+        BadFault: for an invalid one.
+    """
+    kind = _kind(text)
     if kind not in KINDS:
         raise BadFault(f"{text!r}: unknown kind {kind!r}; allowed: {', '.join(KINDS)}")
     rest = text[len(kind) :]
     if kind == "random":
         return _random(text, rest)
+    if kind == LINK_KIND:
+        raise BadFault(f"{text!r}: the outage of a link is no fault of a process; give it to ahbm-launch")
     pattern = r":(?P<where>[^@#]+)@" if kind in SIP_KINDS + HOST_KINDS else "@"
     found = re.fullmatch(pattern + r"(?P<when>[^:@#]+)(?::(?P<value>[^@#]*))?(?:#(?P<incarnation>.*))?", rest)
     if found is None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,10 +81,12 @@ class ScriptTask(Task):
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
 
-    Its kernels run in it too. It is entered with the first task that runs and left when another rank may run: a switch
-    costs more than a task's turn. The generators are seeded with (seed, rank), so that a script that never seeds is
-    repeatable too.
+    Its kernels run in it too. It is entered with the first task that runs and left when a task of another rank of this
+    process does, or at the end: a switch costs more than a task's turn. The generators are seeded with (seed, rank), so
+    that a script that never seeds is repeatable too.
     """
+
+    installed: "ClassVar[ScriptNamespace | None]" = None
 
     def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int, package: str = "") -> None:
         self._folder = path.resolve().parent
@@ -103,6 +105,8 @@ class ScriptNamespace:
         """Install this rank's state, before its code runs, unless it is installed."""
         if self._outside is not None:
             return
+        leave_namespace()
+        ScriptNamespace.installed = self
         self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
@@ -115,6 +119,7 @@ class ScriptNamespace:
         """Save this rank's state and restore the process's, if this rank's is installed."""
         if self._outside is None:
             return
+        ScriptNamespace.installed = None
         self._random, self._numpy_random = random.getstate(), np.random.get_state()
         self._argv, self._sys_path = sys.argv, sys.path
         sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
@@ -173,6 +178,12 @@ class ScriptNamespace:
         if is_shared(name, module) or is_definer(name):
             return False
         return is_new or Path(_origin(module)).is_relative_to(self._folder)
+
+
+def leave_namespace() -> None:
+    """Restore the process's state, if that of a rank is installed."""
+    if ScriptNamespace.installed is not None:
+        ScriptNamespace.installed.leave()
 
 
 def is_shared(name: str, module: ModuleType) -> bool:

@@ -1,6 +1,7 @@
 """The ports of a SIP: one for each link that leaves it."""
 
 from collections.abc import Callable
+from itertools import chain
 
 from sipsim.engine import Engine
 from sipsim.io.delivery import BadPacket
@@ -9,6 +10,7 @@ from sipsim.links.frames import Frame
 from sipsim.links.port import Port, PortContext
 from sipsim.noc.graph import Node, port_node
 from sipsim.noc.transport import Transport
+from sipsim.record.outages import OutageUse
 from sipsim.system.joined import JoinedSips
 
 Ps = int
@@ -42,6 +44,8 @@ class Ports:
                     on_frame,
                     system.chunk_bytes,
                     system.resolved.components.pe_dma.ack_bytes,
+                    link.name,
+                    system.outages[number],
                 )
                 self.by_letter[link.src_port] = system.link_kinds[number].open(context)
         for number, link in enumerate(system.links):
@@ -59,6 +63,10 @@ class Ports:
         port = self.by_arrival.get(channel)
         if port is None or port.far_credits is None or not port.far_credits.take(credit):
             raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
+
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of the links that leave has cost."""
+        return tuple(chain(*(port.outages_used() for port in self._ports)))
 
     @property
     def bytes_sent(self) -> int:

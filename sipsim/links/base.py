@@ -65,6 +65,20 @@ class AnyLinkKind(Section, frozen=True):
         return False
 
     @property
+    def may_go_down(self) -> bool:
+        """Whether its links may have outages (:mod:`sipsim.links.outages`)."""
+        return False
+
+    @property
+    def sends_again(self) -> bool:
+        """Whether what an outage has lost is sent again (go-back-N); else the run ends with ``LinkLoss``."""
+        return True
+
+    def packets(self, payload_bytes: int) -> list[int]:
+        """The bytes on the wire of each packet of a payload, in order; together :meth:`wire_bytes`."""
+        return [self.wire_bytes(payload_bytes)]
+
+    @property
     def answer_ps(self) -> int | None:
         """The least time, in ps, from an arrival at its port to a packet that the port itself sends because of it.
 

@@ -12,7 +12,7 @@ Size = Annotated[int, Meta(ge=0, le=65536)]
 
 
 @LINK_KINDS.register("ethernet")
-class Ethernet(LinkKind, frozen=True):
+class Ethernet(LinkKind, frozen=True, omit_defaults=True):
     """A payload is cut into frames of ``max_payload_bytes`` and a shorter last one. A frame with ``p`` of it takes
 
         preamble + max(header + stream header + p + FCS, min_frame) + gap
@@ -29,7 +29,10 @@ class Ethernet(LinkKind, frozen=True):
 
     Limits: the source sends a frame while its bytes come to the port, it does not gather them first. The last of
     several frames enters a faster NoC as it comes, without a store of its own: 23 ns too early for 1500 B at 64 GB/s.
-    The gap counts as part of the frame before it. No frame is lost, paused or sent again.
+    The gap counts as part of the frame before it. No frame is paused.
+
+    ``go_back_n``: frames that an outage of the link has lost are sent again (:mod:`sipsim.links.outages`), which
+    IEEE 802.3 leaves to others; else the run ends with ``LinkLoss``. Without an outage no frame is lost.
     """
 
     max_payload_bytes: Annotated[int, Meta(ge=1, le=65536)]
@@ -40,6 +43,7 @@ class Ethernet(LinkKind, frozen=True):
     fcs_bytes: Size
     gap_bytes: Size
     forwarding: Literal["store_and_forward", "cut_through"]
+    go_back_n: bool = True
 
     renamed: ClassVar[dict[str, Renamed]] = {
         "packet_overhead_bytes": Renamed(
@@ -47,6 +51,18 @@ class Ethernet(LinkKind, frozen=True):
             "their sum is the old value; min_frame_bytes: 0 and forwarding: cut_through are as before",
         )
     }
+
+    @property
+    def may_go_down(self) -> bool:
+        return True
+
+    @property
+    def sends_again(self) -> bool:
+        return self.go_back_n
+
+    def packets(self, payload_bytes: int) -> list[int]:
+        full, rest = divmod(payload_bytes, self.max_payload_bytes)
+        return [self._frame_bytes(self.max_payload_bytes)] * full + ([self._frame_bytes(rest)] if rest else [])
 
     def wire_bytes(self, payload_bytes: int) -> int:
         full, rest = divmod(payload_bytes, self.max_payload_bytes)

@@ -9,8 +9,11 @@ from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.links.far_credits import FarCredits, LinkCredit
 from sipsim.links.frames import Frame, encode
+from sipsim.links.losses import Losses
+from sipsim.links.outages import Outage, Retransmitter
 from sipsim.noc.graph import Node, Route, link_edge
 from sipsim.noc.transport import Transport
+from sipsim.record.outages import OutageUse
 
 if TYPE_CHECKING:
     from sipsim.links.base import AnyLinkKind
@@ -25,7 +28,8 @@ class PortContext(NamedTuple):
 
     ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
     ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` takes a frame that has arrived at the
-    port's node. ``credit_bytes``: of what gives places in the link's finite buffer back.
+    port's node. ``credit_bytes``: of what gives places in the link's finite buffer back. ``link_name``, ``outages``:
+    of its link.
     """
 
     node: Node
@@ -37,6 +41,8 @@ class PortContext(NamedTuple):
     on_frame: Callable[[Node, Frame], None]
     chunk_bytes: int
     credit_bytes: int = 0
+    link_name: str = ""
+    outages: tuple[Outage, ...] = ()
 
 
 class Port:
@@ -73,6 +79,12 @@ class Port:
         self._own_way = Route(
             self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
         )
+        self._retransmitter: Retransmitter | None = None
+        if context.outages:
+            self._retransmitter = Retransmitter(
+                link.latency_ps, link.bandwidth_bps, context.outages, again=link.sends_again
+            )
+        self._losses = Losses(context.link_name, context.engine)
         self.far_credits: FarCredits | None = None
         buffers = context.fabric.far_buffers
         if buffers is not None:
@@ -121,8 +133,28 @@ class Port:
     def leave(self, frame: Frame, number: int, head_ps: Ps, tail_ps: Ps) -> None:
         """A frame is sent now: its head and tail arrive at the far end at these times."""
         del self._announced[number]
+        if self._retransmitter is not None:
+            crossing = self._crossing(frame[1], head_ps, tail_ps, frame[3])
+            if crossing is None:
+                return
+            head_ps, tail_ps = crossing
         body = encode(Frame(frame[0], frame[1], tail_ps - head_ps, frame[3]))
         self._context.emit(self._context.channel, tail_ps, body)
+
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of its link has cost so far, this way."""
+        return () if self._retransmitter is None else self._retransmitter.used(self._context.link_name)
+
+    def _crossing(self, nbytes: int, head_ps: Ps, tail_ps: Ps, payload: Any) -> tuple[Ps, Ps] | None:
+        """When the head and the tail of a frame arrive over a link with outages; None if it is lost."""
+        assert self._retransmitter is not None
+        latency_ps = self.link.latency_ps
+        packets = self.link.packets(nbytes)
+        found = self._retransmitter.schedule(head_ps - latency_ps, tail_ps - latency_ps, packets)
+        if found.loss is not None:
+            self._losses.add(found.loss, nbytes, payload)
+            return None
+        return found.start_ps + latency_ps, found.end_ps + latency_ps
 
     def send_own(self, payload: Any, nbytes: int, vc: int) -> None:
         """Send a payload of ``nbytes`` and of :attr:`own_payloads` to the port at the link's far end.
@@ -139,8 +171,13 @@ class Port:
         nbytes, body = context.credit_bytes, encode(credit)
         self.credit_bytes += nbytes
 
-        def leave(_head_ps: Ps, tail_ps: Ps) -> None:
+        def leave(head_ps: Ps, tail_ps: Ps) -> None:
             del self._announced[number]
+            if self._retransmitter is not None:
+                crossing = self._crossing(nbytes, head_ps, tail_ps, credit)
+                if crossing is None:
+                    return
+                tail_ps = crossing[1]
             context.emit(context.channel, tail_ps, body)
 
         lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)

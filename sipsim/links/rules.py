@@ -4,7 +4,8 @@ from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS, AnyLinkKind, link_of_preset
+from sipsim.links.base import LINK_KINDS, AnyLinkKind, link_of_preset, links_in_use
+from sipsim.links.outages import link_outages
 from sipsim.registry import unknown_name
 from sipsim.topology.build import build_links, link_presets
 
@@ -90,6 +91,22 @@ def own_presets_fit_links(resolved: Resolved) -> Problem | None:
     return None
 
 
+def outages_fit_links(resolved: Resolved) -> Problem | None:
+    """Each entry of ``system.sips.outages`` is of a link that may go down; those of one link do not overlap."""
+    sips = resolved.topology.system.sips
+    links, path = build_links(sips), (*SIPS, "outages")
+    try:
+        outages = link_outages(sips, links)
+    except ConfigError as error:
+        return Problem((path,), str(error))
+    for link, kind, of_link in zip(links, links_in_use(resolved, links), outages, strict=True):
+        if of_link and not kind.may_go_down:
+            down = next(entry.port for entry in sips.outages if entry.port in (link.near_end, link.far_end))
+            what = f"of kind {type(kind).__name__}, which has no outages; a link of kind Ethernet may go down"
+            return Problem((path,), f"system.sips.outages: the link at {down} is {what}")
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     known_links,
     known_link_kinds,
@@ -97,4 +114,6 @@ RULES: tuple[Rule, ...] = (
     link_params_fit_kind,
     link_kinds_frame_payloads,
 )
-"""``own_presets_fit_links`` needs links that can be built, so it comes after the rules of the topology."""
+"""``own_presets_fit_links`` and ``outages_fit_links`` need links that can be built, so they come after the rules of the
+topology.
+"""

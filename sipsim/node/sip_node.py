@@ -58,7 +58,6 @@ class SipNode(SyncClient):
         self._started_s = time.perf_counter()
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
-        self._shares_process = spec.broker == "inproc"
         self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
         self.chip = kind_of(plan.resolved).build(
             ChipContext(rank, plan, job, self.send_batch, self._make_task, spec.artifact_dir, keep_oplog, bridge)
@@ -97,14 +96,6 @@ class SipNode(SyncClient):
         chip.host_task = task
         chip.add_host_task(task)
         task.resume()
-
-    def handle(self, frame: bytes) -> None:
-        try:
-            super().handle(frame)
-        finally:
-            # A process with one SIP never switches: a switch costs more than a small window.
-            if self._namespace is not None and self._shares_process:
-                self._namespace.leave()
 
     def commands_ended(self) -> int:
         return self.chip.commands_ended()
@@ -173,6 +164,7 @@ class SipNode(SyncClient):
             launches=results.launches,
             launch_records=results.launch_records,
             verdict=results.verdict,
+            outages=results.outages,
         )
         return to_bytes(outcome)
 

@@ -10,6 +10,7 @@ from sipsim.record.calls import WORLD, GroupCall
 from sipsim.record.dump import Unread
 from sipsim.record.fields import host_time, no_time, simulated_time
 from sipsim.record.launches import MOST_LAUNCHES, LaunchRecord
+from sipsim.record.outages import OutageUse
 from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 
@@ -136,6 +137,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     launches: Annotated[
         int, no_time(f"Launches that have ended on the SIP; the first {MOST_LAUNCHES} are in the document's launches.")
     ] = 0
+    outages: Annotated[
+        tuple[OutageUse, ...], no_time("What outages of the links that leave the SIP have cost; none without any.")
+    ] = ()
     tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]

@@ -14,9 +14,10 @@ from broker.ids import Channel
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.links.base import AnyLinkKind, link_of_preset, links_in_use
+from sipsim.links.outages import Outage, link_outages
 from sipsim.noc.graph import Node, Route, RouteGraph, link_edge, port_node
 from sipsim.noc.grid import PORTS
-from sipsim.topology.base import TOPOLOGIES, SipLink, grid_text
+from sipsim.topology.base import TOPOLOGIES, SipLink, grid_text, natural_order
 from sipsim.topology.build import build_links, link_presets, resolve_shape
 
 Ps = int
@@ -30,6 +31,19 @@ class FarEnd(NamedTuple):
     port: str
 
 
+class ParallelLink(NamedTuple):
+    """One of the links that lead from a SIP to a neighbour: its channel, and its ports at both."""
+
+    channel: int
+    port: str
+    far_port: str
+
+
+def _port_order(port: str) -> tuple[object, ...]:
+    """The sides of a grid go before other ports."""
+    return (PORTS.index(port) if port in PORTS else len(PORTS), natural_order(port))
+
+
 def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) -> None:
     """Refuse what a user's link kind returns as a time and is none."""
     if type(bound_ps) is not int or bound_ps < 0:
@@ -41,7 +55,7 @@ class JoinedSips:
     """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
 
     ``graph``: the inside of every SIP. ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
-    ``link_kinds``: by directed link.
+    ``link_kinds``, ``outages``: by directed link.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
@@ -52,6 +66,7 @@ class JoinedSips:
         self.shape = resolve_shape(sips)
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
+        self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
         self.chunk_bytes = chunk_bytes
         self.graph = graph
         self.far_ends = {
@@ -144,13 +159,23 @@ class JoinedSips:
         return self._leaving[key]
 
     def next_port(self, src_sip: int, dst_sip: int) -> str:
-        """The port by which packets for another SIP leave: fewest hops, E and W before N and S."""
+        """The port by which packets for another SIP leave: fewest hops; then E, W, N, S, eth2, eth10."""
         hops = self._hops_to(dst_sip)
-        return next(
-            port
-            for port in PORTS
-            if (far := self.far_ends.get((src_sip, port))) is not None and hops[far.sip] == hops[src_sip] - 1
-        )
+        nearer = hops[src_sip] - 1
+        return next(port for port in self._ports_of[src_sip] if hops[self.far_ends[src_sip, port].sip] == nearer)
+
+    def links_between(self, sip_a: int, sip_b: int, with_reserved: bool = False) -> list[ParallelLink]:
+        """The links from ``sip_a`` to ``sip_b``; none if they are no neighbours.
+
+        They are in the order of the ports of the SIP with the lower number: entry ``i`` of both directions is one link.
+        Those that the topology reserves are left out unless ``with_reserved``.
+        """
+        reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
+        ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
+        found = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
+        if sip_a > sip_b:
+            found.sort(key=lambda link: _port_order(link.far_port))
+        return [link for link in found if f"{sip_a}.{link.port}" not in reserved]
 
     def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
         """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
@@ -187,7 +212,12 @@ class JoinedSips:
         """
         system = msgspec.to_builtins(self.resolved.topology.system)
         system["sips"].update(shape=self.shape, link=None)
-        del system["sips"]["links"]
+        del system["sips"]["links"], system["sips"]["outages"]
+        if system["sips"]["num_links"] is None:
+            del system["sips"]["num_links"]
+        down = {link.name: times for link, times in zip(self.links, self.outages, strict=True) if times}
+        if down:
+            system["sips"]["outages"] = down
         for edge in system["sips"]["custom_links"]:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
@@ -233,6 +263,13 @@ class JoinedSips:
                         queue.append(source)
             self._hops[dst_sip] = hops
         return hops
+
+    @cached_property
+    def _ports_of(self) -> list[list[str]]:
+        ports: list[list[str]] = [[] for _ in range(self.n_sips)]
+        for sip, port in self.far_ends:
+            ports[sip].append(port)
+        return [sorted(each, key=_port_order) for each in ports]
 
     @cached_property
     def _sources_of(self) -> list[list[int]]:

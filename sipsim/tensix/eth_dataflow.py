@@ -50,9 +50,8 @@ class EthDataflow(Dataflow):
 
     def eth_txq_is_busy(self, queue: int = 0) -> bool:
         """Whether the queue takes no command now; takes an access."""
-        self._check_queue(queue)
         self._processor.spend(self._processor.l1_access_ps)
-        return self._link.is_busy()
+        return self._link.is_busy(queue)
 
     def eth_send_packet(self, queue: int, source_words: int, destination_words: int, words: int) -> None:
         """Send words of 16 B from this L1 to the far core's. Waits while the queue is busy.
@@ -62,14 +61,13 @@ class EthDataflow(Dataflow):
         Raises:
             KernelMisuse: on a core without a link, or for a queue that does not exist.
         """
-        self._check_queue(queue)
         link, processor = self._link, self._processor
-        if link.is_busy():
-            processor.spend(link.free_at_ps() - processor.engine.now_ps, "the transmit queue")
+        while link.is_busy(queue):
+            processor.spend(link.free_at_ps(queue) - processor.engine.now_ps, "the transmit queue")
         processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends a word of 16 B or more, not {words}")
-        link.submit(source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
+        link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
         """As :meth:`eth_send_bytes_over_channel`, on channel 0."""
@@ -177,10 +175,6 @@ class EthDataflow(Dataflow):
             if value % WORD_BYTES:
                 raise KernelMisuse(f"{self._processor.name}: the {name} {value} is no multiple of {WORD_BYTES} B")
         self.eth_send_packet(0, source // WORD_BYTES, destination // WORD_BYTES, nbytes // WORD_BYTES)
-
-    def _check_queue(self, queue: int) -> None:
-        if queue not in (0, 1):
-            raise KernelMisuse(f"{self._processor.name}: there is no transmit queue {queue}; 0 and 1")
 
     def _sync(self, channel: int) -> ChannelSync:
         return ChannelSync.from_bytes(self._processor.memory.read(self.sync_address(channel), SYNC_BYTES))

@@ -1,19 +1,27 @@
 """The transmitting side of an Ethernet core: commands go into a queue, take the link, and arrive without a notice.
 
-A message passes three stages, each one message at a time and in order: the near Ethernet subsystem reads it out of L1,
-the wire carries its packets, the far subsystem writes it into L1. Only when its last byte is there does the far core
-see any of it. All of this is known when the command is taken, so a message costs one event, its arrival.
+A message takes the wire (:mod:`sipsim.links.transmit_queues`), and each of the two Ethernet subsystems of the link
+moves all of it between L1 and its own memory, one message at a time and in order. Both moves stand behind the wire
+here: for a message by itself it is the same, and the slowest of the three bounds the rate wherever it stands. Only when
+the last byte is in L1 does the far core see any. With one queue in use all is known when a command is taken, so a
+message costs one event, its arrival; with two (``ethernet.queues``) one more.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from sipsim.engine import Engine
+from sipsim.errors import KernelMisuse
 from sipsim.links.base import AnyLinkKind
+from sipsim.links.losses import Losses
+from sipsim.links.outages import Outage
+from sipsim.links.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
+from sipsim.record.outages import OutageUse
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.log import TileLog
-from sipsim.tensix.memory import TileMemory
+from sipsim.tensix.memory import Pin, TileMemory
 from sipsim.tensix.params import EthernetParams
+from sipsim.tensix.wire import EthWrite
 from sipsim.units import drain_ps, gbytes_per_s_to_bps
 
 Ps = int
@@ -22,62 +30,99 @@ WORD_BYTES = 16
 
 
 class Transmitter:
-    """One direction of a link. ``link``: its kind; ``send(arrival_ps, address, data)``: to the far core's L1, which
-    is as large as this one. ``core``: whose it is, for ``log``.
+    """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``, ``memory``: the near one's.
+
+    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one.
     """
 
     def __init__(
         self,
+        name: str,
         link: AnyLinkKind,
+        outages: Sequence[Outage],
         params: EthernetParams,
+        core: Core,
         memory: TileMemory,
         engine: Engine,
-        send: Callable[[Ps, int, bytes], None],
-        core: Core,
+        send: Callable[[Ps, EthWrite], None],
         log: TileLog,
     ) -> None:
-        self.link = link
+        self._name = name
         self._core = core
-        self._log = log
         self._memory = memory
         self._engine = engine
         self._send = send
-        self._accept_ahead = params.accept_ahead
+        self._log = log
+        self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
-        self._starts: deque[Ps] = deque()
-        self._read_ps = self._wire_ps = self._written_ps = 0
-        self.messages = 0
+        self._read_ps = self._written_ps = 0
+        self._one: TransmitQueue | None = None
+        self._both: TransmitQueues | None = None
+        if params.queues == 1:
+            self._one = TransmitQueue(link, params.accept_ahead, outages)
+        else:
+            self._both = TransmitQueues(link, params.accept_ahead, engine.at, outages)
         self.bytes_sent = 0
 
-    def is_busy(self) -> bool:
-        """Whether the queue takes no command now: ``accept_ahead`` of them wait for the wire."""
-        starts, now = self._starts, self._engine.now_ps
-        while starts and starts[0] <= now:
-            starts.popleft()
-        return len(starts) >= self._accept_ahead
+    def is_busy(self, queue: int) -> bool:
+        """Whether a queue takes no command now.
 
-    def free_at_ps(self) -> Ps:
-        """When the queue takes a command: the first of those that wait has gone on the wire by then."""
-        return self._starts[0] if self.is_busy() else self._engine.now_ps
+        Raises:
+            KernelMisuse: for a queue that does not exist.
+        """
+        return self._queue(queue).is_busy(queue, self._engine.now_ps)
 
-    def submit(self, source: int, destination: int, nbytes: int) -> None:
-        """Take a command: ``nbytes`` from here to an address there.
+    def free_at_ps(self, queue: int) -> Ps:
+        """When a queue takes a command, if the other one gets none."""
+        return self._queue(queue).free_at_ps(queue, self._engine.now_ps)
+
+    def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
+        """Put a command into a queue: ``nbytes`` from here to an address there, which are taken now.
 
         Raises:
             MemoryAccessError: outside of L1.
+            KernelMisuse: into a queue that is busy, or does not exist.
         """
         self._memory.check(destination, nbytes)
-        now, copy_ps = self._engine.now_ps, self._copy_ps(nbytes)
-        self._read_ps = max(self._read_ps, now) + copy_ps
-        start_ps = max(self._read_ps, self._wire_ps)
-        self._starts.append(start_ps)
-        self._wire_ps = start_ps + self.link.drain_ps(nbytes)
-        self._written_ps = max(self._written_ps, self._wire_ps + self.link.latency_ps) + copy_ps
-        self._memory.pin(source, nbytes, self._wire_ps, "an Ethernet transmission")
-        self.messages += 1
+        message = EthWrite(destination, self._memory.read(source, nbytes))
+        if self.is_busy(queue):
+            what = f"core {self._core}: transmit queue {queue} is busy"
+            raise KernelMisuse(f"{what}; ask eth_txq_is_busy before a command")
+        pin = self._memory.pin(source, nbytes, "an Ethernet transmission")
         self.bytes_sent += nbytes
-        self._log.eth_send(self._core, 0, source, destination, nbytes, self._wire_ps, self._written_ps)
-        self._send(self._written_ps, destination, self._memory.read(source, nbytes))
+        told = partial(self._told, queue, source, message, pin)
+        if self._both is not None:
+            self._both.submit(queue, self._engine.now_ps, nbytes, told)
+        else:
+            assert self._one is not None
+            times = self._one.submit(queue, self._engine.now_ps, nbytes)
+            assert times is not None, "it was not busy"
+            told(times)
 
-    def _copy_ps(self, nbytes: int) -> Ps:
-        return 0 if self._copy_bps is None else drain_ps(nbytes, self._copy_bps)
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of the link has cost so far, this way."""
+        queue = self._both or self._one
+        assert queue is not None
+        return queue.outages_used(self._name)
+
+    def _told(self, queue: int, source: int, message: EthWrite, pin: Pin, times: TransmitTimes) -> None:
+        """The times of a command are known."""
+        pin.until_ps = times.tail_left_ps
+        nbytes = len(message.data)
+        if times.loss is not None:
+            self._losses.add(times.loss, nbytes, message)
+            return
+        copy_ps = 0 if self._copy_bps is None else drain_ps(nbytes, self._copy_bps)
+        self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
+        self._written_ps = max(self._written_ps, self._read_ps) + copy_ps
+        left_ps, arrival_ps = times.tail_left_ps, self._written_ps
+        self._log.eth_send(self._core, queue, source, message.address, nbytes, left_ps, arrival_ps)
+        self._send(arrival_ps, message)
+
+    def _queue(self, queue: int) -> TransmitQueue | TransmitQueues:
+        if self._both is not None and queue in (0, 1):
+            return self._both
+        if self._one is None or queue != 0:
+            only = "0 alone is in use; set system.chip_params.ethernet.queues=2" if queue == 1 else "0 and 1"
+            raise KernelMisuse(f"core {self._core}: there is no transmit queue {queue}; {only}")
+        return self._one

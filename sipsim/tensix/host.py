@@ -1,6 +1,7 @@
 """The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from sipsim.errors import KernelMisuse
@@ -46,9 +47,10 @@ class Metal:
         return list(self._plan.floor_plan.dram)
 
     def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
-        """The Ethernet cores that have a link, by channel."""
-        links = self._plan.links[self.rank]
-        return [self._plan.floor_plan.ethernet[channel] for channel in sorted(links)]
+        """The Ethernet cores that have a link, by channel; ``skip_reserved``: without those kept for the dispatcher."""
+        ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
+        channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
+        return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]
 
     def get_connected_ethernet_core(self, core: Core) -> tuple[int, Core]:
         """The chip and the core at the other end of an Ethernet core's link.
@@ -62,10 +64,10 @@ class Metal:
             raise KernelMisuse(f"no link leads from core {core} of SIP {self.rank}")
         return link.far_sip, cores[link.far_channel]
 
-    def ethernet_cores_to(self, rank: int) -> list[Core]:
-        """The Ethernet cores whose links lead to a chip, by channel."""
+    def ethernet_cores_to(self, rank: int, skip_reserved: bool = True) -> list[Core]:
+        """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here."""
         cores = self._plan.floor_plan.ethernet
-        return [cores[channel] for channel in self._plan.links_to(self.rank, rank)]
+        return [cores[channel] for channel in self._plan.links_to(self.rank, rank, not skip_reserved)]
 
     def channel_of(self, core: Core) -> int:
         """The channel of an Ethernet core."""

@@ -2,21 +2,24 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sipsim.errors import MemoryAccessError, SourceReused
 
 PAGE_BYTES = 2**16
+NEVER_PS = 2**62
 Ps = int
 
 
-class Pin(NamedTuple):
-    """A range that is read until ``until_ps``."""
+class Pin:
+    """A range that ``reader`` reads until ``until_ps``, once that is known."""
 
-    first: int
-    end: int
-    until_ps: Ps
-    reader: str
+    __slots__ = ("end", "first", "reader", "until_ps")
+
+    def __init__(self, first: int, end: int, reader: str) -> None:
+        self.first = first
+        self.end = end
+        self.reader = reader
+        self.until_ps: Ps = NEVER_PS
 
 
 class TileMemory:
@@ -57,9 +60,11 @@ class TileMemory:
         for look in tuple(self.on_write):
             look()
 
-    def pin(self, address: int, nbytes: int, until_ps: Ps, reader: str) -> None:
-        """Keep a range from being written until ``until_ps``; of ranges of one reader a later one ends later."""
-        self._pins.append(Pin(address, address + nbytes, until_ps, reader))
+    def pin(self, address: int, nbytes: int, reader: str) -> Pin:
+        """Keep a range from being written until its ``until_ps``, which the reader sets."""
+        pin = Pin(address, address + nbytes, reader)
+        self._pins.append(pin)
+        return pin
 
     def word(self, address: int) -> int:
         """The 32 bits at an address."""
@@ -95,7 +100,8 @@ class TileMemory:
             pins.popleft()
         for pin in pins:
             if pin.first < address + nbytes and address < pin.end and now_ps < pin.until_ps:
+                until = f" until {pin.until_ps} ps" if pin.until_ps < NEVER_PS else ""
                 raise SourceReused(
-                    f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads until "
-                    f"{pin.until_ps} ps; wait for the receiver's acknowledgement before the source is used again"
+                    f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads{until}; "
+                    f"wait for the receiver's acknowledgement before the source is used again"
                 )

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import msgspec
 
 from sipsim.config.model import Resolved
-from sipsim.errors import ConfigError
 from sipsim.plan.base import RunPlan
 from sipsim.system.joined import JoinedSips
 from sipsim.tensix.floor_plan import FloorPlan
@@ -53,16 +52,13 @@ class TensixPlan(RunPlan):
     def digest_lines(self) -> list[str]:
         return [msgspec.json.encode(self.params, order="sorted").decode()]
 
-    def links_to(self, sip: int, far_sip: int) -> list[int]:
-        """The Ethernet channels of a SIP that lead to another, in order."""
-        return [channel for channel, link in sorted(self.links[sip].items()) if link.far_sip == far_sip]
+    def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
+        """The Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
+        found = self.system.links_between(sip, far_sip, with_reserved)
+        return [self._channel(link.port) for link in found]
 
     def _channel(self, port: str) -> int:
-        channel = SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
-        if channel >= len(self.floor_plan.ethernet):
-            most = len(self.floor_plan.ethernet) - 1
-            raise ConfigError(f"port {port}: this chip has Ethernet channels 0 to {most}; choose another topology")
-        return channel
+        return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
 
 
 def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

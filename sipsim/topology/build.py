@@ -5,13 +5,27 @@ has no links; a wrapping dimension of size 2 has two, one through each pair of p
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
-from sipsim.config.model import Sips
+from sipsim.config.document import Path
+from sipsim.config.model import Resolved, Sips
 from sipsim.errors import ConfigError
-from sipsim.registry import unknown_name
-from sipsim.topology.base import TOPOLOGIES, Shape, SipLink
+from sipsim.registry import UnknownName, unknown_name
+from sipsim.topology.base import TOPOLOGIES, Shape, SipLink, grid_text, natural_order
 
 SHAPE_PATH = "system.sips.shape"
+
+
+def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
+    """The number of SIPs and their chip where the topology has only one, for a config that does not say it."""
+    try:
+        chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
+    except UnknownName:
+        return
+    if chosen.size is not None:
+        yield ("system", "sips", "count"), chosen.size[0] * chosen.size[1]
+    if chosen.chip is not None:
+        yield ("system", "chip"), chosen.chip
 
 
 def resolve_shape(sips: Sips) -> Shape:
@@ -20,10 +34,15 @@ def resolve_shape(sips: Sips) -> Shape:
     Raises:
         ConfigError: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
     """
-    if TOPOLOGIES.get(sips.topology).dimensions == 1:
+    chosen = TOPOLOGIES.get(sips.topology)
+    if chosen.size is not None:
+        _check_size(sips, chosen.size)
+    if chosen.dimensions == 1:
         if sips.shape not in (None, (sips.count, 1)):
             raise ConfigError(f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
         return (sips.count, 1)
+    if chosen.size is not None:
+        return chosen.size
     if sips.shape is not None:
         width, height = sips.shape
         if width * height != sips.count:
@@ -42,6 +61,14 @@ def resolve_shape(sips: Sips) -> Shape:
     )
 
 
+def _check_size(sips: Sips, size: Shape) -> None:
+    count, name = size[0] * size[1], sips.topology
+    if sips.count != count:
+        raise ConfigError(f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
+    if size[1] > 1 and sips.shape not in (None, size):
+        raise ConfigError(f"{SHAPE_PATH} = {grid_text(sips.shape)}: {name} is {grid_text(size)}; leave the shape out")
+
+
 def _nearest_to_square(count: int) -> Shape:
     height = max(d for d in range(1, math.isqrt(count) + 1) if count % d == 0)
     return (count // height, height)
@@ -54,7 +81,7 @@ def build_links(sips: Sips) -> list[SipLink]:
         ConfigError: a custom edge that names a missing SIP, a port used twice, or SIPs that are not connected.
     """
     shape = resolve_shape(sips)
-    links = sorted(TOPOLOGIES.get(sips.topology).build(sips, shape))
+    links = sorted(TOPOLOGIES.get(sips.topology).build(sips, shape), key=_canonical_order)
     used: set[tuple[int, str]] = set()
     for link in links:
         if link.src >= sips.count:
@@ -68,6 +95,10 @@ def build_links(sips: Sips) -> list[SipLink]:
         used.add((link.src, link.src_port))
     _check_connected(sips, links)
     return links
+
+
+def _canonical_order(link: SipLink) -> tuple[object, ...]:
+    return (link.src, natural_order(link.src_port), link.dst, natural_order(link.dst_port))
 
 
 def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
@@ -97,14 +128,19 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
 
 
 def _check_connected(sips: Sips, links: list[SipLink]) -> None:
+    missing = first_unreached(sips.count, ((link.src, link.dst) for link in links))
+    if missing is not None:
+        raise ConfigError(f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
+
+
+def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
+    """The first of ``count`` SIPs to which no path leads from SIP 0; a pair is a link from its first to its second."""
     onward: dict[int, list[int]] = {}
-    for link in links:
-        onward.setdefault(link.src, []).append(link.dst)
+    for src, dst in pairs:
+        onward.setdefault(src, []).append(dst)
     reached, frontier = {0}, [0]
     while frontier:
         new = set(onward.get(frontier.pop(), ())) - reached
         reached |= new
         frontier += new
-    missing = sorted(set(range(sips.count)) - reached)
-    if missing:
-        raise ConfigError(f"system.sips: no path of links from SIP 0 to SIP {missing[0]}; join all SIPs")
+    return next((sip for sip in range(count) if sip not in reached), None)

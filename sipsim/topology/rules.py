@@ -1,6 +1,8 @@
 """Rules for ``system.sips``: topology, count, shape and edges; and for the number of cubes."""
 
-from sipsim.config.document import Path, Problem, Rule, refused, unregistered
+import re
+
+from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
 from sipsim.topology.address import CUBE_BITS
@@ -8,6 +10,8 @@ from sipsim.topology.base import TOPOLOGIES
 from sipsim.topology.build import build_links
 
 SIPS: Path = ("system", "sips")
+LONGEST_PORT = 16
+_PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_PORT - 1}}}", re.ASCII)
 
 
 def known_topology(resolved: Resolved) -> Problem | None:
@@ -22,6 +26,26 @@ def custom_links_are_used(resolved: Resolved) -> Problem | None:
         return None
     what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
     return Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
+
+
+def num_links_are_used(resolved: Resolved) -> Problem | None:
+    """A number of links would have no effect on a topology whose links are given."""
+    sips = resolved.topology.system.sips
+    if sips.num_links is None or TOPOLOGIES.get(sips.topology).takes_num_links:
+        return None
+    able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
+    what = f"given, but system.sips.topology is {sips.topology}; use topology {able}, or leave the number out"
+    return Problem(((*SIPS, "num_links"), (*SIPS, "topology")), f"system.sips.num_links: {what}")
+
+
+def ports_have_names(resolved: Resolved) -> Problem | None:
+    """A port's name can stand in names of links and in flags."""
+    for number, edge in enumerate(resolved.topology.system.sips.custom_links):
+        for key, port in (("a_port", edge.a_port), ("b_port", edge.b_port)):
+            if not _PORT.fullmatch(port):
+                what = f"must be a letter and then letters, digits or _, {LONGEST_PORT} in all at most"
+                return refused((*SIPS, "custom_links", number, key), shown(port), what)
+    return None
 
 
 def sips_can_be_joined(resolved: Resolved) -> Problem | None:
@@ -43,6 +67,8 @@ def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
 
 RULES: tuple[Rule, ...] = (
     custom_links_are_used,
+    num_links_are_used,
+    ports_have_names,
     sips_can_be_joined,
     cubes_fit_addresses,
 )

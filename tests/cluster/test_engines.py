@@ -43,6 +43,17 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 
 
 @pytest.mark.cluster("hosts")
+@pytest.mark.parametrize("kind", KINDS[:1])
+def test_chips_of_tiles_on_four_hosts(kind: str, hosts: Hosts):
+    """A ring of eight, two on each host."""
+    flags = ("--chip", "wormhole", "--sips", 8, "--topology", "tt_ring", CHECKOUT / "tests/processes/tensix_ring.py", 3)
+    with CLUSTERS[kind](hosts) as env:
+        done = launched_on(hosts, env, *FLAGS[kind], *flags)
+        assert done.digest == launched("--engine", "inproc", *flags).digest
+        assert [rank["host"] for rank in done.document["ranks"]] == [f"h{rank // 2 + 1}" for rank in range(8)]
+
+
+@pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("sips", [16, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [KINDS[0], pytest.param("slurm", marks=[*KINDS[1].marks, pytest.mark.slow])])
 def test_many_sips_on_four_hosts(kind: str, sips: int, hosts: Hosts, tell: Callable[[str], None]):

@@ -88,7 +88,8 @@ def test_a_packet_for_a_core_that_does_not_exist(tmp_path: Path) -> None:
         ("cores=null", "system.chip_params.cores = null: must be a whole number"),
         (
             "coers=4",
-            "unknown key 'coers' in system.chip_params; did you mean 'cores'? allowed: cores, hop_ns, service_ns",
+            "unknown key 'coers' in system.chip_params; did you mean 'cores'? "
+            "allowed: cores, hop_ns, ports, service_ns",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sipsim.record.explanation import Explanation, Part, PhaseTime, WhatIf
-from sipsim.units import format_time_ps
+from sipsim.units import format_exact_time_ps, format_time_ps
 
 Document = dict[str, Any]
 _SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
@@ -29,6 +29,7 @@ def notes(document: Document) -> Iterator[str]:
     yield from _busbw(rows)
     yield from _launch(rows)
     yield from _late(document.get("launches", []))
+    yield from _outages(document.get("ranks", []))
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -109,6 +110,23 @@ def _late(launches: list[Document]) -> Iterator[str]:
         by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
         of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
         yield f"kernels of {of} started after the time that IO_CPU had stamped, by {by} at most: launch.start_margin_ns"
+
+
+def _outages(ranks: list[Document]) -> Iterator[str]:
+    """What each outage of each direction of a link has cost."""
+    told = [each for rank in ranks for each in rank.get("outages", [])]
+    for each in told[:MOST_LINKS]:
+        what = f"link {each['link']} down at {format_exact_time_ps(each['at_ps'])}"
+        if each["at_ps"] > max(rank["sim_end_ps"] for rank in ranks):
+            yield f"{what}: after the end of the run"
+            continue
+        again, ps = "nothing sent again", ""
+        if each["resent_packets"]:
+            again = f"{each['resent_packets']} packets sent again ({each['duplicate_packets']} had arrived)"
+            ps = f", {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])}"
+        yield f"{what} for {format_exact_time_ps(each['for_ps'])}; {again}{ps}"
+    if len(told) > MOST_LINKS:
+        yield f"{len(told) - MOST_LINKS} more outages (--json)"
 
 
 def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:

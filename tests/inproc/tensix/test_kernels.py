@@ -8,9 +8,9 @@ from runs import Run, run, script_file
 from shuffled_mail import ShuffledInprocMail
 
 CHIP = ("--set", "system.chip=wormhole", "--link", "ethernet_100g")
-COSTS = ("risc.noc_command_ns=50", "risc.eth_command_ns=15", "risc.poll_ns=6", "risc.l1_access_ns=5", "risc.timer_ns=20",
-         "ethernet.copy_GBps=null")  # fmt: skip
-BY_HAND = [word for each in COSTS for word in ("--set", f"system.chip_params.{each}")]
+COSTS = {"noc_command_ns": 50, "eth_command_ns": 15, "poll_ns": 6, "l1_access_ns": 5, "timer_ns": 20}
+SETTINGS = ("ethernet.copy_GBps=null", *(f"risc.{key}={value}" for key, value in COSTS.items()))
+BY_HAND = [word for each in SETTINGS for word in ("--set", f"system.chip_params.{each}")]
 HEAD = """
 def one_kernel(tt, core, kernel, *args, **how):
     program = tt.create_program()
@@ -182,10 +182,12 @@ def test_parameters_are_in_the_digest(tmp_path: Path) -> None:
 
 def test_a_source_that_is_used_again_too_soon(tmp_path: Path) -> None:
     """The payload leaves L1 while it is on the wire; the kernel does not wait for the receiver."""
-    source = LINK.replace("    df.eth_wait_for_receiver_channel_ack(3)\n", "    df.write_bytes(buffer + 2044, b'next')\n")
+    wait, change = "df.eth_wait_for_receiver_channel_ack(3)", "df.write_bytes(buffer + 2044, b'next')"
+    source = LINK.replace(wait, change)
     error = run_script(tmp_path, source, sips=2).document["error"]
     assert error["kind"] == "SourceReused"
-    assert re.match(r"kernel sender on 9-0 writes 4 bytes at 0x\w+ of ethernet 9-0 of SIP 0, which an Ethernet", error["message"])
+    told = r"kernel sender on 9-0 writes 4 bytes at 0x\w+ of ethernet 9-0 of SIP 0, which an Ethernet"
+    assert re.match(told, error["message"])
 
 
 def test_a_deadlock_names_kernels_and_what_they_wait_for(tmp_path: Path) -> None:
@@ -224,13 +226,13 @@ WORKER, ETHERNET, UNLINKED = "tt.workers[0]", "tt.get_active_ethernet_cores()[0]
     ("core", "call", "kind", "message"),
     [
         (WORKER, "df.noc_async_write(0, df.get_noc_addr(0, 2, 0), 4)", "KernelMisuse", "tile 0-2 has no memory"),
-        (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 2**30), 4)", "simulation|Memory", "0x40000000 of tensix 1-2"),
+        (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 2**30), 4)", "Memory", "0x40000000 of tensix 1-2"),
         (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 0), 0)", "KernelMisuse", "moves a byte or more, not 0"),
         (WORKER, "df.eth_send_bytes(0, 0, 16)", "exception", "'Dataflow' object has no attribute 'eth_send_bytes'"),
         (ETHERNET, "df.eth_send_bytes(8, 0, 16)", "KernelMisuse", "the source 8 is no multiple of 16 B"),
         (ETHERNET, "df.eth_send_packet(0, 0, 0, 0)", "KernelMisuse", "sends a word of 16 B or more, not 0"),
         (ETHERNET, "df.eth_send_packet(2, 0, 0, 1)", "KernelMisuse", "there is no transmit queue 2; 0 and 1"),
-        (ETHERNET, "df.eth_send_packet(0, 0, 2**20, 1)", "simulation|Memory", "0x1000000 of ethernet 9-0"),
+        (ETHERNET, "df.eth_send_packet(0, 0, 2**20, 1)", "Memory", "0x1000000 of ethernet 9-0"),
         (ETHERNET, "df.eth_wait_for_bytes(16, 32)", "KernelMisuse", "there is no channel 32; 0 to 31"),
     ],
 )

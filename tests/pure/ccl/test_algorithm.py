@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hardware import config, system_of
+from hardware import TOPOLOGIES_OF_AHBM, config, system_of
 
 from sipsim.ccl.algorithm import NOT_PLAIN, Algorithm
 from sipsim.ccl.tables.base import TABLES
@@ -14,7 +14,6 @@ from sipsim.config.model import AlgorithmEntry
 from sipsim.errors import ConfigError
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
-from sipsim.topology.base import TOPOLOGIES
 
 GOOD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 7, "custom": 3}
@@ -199,7 +198,7 @@ def test_with_topologies_the_kernel_gets_the_grid_of_sips(load: Load) -> None:
     assert load(GOOD).kernel_args(system(), 32, 1, 9) == (2, 9, 1, 7, 2, 1)
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES.names())
+@pytest.mark.parametrize("topology", TOPOLOGIES_OF_AHBM)
 def test_without_topologies_the_kernel_gets_what_the_hook_returns(load: Load, topology: str) -> None:
     """ADR-0023 D11: the wiring's world size to the hook, nothing appended, and it runs on any topology of SIPs."""
     settings = {"system.sips.topology": topology, "system.sips.count": 4}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hardware import SHAPED, WiredPlan, config, system_of
+from hardware import SHAPED, TOPOLOGIES_OF_AHBM, WiredPlan, config, system_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -35,7 +35,6 @@ from sipsim.noc.graph import Node
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
 from sipsim.topology.address import MIB, PePlace, PhysAddr
-from sipsim.topology.base import TOPOLOGIES
 
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
@@ -206,7 +205,7 @@ def test_a_bidirectional_ring_needs_no_receive_only_ring() -> None:
 GRIDS = [(1, None), (2, (2, 1)), (2, (1, 2)), (4, (2, 2)), (6, (3, 2)), (9, None)]
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES.names())
+@pytest.mark.parametrize("topology", TOPOLOGIES_OF_AHBM)
 @pytest.mark.parametrize(("count", "shape"), GRIDS)
 def test_endpoints_agree(topology: str, count: int, shape: tuple[int, int] | None) -> None:
     """I3 on every built-in topology: a PE sends to an existing ring of the same size whose peer it is."""

@@ -30,13 +30,16 @@ def sets(*texts: str) -> list[Override]:
 # --- the defaults -------------------------------------------------------------------------------------------
 
 
+TENSTORRENT = [f"tenstorrent_{rate}" for rate in ("100g", "200g", "400g")]
+
+
 def test_defaults_load() -> None:
     resolved = load()
     assert resolved.topology.system.sips.count == 2
     assert resolved.topology.sip.ports.E is None
     assert resolved.components.wire.ns_per_mm == 0.1
     assert resolved.ccl.defaults.algorithm == ALLREDUCE
-    assert sorted(resolved.links.links) == ["ethernet_100g", "ethernet_400g", "ucie"]
+    assert sorted(resolved.links.links) == ["ethernet_100g", "ethernet_400g", *TENSTORRENT, "ucie"]
 
 
 @pytest.mark.default_costs

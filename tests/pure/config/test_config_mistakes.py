@@ -32,6 +32,7 @@ LAUNCH = (
     "host_latency_ns: 1, cube_bytes: 64, pe_bytes: 64, done_bytes: 16, start_margin_ns: null, max_start_skew_ns: 0, "
     "start_skew_seed: 0"
 )
+LINKS = "ethernet_100g, ethernet_400g, tenstorrent_100g, tenstorrent_200g, tenstorrent_400g, ucie"
 ONE_SET = [
     ("system.sips.count=-1", "system.sips.count = -1: must be at least 1"),
     ("system.sips.count=0", "system.sips.count = 0: must be at least 1"),
@@ -110,7 +111,7 @@ ONE_SET = [
     (
         "system.sips.cuont=2",
         "unknown key 'cuont' in system.sips; did you mean 'count'? "
-        "allowed: count, custom_links, link, links, shape, topology",
+        "allowed: count, custom_links, link, links, num_links, outages, shape, topology",
     ),
     ("sistem.sips=2", f"unknown key 'sistem'; did you mean 'system'? allowed: {TOP_LEVEL}"),
     (".x=2", f"unknown key ''; allowed: {TOP_LEVEL}"),
@@ -119,7 +120,7 @@ ONE_SET = [
     ("system.sips.shape.0=2", "system.sips.shape is one value; nothing can be set inside it"),
     (
         "links.uice.kind=ucie",
-        "unknown key 'uice' in links; did you mean 'ucie'? allowed: ethernet_100g, ethernet_400g, ucie",
+        f"unknown key 'uice' in links; did you mean 'ucie'? allowed: {LINKS}",
     ),
     ("algorithms.foo.module=x", f"unknown key 'foo' in algorithms; allowed: {ALGORITHMS}"),
     ("links.ucie.params.retimer_ns.x=1", "links.ucie.params.retimer_ns = 4: must be a mapping to be set inside"),
@@ -132,7 +133,8 @@ ONE_SET = [
     (
         "system.sips.topology=tours_2d",
         "system.sips.topology: unknown topology 'tours_2d'; did you mean 'torus_2d'? "
-        "allowed: custom, mesh_2d_no_wrap, ring_1d, torus_2d",
+        "allowed: blackhole_8, custom, galaxy, galaxy_torus, mesh_2d_no_wrap, n300, ring_1d, t3000, torus_2d, tt_line, "
+        "tt_ring",
     ),
     (
         "parts={scratch: {KiB: 4}}",
@@ -156,18 +158,15 @@ ONE_SET = [
     ("system.chip_params={cores: 4}", "unknown key 'cores' in system.chip_params; allowed: none"),
     (
         "system.sips.link=ethernet_100",
-        "system.sips.link: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? "
-        "allowed: ethernet_100g, ethernet_400g, ucie",
+        f"system.sips.link: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? allowed: {LINKS}",
     ),
     (
         "system.sips.links={0.E: ethernet_100}",
-        "system.sips.links.0.E: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? "
-        "allowed: ethernet_100g, ethernet_400g, ucie",
+        f"system.sips.links.0.E: unknown link 'ethernet_100'; did you mean 'ethernet_100g'? allowed: {LINKS}",
     ),
     (
         "system.sips={topology: custom, custom_links: [{a: 0, a_port: E, b: 1, b_port: W, link: uice}]}",
-        "system.sips.custom_links[0].link: unknown link 'uice'; did you mean 'ucie'? "
-        "allowed: ethernet_100g, ethernet_400g, ucie",
+        f"system.sips.custom_links[0].link: unknown link 'uice'; did you mean 'ucie'? allowed: {LINKS}",
     ),
     (
         "system.sips.links={0.N: ethernet_100g}",
@@ -176,6 +175,15 @@ ONE_SET = [
     (
         "system.sips.links={0.E: ethernet_100g, 1.W: ucie}",
         "system.sips.links 1.W = ucie: one link, and its other end 0.E is ethernet_100g",
+    ),
+    (
+        "system.sips.outages=[{port: 0.N, at_us: 1, for_us: 2}]",
+        "system.sips.outages[0].port: unknown port '0.N'; did you mean '0.W'? allowed: 0.E, 0.W, 1.E, 1.W",
+    ),
+    (
+        "system.sips.outages=[{port: 1.W, at_us: 1, for_us: 2}]",
+        "system.sips.outages: the link at 1.W is of kind Ucie, which has no outages; a link of kind Ethernet may go "
+        "down",
     ),
     (
         "links.ucie.kind=ucei",
@@ -251,6 +259,24 @@ ONE_SET = [
         "system.sips.custom_links=[{a: 0, a_port: E, b: 1, b_port: W}]",
         "system.sips.custom_links: given, but system.sips.topology is ring_1d; "
         "use topology custom or leave the list out",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: 0, b: 1, b_port: W}]}",
+        "system.sips.custom_links[0].a_port = 0: must be text",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: e.1, b: 1, b_port: w.2}]}",
+        "system.sips.custom_links[0].a_port = 'e.1': must be a letter and then letters, digits or _, 16 in all at most",
+    ),
+    (
+        "system.sips={topology: custom, custom_links: [{a: 0, a_port: up, b: 1, b_port: down}]}",
+        "system.sips.topology = custom: its links leave by port up; a SIP of chip ahbm has E, N, S, W; "
+        "use another chip or topology",
+    ),
+    (
+        "system.sips.num_links=2",
+        "system.sips.num_links: given, but system.sips.topology is ring_1d; "
+        "use topology tt_line or tt_ring, or leave the number out",
     ),
     ("sip.cube_mesh={w: 16, h: 17}", "sip.cube_mesh = 16x17: must have at most 256 cubes, as addresses do"),
     ("sip.ports.E=16", "sip.ports.E = 16: no such cube in a 4x4 mesh; allowed: null, 0 to 15"),

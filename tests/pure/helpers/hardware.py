@@ -27,6 +27,8 @@ Kernel = Callable[[TL], None]
 
 ONE_SIP = {"system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}}
 SHAPED = {"torus_2d", "mesh_2d_no_wrap"}
+TOPOLOGIES_OF_AHBM = ("custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d")
+"""Others leave by ports that chip ``ahbm`` has not."""
 
 
 def config(settings: dict[str, Any]) -> Resolved:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.links.base import LINK_KINDS, AnyLinkKind
+from sipsim.chips.load import load
+from sipsim.links.base import LINK_KINDS, AnyLinkKind, link_of_preset
 from sipsim.registry import UnknownName
 
 CROSSING = {"fdi_to_fdi_ns": 2, "reach_mm": 0, "ns_per_mm": 0.0067, "retimers": 2, "retimer_ns": 4}
@@ -85,6 +86,18 @@ def test_the_fields_may_be_one_sum_as_before() -> None:
     none = {"preamble_bytes": 0, "header_bytes": 50, "stream_header_bytes": 0, "fcs_bytes": 0, "gap_bytes": 0}
     for payload in (1, 34, 1499, 1500, 1501, 65536):
         assert ethernet(**none).wire_bytes(payload) == ethernet().wire_bytes(payload)
+
+
+@pytest.mark.parametrize("name", ["tenstorrent_100g", "tenstorrent_200g", "tenstorrent_400g"])
+def test_packets_of_tenstorrent(name: str) -> None:
+    """Payloads of 16 to 1500 B, a shorter one padded to 16, and 50 B more each."""
+    link = link_of_preset(load(), name)
+    assert [link.wire_bytes(payload) for payload in (1, 15, 16, 17)] == [66, 66, 66, 67]
+    assert [link.wire_bytes(payload) for payload in (1500, 1501, 1517, 3000)] == [1550, 1616, 1617, 3100]
+    for payload in range(1, 4600, 7):
+        packets = [min(1500, payload - at) for at in range(0, payload, 1500)]
+        assert link.packets(payload) == [max(each, 16) + 50 for each in packets]
+        assert link.wire_bytes(payload) == sum(link.packets(payload))
 
 
 def test_ethernet_counts_packets_of_a_64K_transfer() -> None:

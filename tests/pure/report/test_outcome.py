@@ -164,6 +164,7 @@ class TestKinds:
                 "IpcqTypeMismatch",
                 "IpcqUnreadMessages",
                 "KernelError",
+                "LinkLoss",
                 "MemoryAccessError",
                 "MmuFault",
                 "OutOfMemoryError",

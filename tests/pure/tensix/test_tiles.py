@@ -1,7 +1,6 @@
 """Floor plans, routes of the two NoCs, memories of tiles, and the stages of an Ethernet message, by hand."""
 
 import re
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -11,8 +10,8 @@ from sipsim.chips.load import load
 from sipsim.chips.tensix import TensixKind
 from sipsim.config.override import parse_set
 from sipsim.engine import Engine
-from sipsim.errors import ConfigError, MemoryAccessError, SourceReused
-from sipsim.links.base import link_of_preset
+from sipsim.errors import ConfigError, KernelMisuse, MemoryAccessError, SourceReused
+from sipsim.links.base import AnyLinkKind, link_of_preset
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
 from sipsim.record.oplog import OpLog
@@ -21,13 +20,18 @@ from sipsim.tensix.floor_plan import Core, FloorPlan
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.tensix.noc import NocGraph
-from sipsim.tensix.params import ChipParams
+from sipsim.tensix.params import ChipParams, EthernetParams
+from sipsim.tensix.wire import EthWrite
 
 
 def resolved_chip(name: str, *settings: str) -> tuple[TensixKind, ChipParams]:
     overrides = [parse_set(each) for each in (f"system.chip={name}", *settings)]
     kind = CHIPS.get(name)
     return kind, kind.params(load(overrides=overrides))
+
+
+def planned(*settings: str) -> object:
+    return CHIPS.get("wormhole").plan(load(overrides=[parse_set(each) for each in settings]))
 
 
 @pytest.mark.parametrize(
@@ -51,8 +55,7 @@ def test_the_tiles_of_a_chip(name: str, workers: int, ethernet: int, dram: int) 
 )
 def test_a_bad_parameter_is_one_line(setting: str, line: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(line)) as caught:
-        config = load(overrides=[parse_set(f"system.chip_params.{setting}"), parse_set("system.chip=wormhole")])
-        CHIPS.get("wormhole").plan(config)
+        planned("system.chip=wormhole", f"system.chip_params.{setting}")
     assert "\n" not in str(caught.value)
 
 
@@ -101,6 +104,13 @@ def test_dram_has_a_rate_and_a_latency() -> None:
     assert graph.between(0, Core(0, 0), Core(1, 1)).latency_ps(1600) == (10 + 9 * (1 + 1) + 100) * 1000
 
 
+def transmitter_of(link: AnyLinkKind, ethernet: EthernetParams, sent: list[tuple[int, EthWrite]]) -> Transmitter:
+    engine, memory = Engine(), TileMemory("ethernet 9-0", 2**18)
+    memory.write(0, bytes(range(250)) * 10, 0, "a test")
+    log = TileLog(OpLog(), engine)
+    return Transmitter("0.E>1.W", link, (), ethernet, Core(9, 0), memory, engine, lambda *told: sent.append(told), log)
+
+
 def test_a_memory_has_its_bytes_and_no_others() -> None:
     memory, looks = TileMemory("tensix 1-1", 3 * PAGE_BYTES), []
     memory.on_write.append(lambda: looks.append(memory.word(PAGE_BYTES - 2)))
@@ -120,7 +130,7 @@ def test_a_memory_has_its_bytes_and_no_others() -> None:
 def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_refused: bool) -> None:
     """Bytes 100 to 149 are read until 80 ps."""
     memory = TileMemory("ethernet 9-0", PAGE_BYTES)
-    memory.pin(100, 50, 80, "a transmission")
+    memory.pin(100, 50, "a transmission").until_ps = 80
     if is_refused:
         with pytest.raises(SourceReused, match="which a transmission reads until 80 ps; wait for the receiver's"):
             memory.write(address, bytes(nbytes), now_ps, "a kernel")
@@ -129,42 +139,55 @@ def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_r
 
 
 @pytest.mark.parametrize("copy_ns_per_byte", [0, 0.05, 0.2])
-def test_the_stages_of_a_message(copy_ns_per_byte: float, tmp_path: Path) -> None:
-    """Messages of 1500 B and 16 B at once: each stage takes them in order; the slowest bounds the rate."""
-    _, params = resolved_chip("wormhole")
-    config = load(overrides=[parse_set("system.sips.link=ethernet_100g")])
-    link = replace(link_of_preset(config, "ethernet_100g"), latency_ns=400)
+@pytest.mark.parametrize("queues", [1, 2])
+def test_the_stages_of_a_message(queues: int, copy_ns_per_byte: float) -> None:
+    """Messages of 1488 B and 16 B at once: each stage takes them in order; the slowest bounds the rate."""
+    link = link_of_preset(load(), "tenstorrent_100g")
     copy = {"copy_GBps": 1 / copy_ns_per_byte if copy_ns_per_byte else None}
-    engine, memory, sent = Engine(), TileMemory("ethernet 9-0", 2**18), []
-    memory.write(0, bytes(range(250)) * 10, 0, "a test")
-    transmitter = Transmitter(
-        link, replace(params.ethernet, **copy), memory, engine, lambda *told: sent.append(told), Core(9, 0),
-        TileLog(OpLog(), engine),
-    )  # fmt: skip
-    expected, read, wire, written = [], 0.0, 0.0, 0.0
+    sent: list[tuple[int, EthWrite]] = []
+    ethernet = resolved_chip("wormhole", f"system.chip_params.ethernet.queues={queues}")[1].ethernet
+    transmitter = transmitter_of(link, replace(ethernet, **copy), sent)
+    expected, wire, read, written = [], 0.0, 0.0, 0.0
     for nbytes in (1488, 16, 16, 1488):
-        transmitter.submit(16, 32, nbytes)
-        read += nbytes * copy_ns_per_byte
-        wire = max(read, wire) + link.wire_bytes(nbytes) / 12.5
-        written = max(written, wire + 400) + nbytes * copy_ns_per_byte
+        transmitter.submit(0, 16, 32, nbytes)
+        wire += (nbytes + 50) / 12.5
+        read = max(read, wire + 422) + nbytes * copy_ns_per_byte
+        written = max(written, read) + nbytes * copy_ns_per_byte
         expected.append(written)
-    assert [told[0] / 1000 for told in sent] == pytest.approx(expected, abs=0.01)
-    assert [(told[1], told[2]) for told in sent] == [(32, memory.read(16, n)) for n in (1488, 16, 16, 1488)]
+    transmitter._engine.run_before(None, 100)
+    assert [arrival_ps / 1000 for arrival_ps, _ in sent] == pytest.approx(expected, abs=0.01)
+    source = (bytes(range(250)) * 10)[16:]
+    assert [message for _, message in sent] == [EthWrite(32, source[:nbytes]) for nbytes in (1488, 16, 16, 1488)]
+    assert transmitter.bytes_sent == 2 * (1488 + 16)
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_source_is_pinned_until_it_has_left(queues: int) -> None:
+    """With both queues in use, too, where that is not known at first. Each takes the wire for 120 ns."""
+    ethernet = resolved_chip("wormhole", f"system.chip_params.ethernet.queues={queues}")[1].ethernet
+    transmitter = transmitter_of(link_of_preset(load(), "tenstorrent_100g"), ethernet, [])
+    for _ in range(2):
+        transmitter.submit(0, 0, 0, 1450)
+    memory, engine = transmitter._memory, transmitter._engine
+    with pytest.raises(SourceReused):
+        memory.write(1449, b"x", 0, "a kernel")
+    engine.at(239_999, lambda: None)
+    engine.run_before(240_000, 100)
+    with pytest.raises(SourceReused, match="an Ethernet transmission reads until 240000 ps"):
+        memory.write(1449, b"x", engine.now_ps, "a kernel")
+    memory.write(1449, b"x", 240_000, "a kernel")
 
 
 def test_a_queue_is_busy_when_its_places_are_taken() -> None:
     """Two places: the third command is taken once the second has gone on the wire."""
-    _, params = resolved_chip("wormhole", "system.chip_params.ethernet.accept_ahead=2")
-    link = link_of_preset(load(overrides=[]), "ethernet_100g")
-    engine, memory = Engine(), TileMemory("ethernet 9-0", 2**18)
-    ethernet = replace(params.ethernet, copy_GBps=None)
-    transmitter = Transmitter(link, ethernet, memory, engine, lambda *_: None, Core(9, 0), TileLog(OpLog(), engine))
-    wire_ps = link.drain_ps(1600)
+    ethernet = resolved_chip("wormhole", "system.chip_params.ethernet.accept_ahead=2")[1].ethernet
+    transmitter = transmitter_of(link_of_preset(load(), "tenstorrent_100g"), ethernet, [])
     for _ in range(3):
-        assert not transmitter.is_busy()
-        transmitter.submit(0, 0, 1600)
-    assert transmitter.is_busy(), "the first is on the wire, two wait"
-    assert transmitter.free_at_ps() == wire_ps
-    engine.at(wire_ps, lambda: None)
-    engine.run_before(None, 10)
-    assert not transmitter.is_busy()
+        assert not transmitter.is_busy(0)
+        transmitter.submit(0, 0, 0, 1450)
+    assert transmitter.is_busy(0), "the first is on the wire, two wait"
+    assert transmitter.free_at_ps(0) == 120_000
+    with pytest.raises(KernelMisuse, match="core 9-0: transmit queue 0 is busy; ask eth_txq_is_busy before a command"):
+        transmitter.submit(0, 0, 0, 16)
+    with pytest.raises(KernelMisuse, match=r"no transmit queue 1; 0 alone is in use; set .*ethernet.queues=2"):
+        transmitter.submit(1, 0, 0, 16)

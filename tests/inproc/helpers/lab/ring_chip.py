@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
@@ -38,6 +38,7 @@ class Params(Section, frozen=True):
     cores: Annotated[int, Meta(ge=2, le=64)]
     hop_ns: Annotated[float, Meta(gt=0)]
     service_ns: Annotated[float, Meta(gt=0)]
+    ports: tuple[str, ...] = PORTS
 
 
 class Token(NamedTuple):
@@ -59,7 +60,7 @@ class _TokenBody(FrameBody, tag=100):
 
 
 class RingGraph:
-    """Port ``i`` of E, W, N, S is at core ``i``, modulo their number."""
+    """Port ``i`` of ``ports`` is at core ``i``, modulo their number."""
 
     def __init__(self, params: Params) -> None:
         self.params, self._routes = params, dict[tuple[Node, Node], Route]()
@@ -78,13 +79,17 @@ class RingGraph:
         return self._routes[src, dst]
 
     def _core(self, node: Node) -> int:
-        return PORTS.index(str(node.place)) % self.params.cores if node.kind == "io" else int(node.place)
+        return self.params.ports.index(str(node.place)) % self.params.cores if node.kind == "io" else int(node.place)
+
+
+def params_of(resolved: Resolved) -> Params:
+    return msgspec.convert(resolved.topology.system.chip_params, Params)
 
 
 class RingPlan(RunPlan):
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
-        self.params = msgspec.convert(resolved.topology.system.chip_params, Params)
+        self.params = params_of(resolved)
         self.system = JoinedSips(resolved, RingGraph(self.params), 256)
 
     @property
@@ -188,6 +193,9 @@ class RingChip(Chip):
 
 class RingKind(ChipKind[RingPlan]):
     Params = Params
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return params_of(resolved).ports
 
     def plan(self, resolved: Resolved) -> RingPlan:
         return RingPlan(resolved)

@@ -1,0 +1,151 @@
+"""Tenstorrent's systems, and rings and lines of such chips. Port ``ethN`` of a SIP is Ethernet channel ``N`` of a chip.
+
+Number of chips and of links: the CCL developer guide, "Topology and connectivity". Channels: the cluster descriptors
+among the tests of tt-umd (``wormhole_N300``, ``6u_cluster_desc``, ``blackhole_8xP150``) and of tt-metal
+(``t3k_cluster_desc``). Assumed: what the docstrings say.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from sipsim.config.model import Sips
+from sipsim.topology.base import Shape, SipLink, both_directions, topology
+
+TO_REMOTE, FROM_LOCAL = 8, 0
+"""On an N300 board: the first channel of the local chip to the remote one, and that of the remote one."""
+N_LINKS, N_LINKS_OF_GALAXY = 2, 4
+
+Join = tuple[int, int, int, int]
+"""Neighbours: a chip and the first of its channels to another, and that chip and the first of its channels."""
+
+BOARD_OF_N300 = ((0, 1),)
+BOARDS_OF_T3000 = tuple((local, local + 4) for local in range(4))
+"""The local and the remote chip of each N300 board."""
+BETWEEN_BOARDS: tuple[Join, ...] = (
+    (0, 14, 1, 14),
+    (1, 0, 2, 0),
+    (3, 14, 2, 14),
+    (0, 6, 3, 6),
+    (4, 6, 5, 6),
+    (7, 6, 6, 6),
+)
+ChannelPair = tuple[int, int]
+BLACKHOLE_8: tuple[tuple[int, ChannelPair, int, ChannelPair], ...] = (
+    (0, (4, 6), 1, (9, 11)),
+    (0, (9, 11), 2, (4, 6)),
+    (2, (9, 11), 3, (4, 6)),
+    (4, (4, 6), 5, (9, 11)),
+    (4, (9, 11), 6, (4, 6)),
+    (6, (9, 11), 7, (4, 6)),
+    (1, (4, 6), 5, (4, 6)),
+    (0, (5, 7), 4, (5, 7)),
+    (2, (8, 10), 6, (8, 10)),
+    (3, (9, 11), 7, (9, 11)),
+)
+GALAXY: Shape = (8, 4)
+WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
+"""Kinds of chips."""
+
+
+def port_of(channel: int) -> str:
+    """The name of an Ethernet channel as a port."""
+    return f"eth{channel}"
+
+
+def _side_by_side(joins: Iterable[Join], n_links: int) -> Iterator[SipLink]:
+    for a, a_channel, b, b_channel in joins:
+        for number in range(n_links):
+            yield from both_directions(a, port_of(a_channel + number), b, port_of(b_channel + number))
+
+
+def _to_remotes(pairs: Iterable[tuple[int, int]]) -> Iterator[Join]:
+    for local, remote in pairs:
+        yield local, TO_REMOTE, remote, FROM_LOCAL
+
+
+def _kept_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
+    """The second link from each local chip to its remote one."""
+    ends = [(chip, 1 + first) for pair in boards for chip, first in zip(pair, (TO_REMOTE, FROM_LOCAL), strict=True)]
+    return frozenset(f"{chip}.{port_of(channel)}" for chip, channel in ends)
+
+
+@topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
+def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local one.
+
+    One link is reserved for the dispatcher (the guide); that it is the second is assumed.
+    """
+    return _side_by_side(_to_remotes(BOARD_OF_N300), N_LINKS)
+
+
+@topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
+def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
+
+    SIPs 0 to 3 are the local chips, 4 to 7 the remote ones, numbered as in the guide, whose ring of eight is 0, 4, 5,
+    1, 2, 6, 7, 3: the rows of the mesh are 4, 0, 3, 7 and 5, 1, 2, 6. The descriptor's chips 2 and 3 are the guide's 3
+    and 2, as 6 and 7 are 7 and 6. Links are reserved as on an N300 board.
+    """
+    return _side_by_side((*_to_remotes(BOARDS_OF_T3000), *BETWEEN_BOARDS), N_LINKS)
+
+
+def _galaxy(wraps: bool) -> Iterator[Join]:
+    """A chip's channels 8 to 11 face the middle of its row, 12 to 15 that of its column, 4 to 7 and 0 to 3 away."""
+    width, height = GALAXY
+    for chip in range(width * height):
+        x, y = chip % width, chip // width
+        if wraps or x + 1 < width:
+            onward = (x + 1) % width
+            yield chip, 8 if x < width // 2 else 4, chip - x + onward, 4 if onward < width // 2 else 8
+        if wraps or y + 1 < height:
+            onward = (y + 1) % height
+            yield chip, 12 if y < height // 2 else 0, onward * width + x, 0 if onward < height // 2 else 12
+
+
+@topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
+def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
+
+    SIPs are numbered row by row, 8 in a row; the descriptor's numbers are others.
+    """
+    return _side_by_side(_galaxy(wraps=False), N_LINKS_OF_GALAXY)
+
+
+@topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE)
+def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """A Galaxy whose free channels close its rows and columns to rings.
+
+    That they can is of the guide; that each joins its like at the far end, such as channel 4 to channel 4, is assumed.
+    """
+    return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
+
+
+@topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE)
+def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
+
+    Numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. That no link is reserved is assumed: all
+    chips are on the host's PCIe.
+    """
+    for a, a_channels, b, b_channels in BLACKHOLE_8:
+        for at_a, at_b in zip(a_channels, b_channels, strict=True):
+            yield from both_directions(a, port_of(at_a), b, port_of(at_b))
+
+
+def _onward(sips: Sips, wraps: bool) -> Iterator[SipLink]:
+    pairs = ((sip, (sip + 1) % sips.count) for sip in range(sips.count if wraps else sips.count - 1))
+    return _side_by_side(_to_remotes(pair for pair in pairs if pair[0] != pair[1]), sips.num_links or 1)
+
+
+@topology("tt_line", dimensions=1, takes_num_links=True, chip=WORMHOLE)
+def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """``count`` chips in a line by their Ethernet channels, ``system.sips.num_links`` between neighbours (1).
+
+    Channels 8 and on lead to the next chip's 0 and on, as on an N300 board; that is assumed.
+    """
+    return _onward(sips, wraps=False)
+
+
+@topology("tt_ring", dimensions=1, takes_num_links=True, chip=WORMHOLE)
+def tt_ring(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """``tt_line`` closed to a ring; two chips are joined twice."""
+    return _onward(sips, wraps=True)

@@ -1,0 +1,147 @@
+"""Outages of links in whole runs: nothing is lost, the time is later by what the rule says, or the loss is named."""
+
+import json
+from typing import Any
+
+import pytest
+from runs import run
+
+from launcher.cli.probe import probe
+from launcher.run.probe.options import parse_probe
+from sipsim.errors import ConfigError
+
+SMALL = ("--sips", 4, "--link", "ethernet_100g", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
+ALL_REDUCE = (*SMALL, "--collective", "all_reduce", "--algorithm", "ring", "--bytes", "32K", "--check-invariants")
+DOWN = ("--fault", "link:0.E@3us:50us", "--fault", "link:2.W@5us:20us", "--fault", "link:0.E@58us:7us")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--set", "io_port.buffer_packets=2", "--set", "router.buffer_packets=2"),
+        ("--set", "defaults.virtual_channels=true", "--set", "algorithms.ring.credit_return_mode=fabric"),
+        ("--link", "tenstorrent_100g", "--topology", "torus_2d"),
+    ],
+    ids=["as is", "finite buffers", "virtual channels", "tenstorrent"],
+)
+def test_an_all_reduce_loses_nothing(flags: tuple[object, ...]) -> None:
+    """Three outages of two links in it: equal tensors, later, and what was sent again is told."""
+    alone, done = run(*ALL_REDUCE, *flags), run(*ALL_REDUCE, *flags, *DOWN)
+    assert (alone.outcome.error, done.outcome.error) == (None, None), done.outcome.error
+    assert [result[0] for result in done.results()] == [result[0] for result in alone.results()]
+    assert done.document["runs"][0]["wrong"] == 0
+    assert done.document["runs"][0]["time_ns"] > alone.document["runs"][0]["time_ns"] + 50_000
+    assert done.document["digest"] != alone.document["digest"]
+    told = [each for rank in done.document["ranks"] for each in rank["outages"]]
+    assert [(each["at_ps"], each["for_ps"]) for each in told if each["link"].startswith("0.E")] == [
+        (3_000_000, 50_000_000),
+        (58_000_000, 7_000_000),
+    ]
+    assert len(told) == 6
+    assert sum(each["resent_packets"] for each in told) > sum(each["duplicate_packets"] for each in told)
+    assert all(each["resent_ps"] == 80 * each["resent_bytes"] for each in told)
+    assert run(*ALL_REDUCE, *flags, *DOWN).results() == done.results()
+
+
+def test_the_other_end_names_the_same_outage() -> None:
+    """As does the config in place of a flag; both add up."""
+    by_near = run(*ALL_REDUCE, "--fault", "link:0.E@3us:5us", "--fault", "link:2.E@4us:9us")
+    entry = json.dumps([{"port": "1.W", "at_us": 3, "for_us": 5.0}])
+    by_far = run(*ALL_REDUCE, "--set", f"system.sips.outages={entry}", "--fault", "link:2.E@4us:9us")
+    assert by_far.document["digest"] == by_near.document["digest"]
+    assert by_far.prepared.plan.digest == by_near.prepared.plan.digest
+    never = run(*ALL_REDUCE, "--fault", "link:0.E@9s:5us")
+    assert never.results() == run(*ALL_REDUCE).results()
+    assert never.document["digest"] != run(*ALL_REDUCE).document["digest"]
+
+
+LINE = {
+    "sip.cube_mesh": {"w": 1, "h": 1},
+    "system.sips": {"count": 3, "topology": "mesh_2d_no_wrap", "shape": [3, 1], "link": "ethernet_100g"},
+}
+PE_TO_E = [1, 0.05, *[1] * 5, *[0.25] * 4, 0.1, 2]
+"""PE_DMA, its wire, routers 0 1 2 3 7, the wires between them, the port's wire, the port; PE_IPCQ takes 1 ns before."""
+SENT_NS = 1 + sum(PE_TO_E)
+"""When a message that is sent at 0 is on the wire."""
+FRAME_NS = 1550 / 12.5
+
+
+def probed(nbytes: int, latency_ns: float, down_ns: float = 0, up_ns: float = 0) -> int:
+    outages = [{"port": "1.W", "at_us": down_ns / 1000, "for_us": (up_ns - down_ns) / 1000}] if up_ns else []
+    values: dict[str, Any] = {**LINE, "links.ethernet_100g.params.latency_ns": latency_ns}
+    values["system.sips"] = {**LINE["system.sips"], "outages": outages}  # type: ignore[dict-item]
+    flags = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    words = ["--from", "0.0.0", "--to", "1.0.0", "--bytes", str(nbytes), *flags]
+    told_ps: int = probe(parse_probe(words))["pair"]["simulated_ps"]
+    return told_ps
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "down_ns", "from_ns"),
+    [
+        # Two full frames. Before they are sent: they wait if it is still down then.
+        (500, SENT_NS - 3, SENT_NS),
+        # On the wire, or behind it: the acknowledgement of the first takes 1000 ns, so both go again.
+        (500, SENT_NS + 10, SENT_NS),
+        (500, SENT_NS + 2 * FRAME_NS + 499, SENT_NS),
+        # The first is acknowledged after 124 + 100 ns, and only the second goes again.
+        (50, SENT_NS + FRAME_NS + 99, SENT_NS),
+        (50, SENT_NS + FRAME_NS + 100, SENT_NS + FRAME_NS),
+        (50, SENT_NS + 2 * FRAME_NS + 49, SENT_NS + FRAME_NS),
+        # Both have arrived.
+        (50, SENT_NS + 2 * FRAME_NS + 50, None),
+    ],
+)
+@pytest.mark.parametrize("length_ns", [1, 20_000])
+def test_what_an_outage_costs_one_message(
+    latency_ns: float, down_ns: float, from_ns: float | None, length_ns: float
+) -> None:
+    """The outage and what is sent again: what was sent from ``from_ns`` on, is from the end of the outage on."""
+    up_ns = down_ns + length_ns
+    later_ps = probed(3000, latency_ns, down_ns, up_ns) - probed(3000, latency_ns)
+    if from_ns is None:
+        # The credit that answers is sent while the link is down, or after that.
+        assert later_ps >= 0
+        assert later_ps == 0 or length_ns > 1
+    else:
+        assert later_ps == max(round(1000 * (up_ns - from_ns)), 0)
+
+
+def test_without_go_back_n_the_loss_is_named() -> None:
+    done = run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", "--fault", "link:2.W@3us:50us")
+    error = done.outcome.error
+    assert error is not None
+    assert (error.kind, done.outcome.exit_code) == ("LinkLoss", 3)
+    assert "link 1.E>2.W went down at 3us: " in error.message
+    assert " packets were on it and lost, parts of " in error.message
+    assert " PeMessage of " in error.message
+    assert "set go_back_n: true" in error.message
+    late = ("--fault", "link:2.W@900us:50us")
+    assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--fault", "link:0.X@4us:5us"), "system.sips.outages[0].port: unknown port '0.X'; did you mean"),
+        (("--fault", "link:0.E@4us"), "--fault 'link:0.E@4us' is not a fault; write it as link:0.E@30us:50us"),
+        (("--fault", "link:0.E@0us:5us"), "--fault 'link:0.E@0us:5us': both times must be more than 0"),
+        (("--fault", "link:0.E@4us:5x"), "--fault 'link:0.E@4us:5x': '5x' is not a time"),
+        (
+            ("--fault", "link:0.E@4us:5us", "--fault", "link:1.W@8us:5us"),
+            "link 1.W>0.E is down from 4us to 9us and from 8us to 13us; must not overlap",
+        ),
+        (("--fault", "link:0.E@4us:5us", "--link", "ucie"), "the link at 0.E is of kind Ucie, which has no outages"),
+        (
+            ("--set", "system.sips.outages=[{port: 0.E, at_us: -1, for_us: 5}]"),
+            "system.sips.outages[0].at_us = -1: must be at least 1e-06",
+        ),
+        (("--set", "system.sips.outages=[{port: 0.E, at_us: 1}]"), "system.sips.outages[0]"),
+    ],
+)
+def test_an_outage_that_cannot_be_is_refused(flags: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run(*ALL_REDUCE, *flags)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,210 @@
+"""Cluster descriptors: the examples as graphs, numbers of SIPs, places of chips, and the exact line of each mistake."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import convert
+
+from sipsim.config.model import Sips
+from sipsim.config.strict_yaml import MAX_FILE_BYTES
+from sipsim.errors import ConfigError
+from sipsim.topology.build import build_links
+from sipsim.topology.descriptors.umd import Location, read_cluster
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
+Write = Callable[[dict[str, Any]], Path]
+
+
+def end(chip: int, chan: int) -> dict[str, int]:
+    return {"chip": chip, "chan": chan}
+
+
+def keys(*chips: int, arch: str = "blackhole", **others: Any) -> dict[str, Any]:
+    """A file without connections."""
+    return {
+        "arch": dict.fromkeys(chips, arch),
+        "chips": {},
+        "ethernet_connections": [],
+        "chips_with_mmio": [],
+        "harvesting": {},
+        "boards": [],
+        **others,
+    }
+
+
+def pair(*connections: Any, **others: Any) -> dict[str, Any]:
+    """Chips 2 and 5, which are SIPs 0 and 1."""
+    return keys(2, 5, ethernet_connections=list(connections) or [[end(2, 0), end(5, 3)]], **others)
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    monkeypatch.chdir(tmp_path)
+
+    def written(values: dict[str, Any]) -> Path:
+        Path("c.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+        return Path("c.yaml")
+
+    return written
+
+
+@pytest.mark.parametrize(("name", "chips"), [("n300", 2), ("t3000", 8)])
+def test_examples_are_the_built_in_systems(name: str, chips: int) -> None:
+    described = convert({**read_cluster(EXAMPLES / f"{name}.yaml").sips(), "link": "ucie"}, Sips)
+    assert described.count == chips
+    assert build_links(described) == build_links(Sips(count=chips, topology=name, link="ucie"))
+
+
+def test_sips_are_chips_in_ascending_order_and_locations_are_x_y_rack_shelf() -> None:
+    cluster = read_cluster(EXAMPLES / "t3000.yaml")
+    assert cluster.chip_ids == (0, 1, 2, 3, 10, 11, 12, 13)
+    assert cluster.location(7) == Location(x=3, y=0, rack=0, shelf=0)
+    assert cluster.location(5) == Location(x=0, y=1, rack=0, shelf=0)
+    assert cluster.arch == "wormhole_b0"
+
+
+def test_ids_are_numbers_not_text(write: Write) -> None:
+    """9 before 10; the order of connections and of their ends does not matter."""
+    cables = [[end(9, 1), end(10, 4)], [end(200, 0), end(9, 0)], [end(10, 5), end(9, 2)]]
+    made = read_cluster(write(keys(10, 200, 9, ethernet_connections=cables)))
+    assert made.chip_ids == (9, 10, 200)
+    assert made.connections == (((0, 0), (2, 0)), ((0, 1), (1, 4)), ((0, 2), (1, 5)))
+    turned = [list(reversed(cable)) for cable in reversed(cables)]
+    assert read_cluster(write(keys(9, 10, 200, ethernet_connections=turned))).sips() == made.sips()
+
+
+KEPT: dict[str, Any] = {
+    "cluster_id": "here",
+    "chip_unique_ids": {2: 14521741482},
+    "ethernet_connections_to_remote_devices": [[end(2, 7), {"remote_chip_id": 14251335820, "chan": 7}]],
+    "io_device_type": "PCIe",
+    "chip_to_bus_id": {5: "0x0001"},
+    "asic_locations": {2: 0, 5: 1},
+    "chip_pci_bdfs": {2: "0000:01:00.0"},
+    "boardtype": {2: "p150"},
+    "chip_to_boardtype": {2: "p150"},
+}
+
+
+def test_optional_keys_are_kept(write: Write) -> None:
+    """Without a location of any chip, as on Blackhole; a connection may say whether routing is enabled."""
+    routed = [end(2, 0), end(5, 3), {"routing_enabled": True}]
+    boards = {0: {"board_id": 72059269369839682, "board_type": "p150", "chips": [2]}}
+    cluster = read_cluster(write(pair(routed, **{**KEPT, "boards": boards})))
+    assert cluster.keys.cluster_id == "here"
+    assert cluster.keys.chip_unique_ids == {"2": 14521741482}
+    assert cluster.keys.boards == {"0": boards[0]}
+    for name in KEPT:
+        assert getattr(cluster.keys, name), name
+    assert cluster.location(0) is None
+
+
+def test_one_chip(write: Write) -> None:
+    assert read_cluster(write(keys(0))).sips() == {"topology": "custom", "count": 1, "custom_links": []}
+
+
+ALLOWED = (
+    "arch, asic_locations, boards, boardtype, chip_pci_bdfs, chip_to_boardtype, chip_to_bus_id, chip_unique_ids, "
+    "chips, chips_with_mmio, cluster_id, ethernet_connections, ethernet_connections_to_remote_devices, harvesting, "
+    "io_device_type"
+)
+PLACES = {2: [0, 0, 0, 0], 5: [1, 0, 0, 0]}
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    (
+        {**pair(), "ethernet_conections": []},
+        f"unknown key 'ethernet_conections'; did you mean 'ethernet_connections'? allowed: {ALLOWED}",
+    ),
+    ({key: value for key, value in pair().items() if key != "harvesting"}, "harvesting: missing; it must be given"),
+    (keys(), "arch: names no chip"),
+    (keys(0, arch="gray"), "arch.0 = 'gray': must be one of: Wormhole, blackhole, quasar, wormhole_b0"),
+    (
+        {**pair(), "arch": {2: "blackhole", 5: "Wormhole"}},
+        "arch: chips are blackhole and wormhole_b0; all SIPs of a system are of one kind",
+    ),
+    ({**pair(), "arch": {"x": "blackhole"}}, "arch: 'x' is no chip id; must be a whole number, such as 0"),
+    ({**pair(), "arch": {"01": "blackhole"}}, "arch: '01' is no chip id; must be a whole number, such as 0"),
+    (keys(*range(2049)), "arch: 2049 chips; must be at most 2048"),
+    (pair(chips={**PLACES, 5: [1, 0, 0]}), "chips.5 = [1, 0, 0]: must be a list of 4 values"),
+    (pair(chips={2: [0, 0, 0, 0]}), "chips: chip 5 has no location; give it to all chips, or to none"),
+    (pair(chips={**PLACES, 7: [0, 0, 0, 0]}), "chips.7: there is no chip '7'; chips are 2, 5"),
+    (pair(asic_locations={0: 1}), "asic_locations.0: there is no chip '0'; chips are 2, 5"),
+    (pair(chips_with_mmio=[{2: 0}, {3: 1}]), "chips_with_mmio[1].3: there is no chip '3'; chips are 2, 5"),
+    (
+        pair(boards=[[{"board_id": 1}, {"chips": [2, 6]}]]),
+        "boards[0][1].chips[1]: there is no chip 6; chips are 2, 5",
+    ),
+    (
+        pair(harvesting={2: {"noc_translation": True, "harvest_mas": 1}}),
+        "unknown key 'harvest_mas' in harvesting.2; did you mean 'harvest_mask'? allowed: dram_harvesting_mask, "
+        "eth_harvesting_mask, harvest_mask, l2cpu_harvesting_mask, noc_translation, pcie_harvesting_mask",
+    ),
+    (pair(3), "ethernet_connections[0] = 3: must be a list"),
+    (
+        pair([end(2, 0)]),
+        "ethernet_connections[0]: must be two ends, such as [{chip: 0, chan: 8}, {chip: 1, chan: 0}]",
+    ),
+    (
+        pair([end(2, 0), end(5, 0), {"routing_enabled": True}, {"routing_enabled": True}]),
+        "ethernet_connections[0]: must be two ends, such as [{chip: 0, chan: 8}, {chip: 1, chan: 0}]",
+    ),
+    (
+        pair([end(2, 0), end(5, 0), {"routing": True}]),
+        "unknown key 'routing' in ethernet_connections[0][2]; did you mean 'routing_enabled'? allowed: routing_enabled",
+    ),
+    (pair([end(2, 0), {"chip": 5}]), "ethernet_connections[0][1].chan: missing; it must be given"),
+    (pair([end(2, 0), end(5, 16)]), "ethernet_connections[0][1].chan = 16: must be at most 15"),
+    (pair([end(2, -1), end(5, 0)]), "ethernet_connections[0][0].chan = -1: must be at least 0"),
+    (pair([end(2, 0), end(1, 0)]), "ethernet_connections[0][1].chip: there is no chip 1; chips are 2, 5"),
+    (
+        keys(*range(5), ethernet_connections=[[end(0, 0), end(5, 0)]]),
+        "ethernet_connections[0][1].chip: there is no chip 5; chips are 0 to 4",
+    ),
+    (pair([end(5, 0), end(5, 1)]), "ethernet_connections[0]: joins chip 5 (SIP 1) to itself"),
+    (
+        pair([end(2, 0), end(5, 0)], [end(2, 1), end(5, 1)], [end(5, 0), end(2, 0)]),
+        "ethernet_connections[2]: the same connection as ethernet_connections[0]; write it once",
+    ),
+    (
+        pair([end(2, 0), end(5, 0)], [end(2, 1), end(5, 0)]),
+        "ethernet_connections[1][1]: channel 0 of chip 5 (SIP 1) is joined by ethernet_connections[0] already",
+    ),
+    (
+        keys(0, 4, 6, 8, ethernet_connections=[[end(0, 0), end(4, 0)], [end(6, 0), end(8, 0)]]),
+        "ethernet_connections: no path from chip 0 (SIP 0) to chip 6 (SIP 2); join all chips",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "line"), MISTAKES)
+def test_mistakes(write: Write, values: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_cluster(write(values))
+    assert str(caught.value) == f"c.yaml: {line}"
+
+
+TEXTS = [
+    ("arch: {0: blackhole}\nchips: {}\narch: {}\n", "c.yaml:3: duplicate key 'arch'"),
+    ("arch: {0: blackhole, 0: blackhole}\n", "c.yaml:1: duplicate key '0'"),
+    ("- 1\n", "c.yaml:1: the file must hold a mapping of keys to values"),
+    (
+        "#" * (MAX_FILE_BYTES + 1),
+        f"c.yaml: larger than {MAX_FILE_BYTES} bytes; a config file is a few KiB",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), TEXTS, ids=["key", "chip", "list", "huge"])
+def test_files_that_cannot_be_read(write: Write, text: str, line: str) -> None:
+    path = write({})
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_cluster(path)
+    assert str(caught.value) == line
+
+
+def test_no_such_file(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"^none\.yaml: cannot be read: No such file or directory$"):
+        read_cluster(Path("none.yaml"))
