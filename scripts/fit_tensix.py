@@ -24,8 +24,8 @@ KEYS = {
     "sender_visit_ns": f"{CHIP}.data_mover.sender_visit_ns",
     "receiver_visit_ns": f"{CHIP}.data_mover.receiver_visit_ns",
 }
-STARTS = (420.0, 14.0, 20.0, 45.0, 36.0, 28.0, 2.0)
-STEPS = (8.0, 1.0, 4.0, 4.0, 4.0, 4.0, 2.0)
+STARTS = (422.0, 14.5, 20.0, 45.0, 40.0, 27.0, 0.0)
+STEPS = (6.0, 1.0, 3.0, 3.0, 3.0, 4.0, 2.0)
 TIGHT = ("~5%", "530-620")
 LINE_RATE_BYTES = 2048
 Values = dict[str, float]

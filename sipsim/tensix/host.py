@@ -73,17 +73,6 @@ class Metal:
         """The channel of an Ethernet core."""
         return int(self._plan.floor_plan.ethernet.index(core))
 
-    def get_far_core(self, rank: int) -> Core:
-        """The core of this chip that the first link of chip ``rank`` to it leads to.
-
-        Raises:
-            KernelMisuse: where no link does.
-        """
-        cores = self.ethernet_cores_to(rank)
-        if not cores:
-            raise KernelMisuse(f"no link joins SIP {self.rank} to SIP {rank}")
-        return min(cores, key=lambda core: self.channel_of(self.get_connected_ethernet_core(core)[1]))
-
     def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
         """Routers that a packet of a NoC goes on to, from one tile to another."""
         return int(self._plan.graph.hops(noc, src, dst))

@@ -33,7 +33,7 @@ def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], told: l
 def worker(rank: int, world_size: int, tt: Any) -> None:
     """Run on both chips: sizes one after the other. Tells ``nbytes``, ``loop_ns``, ``channels`` of each that sends."""
     chosen = settings()
-    core = tt.ethernet_cores_to(1 - rank)[0] if rank == 0 else tt.get_far_core(0)
+    core = tt.ethernet_cores_to(1 - rank)[0]
     for number, nbytes in enumerate(chosen["sizes"], 1):
         _run(number, nbytes, rank, core, chosen, tt)
 

@@ -48,7 +48,7 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
     """Run on both chips. Rank 0 tells ``round_ns`` and ``send_ns`` of each size, rank 1 ``answer_ns``: means;
     ``bytes_ns``: the payload at the link's rate, without framing."""
     chosen = settings()
-    core = tt.ethernet_cores_to(1 - rank)[0] if rank == 0 else tt.get_far_core(0)
+    core = tt.ethernet_cores_to(1 - rank)[0]
     buffer, samples = tt.l1_base(core), chosen["samples"]
     for number, nbytes in enumerate(chosen["sizes"], 1):
         told: list[Any] = []

@@ -88,7 +88,8 @@ def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
 def published(**changed: object) -> Published:
     values = {
         "id": "A1", "architecture": "wormhole_b0", "family": "eth_link_bandwidth_no_edm",
-        "test": "test_erisc_bw_uni_dir", "hops": 1, "nbytes": 16, "channels": 16, "metric": "GB/s", "value": 0.28, "kind": "output",
+        "test": "test_erisc_bw_uni_dir", "hops": 1, "nbytes": 16, "channels": 16, "metric": "GB/s", "value": 0.28,
+        "kind": "output",
         "statistic": "per_direction",
     }  # fmt: skip
     return Published(**{**values, **changed})  # type: ignore[arg-type]
