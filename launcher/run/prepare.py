@@ -78,14 +78,19 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
     if options.cluster is None:
         return []
     from sipsim.topology.descriptors.umd import read_cluster
+    from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE
 
     origin = one_line(f"--cluster {options.cluster}")
     if options.topology is not None:
         raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
-    values = read_cluster(options.cluster).sips()
+    cluster = read_cluster(options.cluster)
+    values, chip = cluster.sips(), cluster.chip
     if options.sips not in (None, values["count"]):
         raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
-    return [Override("system.sips", values, origin)]
+    if chip is not None and options.chip in ({WORMHOLE, BLACKHOLE} - {chip}):
+        raise ConfigError(f"--chip {options.chip}: the chips of {origin} are {chip}; leave --chip out")
+    overrides = [Override("system.sips", values, origin)]
+    return overrides if chip is None else [*overrides, Override("system.chip", chip, origin)]
 
 
 def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:

@@ -40,6 +40,11 @@ class Group:
         return self.sips.index(sip) if sip in self.sips else None
 
     @cached_property
+    def distances(self) -> list[list[int]]:
+        """How many links the route from a rank to another has."""
+        return [[self.system.hops(a, b) for b in self.sips] for a in self.sips]
+
+    @cached_property
     def grid(self) -> Shape:
         """(width, height) of the rectangle of SIPs whose ranks run along its rows; (size, 1) if it is none."""
         width, _ = self.system.shape

@@ -30,7 +30,7 @@ from sipsim.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
 from sipsim.pe.gemm.composite import DOT, GEMM
 from sipsim.pe.ipcq_engine import RELEASE
 from sipsim.pe.math import CAST, MAKE, MATH, REARRANGE, REDUCE, work_of_record
-from sipsim.pe.view import VIEW
+from sipsim.pe.view import VIEWS
 from sipsim.plan.plan import Plan
 from sipsim.plan.terms import Machine, Place, Term, memory_of, on_any_sip
 from sipsim.record.recorder import Span
@@ -44,7 +44,7 @@ KERNEL = ".kernel"
 READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
 _OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
 _OF_GEMM = (GEMM, DOT)
-_OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, VIEW, DELAY, TLB_MISS, ISSUE, RELEASE)
+_OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE)
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
@@ -81,7 +81,7 @@ class Calls:
             **dict.fromkeys(WRITES, partial(self._access, "write")),
             **dict.fromkeys(_OF_MATH, self._math),
             **dict.fromkeys(_OF_GEMM, _product),
-            VIEW: lambda place, span: _fetched(place, span.facts[0]),
+            **dict.fromkeys(VIEWS, lambda place, span: _fetched(place, span.facts[0])),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
             MESSAGE: self._message,
@@ -117,7 +117,7 @@ class Calls:
             return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
         if work in _OF_GEMM:
             return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
-        if work == VIEW:
+        if work in VIEWS:
             return work, str(facts[0]), span.component if facts[0] else ""
         if work == DELAY:
             return work, facts[1]

@@ -31,6 +31,7 @@ from sipsim.pe.commands import (
     DmaWriteBlock,
     IpcqRecv,
     IpcqSend,
+    Join,
     Make,
     MathOp,
     Rearrange,
@@ -83,6 +84,7 @@ class CountingPe:
             DmaWriteBlock: self._write_block,
             **dict.fromkeys((MathOp, Reduce, Cast, Rearrange, Make), self._math),
             View: self._view,
+            Join: self._join,
             Delay: self._delay,
             Const: self._const,
             IpcqSend: self._send,
@@ -175,7 +177,15 @@ class CountingPe:
 
     def _view(self, command: View) -> Completion:
         self._fetch(command.operand)
-        command.result.array = cast(Array, NoValues(command.dims, command.operand.nbytes))
+        nbytes = math.prod(command.dims) * command.result.dtype.itemsize
+        return self._takes_no_time(command.result, NoValues(command.dims, nbytes))
+
+    def _join(self, command: Join) -> Completion:
+        nbytes = sum(each.nbytes for each in command.operands)
+        return self._takes_no_time(command.result, NoValues((nbytes // command.result.dtype.itemsize,), nbytes))
+
+    def _takes_no_time(self, result: Handle, values: NoValues) -> Completion:
+        result.array = cast(Array, values)
         self.now_ps -= self._run.times.issue_ps
         return _ENDED
 

@@ -178,7 +178,7 @@ class TransmitQueues:
     def submit(self, queue: int, now_ps: Ps, nbytes: int, told: Told) -> bool:
         """Take a command of ``nbytes``, 1 or more; False where the queue refuses it, because it is busy.
 
-        ``told`` is called when its last packet starts.
+        ``told`` is called when its last packet starts, which may be before this returns; it may submit more.
         """
         if self.is_busy(queue, now_ps):
             return False

@@ -247,10 +247,20 @@ class Make(NamedTuple):
 
 
 class View(NamedTuple):
-    """The values of ``operand`` in another shape: no bytes move, and it takes no room of its own."""
+    """The values of ``operand`` in another shape, or a part of them: as many as fill ``dims``, from the one of number
+    ``first`` on. No bytes move, and it takes no room of its own.
+    """
 
     operand: Handle
     dims: Dims
+    result: Handle
+    first: int = 0
+
+
+class Join(NamedTuple):
+    """The values of ``operands``, which lie one behind the other, as one. No bytes move."""
+
+    operands: tuple[Handle, ...]
     result: Handle
 
 

@@ -16,10 +16,11 @@ class Handle:
 
     ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
     from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
-    command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM (``sipsim.pe.room``).
+    command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM (``sipsim.pe.room``),
+    or that of each handle that it joins. ``is_placed``: it lies where another handle does (``sipsim.pe.view``).
     """
 
-    __slots__ = ("__weakref__", "array", "dtype", "in_slot", "is_released", "name", "room", "slot_pa")
+    __slots__ = ("__weakref__", "array", "dtype", "in_slot", "is_placed", "is_released", "name", "room", "slot_pa")
 
     array: Array
 
@@ -28,8 +29,8 @@ class Handle:
         self.name = name
         self.slot_pa: int | None = None
         self.in_slot: TakenSlot | None = None
-        self.is_released = False
-        self.room: Holding | None = None
+        self.is_released = self.is_placed = False
+        self.room: Holding | tuple[Any, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

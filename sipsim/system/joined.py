@@ -158,6 +158,10 @@ class JoinedSips:
             self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
         return self._leaving[key]
 
+    def hops(self, src_sip: int, dst_sip: int) -> int:
+        """Links of the way of fewest hops to another SIP."""
+        return self._hops_to(dst_sip)[src_sip]
+
     def next_port(self, src_sip: int, dst_sip: int) -> str:
         """The port by which packets for another SIP leave: fewest hops; then E, W, N, S, eth2, eth10."""
         hops = self._hops_to(dst_sip)

@@ -6,6 +6,7 @@ are written by PE_MATH, and take its time for their bytes. Names are Triton's, b
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from sipsim.arithmetic.operations import OPERATIONS, result_dtype
 from sipsim.dtypes import DTYPES, DType
 from sipsim.errors import KernelError
-from sipsim.pe.commands import Cast, Make, MathOp, Number, Rearrange, Reduce, View
+from sipsim.pe.commands import Cast, Join, Make, MathOp, Number, Rearrange, Reduce, View
 from sipsim.tl.ipcq_ops import IpcqOps
 from sipsim.tl.values import HANDLES, Shape, TensorHandle, as_dtype, as_number, as_shape
 
@@ -170,6 +171,30 @@ class MathOps(IpcqOps):
             raise KernelError(f"tl.reshape of {_text(x)} to {list(dims)}: the number of elements must stay")
         return self._view(x, dims)
 
+    def join(self, parts: Sequence[TensorHandle]) -> TensorHandle:
+        """The elements of several handles in one dimension, as one. It is a view: no time, and the room of ``parts``.
+
+        They lie one behind the other since they were made, so each is joined once at most.
+
+        Raises:
+            KernelError: for no handles, or of several types; for one that lies elsewhere: a view, a part of another
+                join, a message in its slot.
+        """
+        task = self._task()
+        if not parts:
+            raise KernelError("tl.join takes handles, one or more")
+        for each in parts:
+            self._check_handle(each, "tl.join takes handles")
+            if each.dtype is not parts[0].dtype:
+                raise _mixed("tl.join", tuple(parts))
+            if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
+                raise KernelError(f"tl.join of {_text(each)}, which lies elsewhere: it is a view, joined, or in a slot")
+            each.is_placed = True
+        result = TensorHandle(self, None, parts[0].dtype)
+        result.is_placed = True
+        self._submit(Join(tuple(parts), result)).wait(task)
+        return result
+
     @staticmethod
     def cdiv(a: int, b: int) -> int:
         """``a / b`` rounded up, of ints of Python; it takes no time."""
@@ -260,11 +285,12 @@ class MathOps(IpcqOps):
         self._submit(Rearrange(op, x, dims, result)).wait(task)
         return result
 
-    def _view(self, x: TensorHandle, dims: Shape) -> TensorHandle:
+    def _view(self, x: TensorHandle, dims: Shape, first: int = 0) -> TensorHandle:
         task = self._task()
         self._check_handle(x, "a view is of a handle")
         result = TensorHandle(self, None, x.dtype)
-        self._submit(View(x, dims, result)).wait(task)
+        result.is_placed = True
+        self._submit(View(x, dims, result, first)).wait(task)
         return result
 
 

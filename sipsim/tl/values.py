@@ -29,8 +29,8 @@ class HandleOps(Protocol):
         """An element-wise operation, on handles and numbers."""
 
     @abstractmethod
-    def _view(self, x: "TensorHandle", dims: Shape) -> "TensorHandle":
-        """A handle in another shape."""
+    def _view(self, x: "TensorHandle", dims: Shape, first: int = 0) -> "TensorHandle":
+        """A handle in another shape, or a part of it."""
 
     @abstractmethod
     def dot(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
@@ -86,7 +86,7 @@ class TensorHandle(Handle):
         self.dtype = dtype
         self.name = f"h{tl._number_handle()}"
         self.slot_pa = self.in_slot = self.room = None
-        self.is_released = False
+        self.is_released = self.is_placed = False
         self._tl = tl
         if array is not None:
             self._tl._submit(Const(array, self))
@@ -163,7 +163,9 @@ class TensorHandle(Handle):
         raise KernelError(f"{self.name} has no truth: its elements are known in simulated time only; use tl.where")
 
     def __getitem__(self, key: object) -> "TensorHandle":
-        """``x[:, None]``: a view with a dimension of 1 at each ``None``, and all of the others."""
+        """``x[:, None]``: a view with a dimension of 1 at each ``None``, and all of the others. ``x[a:b]``: rows."""
+        if isinstance(key, slice) and key != slice(None):
+            return self._rows(key)
         parts = key if isinstance(key, tuple) else (key,)
         dims, sizes = [], list(self.shape)
         for part in parts:
@@ -174,9 +176,20 @@ class TensorHandle(Handle):
             else:
                 raise KernelError(
                     f"a handle of shape {list(self.shape)} is indexed by {len(self.shape)} ':' and by None, such as "
-                    f"x[:, None]; tl.load reads a part of a tensor"
+                    f"x[:, None], or by one range of its first dimension; tl.load reads a part of a tensor"
                 )
         return self._tl._view(self, (*dims, *sizes))
+
+    def _rows(self, key: slice) -> "TensorHandle":
+        count, *others = self.shape
+        start, stop = (0 if key.start is None else key.start), (count if key.stop is None else key.stop)
+        is_range = key.step is None and type(start) is type(stop) is int
+        if not is_range or not 0 <= start < stop <= count:
+            raise KernelError(
+                f"a handle of shape {list(self.shape)} has no rows {key.start}:{key.stop}; give a first row and the "
+                f"first one behind the last, from 0 to {count}"
+            )
+        return self._tl._view(self, (stop - start, *others), start * math.prod(others))
 
     def to(self, dtype: object) -> "TensorHandle":
         """The values in another type, as ``tl.cast``."""

@@ -95,9 +95,9 @@ def test_a_cluster_has_its_count(tmp_path: Path, flags: tuple[object, ...], line
 
 def test_a_cluster_of_another_chip() -> None:
     with pytest.raises(ConfigError) as caught:
-        run("--cluster", N300)
+        run("--chip", "ahbm", "--cluster", N300)
     assert str(caught.value) == (
-        f"--cluster {N300}: system.sips.topology = custom: its links leave by port eth8; "
+        "--chip ahbm: system.sips.topology = custom: its links leave by port eth8; "
         "a SIP of chip ahbm has E, N, S, W; use another chip or topology"
     )
 

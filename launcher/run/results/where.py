@@ -125,8 +125,9 @@ def _outages(ranks: list[Document]) -> Iterator[str]:
             again = f"{each['resent_packets']} packets sent again ({each['duplicate_packets']} had arrived)"
             ps = f", {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])}"
         yield f"{what} for {format_exact_time_ps(each['for_ps'])}; {again}{ps}"
-    if len(told) > MOST_LINKS:
-        yield f"{len(told) - MOST_LINKS} more outages (--json)"
+    more = len(told) - MOST_LINKS
+    if more > 0:
+        yield f"{more} more outage{'s' if more > 1 else ''} (--json)"
 
 
 def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:

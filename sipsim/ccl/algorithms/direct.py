@@ -16,7 +16,7 @@ from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import towards
 from sipsim.ccl.schedule.blocks import VECTOR
 from sipsim.ccl.schedule.kernel import kernel, kernel_args
-from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load
+from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
 from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
 from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of
@@ -33,23 +33,22 @@ def schedule(task: Task) -> Schedule:
     if task.collective.has_root:
         transfers = _with_root(task)
     elif task.collective.name == "all_to_all":
-        transfers = all_pairs(size, lambda src, dst: (src * size + dst,), 0)
+        transfers = all_pairs(task, lambda src, dst: (src * size + dst,), 0)
     else:
-        transfers = all_pairs(size, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
+        transfers = all_pairs(task, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
         if task.collective.name != "reduce_scatter":
-            transfers += all_pairs(size, lambda src, dst: (src,), size)
+            transfers += all_pairs(task, lambda src, dst: (src,), rounds_of_all_pairs(task))
     return [flow_of(1, pieces, transfers, wiring(task.group))]
 
 
 def _with_root(task: Task) -> list[Transfer]:
-    """To or from each other rank in a round of its own, round the group."""
+    """To or from each other rank in a round of its own, the nearest first: what comes from the farthest comes last."""
     name, root, combine = task.collective.name, task.root, OWN_FIRST if task.collective.combines else REPLACE
     transfers = []
-    for shift in range(1, task.size):
-        rank = (root + shift) % task.size
+    for turn, rank in enumerate(nearest_first(task.group, root), 1):
         block = 0 if task.collective.cut == VECTOR else rank
         src, dst = (root, rank) if name in ("broadcast", "scatter") else (rank, root)
-        transfers.append(Transfer(shift, src, towards(dst), (block,), combine))
+        transfers.append(Transfer(turn, src, towards(dst), (block,), combine))
     return transfers
 
 

@@ -25,7 +25,7 @@ RANK_IDENTICAL = False
 
 def schedule(task: Task) -> Schedule:
     """One flow."""
-    transfers = all_pairs(task.size, lambda src, dst: (original(0),), 0, OWN_FIRST)
+    transfers = all_pairs(task, lambda src, dst: (original(0),), 0, OWN_FIRST)
     return [flow_of(1, 1, transfers, wiring(task.group))]
 
 

@@ -216,10 +216,11 @@ class _Run:
     def _send(self, rank: int, thread: int, state: _State, move: Move) -> "tuple[Ps, _Message]":
         commands, workers, tiles = self._commands, self._threads[thread].workers, move.tiles
         issue_ps = commands.issue_ps * (2 if move.loads else 1)
+        others_ps = commands.issue_ps * (tiles + move.loads) - issue_ps
         last = state.last
         follows = last is not None and not last.is_send and tiles > 1 and not last.blocks.isdisjoint(move.blocks)
         first_ps = (min(state.first_ps, state.free_ps) if follows else state.free_ps) + issue_ps
-        free_ps = state.free_ps + issue_ps + max((tiles - 1) * issue_ps - (state.idle_ps if follows else 0), 0)
+        free_ps = state.free_ps + issue_ps + max(others_ps - (state.idle_ps if follows else 0), 0)
         if move.loads:
             first_ps, free_ps = self._load(state, move, first_ps, free_ps)
         state.free_ps, state.idle_ps = free_ps, 0
@@ -246,7 +247,7 @@ class _Run:
         own_ps = commands.latch_ps(move.nbytes) + commands.credit_ps(self._threads[thread].places[0], ways)
         if move.combines:
             own_ps += commands.issue_ps + commands.math_ps(move.nbytes)
-        own_ps += commands.issue_ps * (move.stores + move.loads)
+        own_ps += commands.issue_ps * (move.stores + move.loads) // tiles
         start_ps = state.free_ps + commands.issue_ps
         seen_ps = start_ps if first_arrives_ps <= start_ps else first_arrives_ps + commands.wake_ps
         first_ps = seen_ps + own_ps
@@ -256,14 +257,14 @@ class _Run:
         last_ps = max(busy_ps, last_arrives_ps + commands.wake_ps + own_ps if tiles > 1 else 0)
         state.first_ps, state.free_ps, state.idle_ps = first_ps, max(last_ps, state.loaded_ps), last_ps - busy_ps
         if move.stores:
-            state.stored_bytes = move.nbytes
+            state.stored_bytes = move.store_bytes
 
     def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
         """Loads are issued ahead, so that only the first one's latency counts, and the time of all bytes."""
-        latency_ps, bytes_ps = self._commands.load_ps(move.nbytes)
+        latency_ps, bytes_ps = self._commands.load_ps(move.load_bytes)
         bytes_ps *= self._sharers
         begins_ps = state.loaded_ps or latency_ps + self._commands.issue_ps
-        state.loaded_ps = begins_ps + bytes_ps * move.tiles
+        state.loaded_ps = begins_ps + bytes_ps * move.loads
         return max(first_ps, begins_ps + bytes_ps), max(free_ps, state.loaded_ps)
 
     def _factor(self, way: Port, nbytes: int) -> float:

@@ -9,13 +9,16 @@ from typing import NamedTuple
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.ahead import with_sends_ahead
+from sipsim.ccl.schedule.blocks import VECTOR
+from sipsim.ccl.schedule.joints import JOINT_BYTES
 from sipsim.ccl.schedule.program import Shards, passes_of
 from sipsim.ccl.schedule.steps import Flow, Schedule
 
 
 class Move(NamedTuple):
     """``tiles`` messages of ``nbytes`` each, sent or received in a direction; ``key``: which move of its thread pairs
-    with it at the other end. ``loads``: its worker's own values are read for it; ``stores``: what comes is a result.
+    with it at the other end. ``loads``: commands that read its worker's own values for it, each ``load_bytes``;
+    ``stores``: those that write what comes as a result.
     """
 
     is_send: bool
@@ -25,8 +28,10 @@ class Move(NamedTuple):
     tiles: int
     nbytes: int
     combines: bool
-    loads: bool
-    stores: bool
+    loads: int
+    stores: int
+    load_bytes: int
+    store_bytes: int
 
 
 class Thread(NamedTuple):
@@ -78,12 +83,35 @@ def moves_of(
     found: list[tuple[tuple[int, int], Move]] = []
     for flow, width in zip(thread.flows, thread.width, strict=True):
         share = task.n_elem * width / (thread.whole * passes * schedule[flow].pieces)
-        found += _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
+        moves = _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
+        is_dense = task.collective.cut == VECTOR or width == thread.whole * passes
+        found += _with_joints(moves, 0 if is_dense else task.n_elem * task.itemsize)
     if len(thread.flows) > 1:
         found.sort(key=lambda each: each[0])
     return with_sends_ahead(
         (move for _, move in found), ahead, attrgetter("is_send"), attrgetter("direction", "tiles"), _has_blocks_of
     )
+
+
+def _with_joints(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
+    """Moves whose loads are joined in the first of them that load, and whose stores are in the last.
+
+    ``unit_bytes``: from piece to piece of a worker, 0 where they follow each other (:mod:`..schedule.joints`).
+    """
+    if not moves or moves[0][1].nbytes * 2 > JOINT_BYTES:
+        return moves
+    nbytes, found = moves[0][1].nbytes, list(moves)
+    in_load = 1 + (JOINT_BYTES - nbytes) // (unit_bytes or nbytes)
+    in_store = 1 if unit_bytes else in_load
+    loads = -(-sum(move.loads for _, move in moves) // in_load)
+    stores = -(-sum(move.stores for _, move in moves) // in_store)
+    for number, (key, move) in enumerate(found):
+        found[number] = key, move._replace(loads=min(loads, move.loads), load_bytes=nbytes * in_load)
+        loads -= found[number][1].loads
+    for number, (key, move) in reversed([*enumerate(found)]):
+        found[number] = key, move._replace(stores=min(stores, move.stores), store_bytes=nbytes * in_store)
+        stores -= found[number][1].stores
+    return found
 
 
 def _has_blocks_of(send: Move, other: Move) -> bool:
@@ -111,7 +139,8 @@ def _moves_of_flow(
         held.update(blocks)
         keys = frozenset((number, block) for block in blocks)
         tiles = per_block * len(blocks)
-        return Move(is_send, direction, (number, step_round), keys, tiles, nbytes, bool(combine), bool(loads), stores)
+        ways = is_send, direction, (number, step_round)
+        return Move(*ways, keys, tiles, nbytes, bool(combine), tiles * bool(loads), tiles * stores, nbytes, nbytes)
 
     for step in flow.steps_of(rank):
         if step.sends:

@@ -33,13 +33,25 @@ class Shards(NamedTuple):
     result: int
 
 
+class Joint(NamedTuple):
+    """An access of several tiles by one command: ``length`` elements from ``at`` on.
+
+    A load comes with the first of their instructions, and a store with the last.
+    """
+
+    at: int
+    length: int
+    is_first: bool
+    is_last: bool
+
+
 class Instruction(NamedTuple):
     """What a worker does with one tile of ``length`` elements.
 
     It takes the tile's value: its own, loaded from ``load_at`` of the source or held since an earlier instruction, and
     what arrives in ``recv``, which replaces it or is combined with it (``combines``: :mod:`sipsim.ccl.schedule.steps`).
     It sends the value in ``send``, stores it at ``store_at`` of the result, and holds it for a later instruction if it
-    ``keeps`` it.
+    ``keeps`` it. ``load_with``, ``store_with``: those of several tiles (:mod:`sipsim.ccl.schedule.joints`).
     """
 
     key: Key
@@ -50,6 +62,8 @@ class Instruction(NamedTuple):
     send: str = ""
     store_at: int = NOWHERE
     keeps: bool = False
+    load_with: Joint | None = None
+    store_with: Joint | None = None
 
 
 def programs(

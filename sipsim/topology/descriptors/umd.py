@@ -18,7 +18,7 @@ from sipsim.config.section import Section, field_types
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
 from sipsim.errors import ConfigError
 from sipsim.topology.build import first_unreached
-from sipsim.topology.tenstorrent import port_of
+from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE, port_of
 
 MOST_CHIPS = 2048
 """As many as there may be SIPs."""
@@ -100,6 +100,11 @@ class Cluster(NamedTuple):
     def arch(self) -> str:
         """What all its chips are."""
         return min(SAME_ARCH.get(arch, arch) for arch in self.keys.arch.values())
+
+    @property
+    def chip(self) -> str | None:
+        """The kind of chip that its SIPs are; None for one that is not simulated."""
+        return {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}.get(self.arch)
 
     def location(self, sip: int) -> Location | None:
         """Where the chip of a SIP is; None if the file does not say."""

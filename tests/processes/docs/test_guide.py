@@ -170,7 +170,7 @@ def test_they_name_every_operation_knob_and_table() -> None:
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_file_is_used_and_every_block_is_a_file_or_a_console(guide: str) -> None:
     every = blocks(GUIDES[guide])
-    assert {block.kind for block in every} == {"console", "python", "yaml"}
+    assert {"console", "python"} <= {block.kind for block in every} <= {"console", "python", "yaml"}
     commands = "\n".join(shown.command for b in every if b.kind == "console" for shown in shown_in(b))
     sources = "\n".join(b.body for b in every if b.kind != "console")
     for name in (FILE_NAME.match(block.body)[1] for block in every if block.kind != "console"):  # type: ignore[index]
@@ -181,8 +181,7 @@ def test_every_file_is_used_and_every_block_is_a_file_or_a_console(guide: str) -
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_readme_leads_to_it(guide: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme[readme.index("## Writing an algorithm") :]
-    assert re.search(rf"\]\(docs/{re.escape(guide)}[#)]", section[: section.index("\n## ")])
+    assert re.search(rf"\]\(docs/{re.escape(guide)}[#)]", readme)
 
 
 def refreshed(text: str) -> str:

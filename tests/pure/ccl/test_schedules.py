@@ -59,11 +59,14 @@ def groups_of_systems() -> st.SearchStrategy[Group]:
 
 @pytest.mark.parametrize(("name", "collective"), CASES)
 def test_results_are_those_of_the_definition(name: str, collective: str) -> None:
-    """37 elements, no multiple of anything; large ones, so that schedules cut them in pieces."""
+    """37 elements, no multiple of anything; large ones, so that schedules cut them in pieces, and small ones, which
+    are loaded and stored together.
+    """
     for where, group_in in GROUPS.items():
         group = group_in()
-        task = task_of(collective, group, 37, root=group.size - 1, itemsize=2048)
-        assert not wrong_ranks(MODULES[name], task, n_workers=3, n_slots=3), where
+        for itemsize, n_workers in ((2048, 3), (4, 1)):
+            task = task_of(collective, group, 37, root=group.size - 1, itemsize=itemsize)
+            assert not wrong_ranks(MODULES[name], task, n_workers=n_workers, n_slots=3), where
 
 
 @pytest.mark.slow
@@ -111,7 +114,8 @@ def test_ranks_have_the_same_bits(name: str) -> None:
         results = carry_out(MODULES[name], task, sources, n_workers=2)
         texts = {result.tobytes() for result in results}
         assert (len(texts) == 1) == MODULES[name].RANK_IDENTICAL, where
-        assert not np.array_equal(results[0], np.sum(np.array(sources), axis=0)), "the order did not matter"
+        total = np.sum(np.array(sources), axis=0)
+        assert not all(np.array_equal(result, total) for result in results), "the order did not matter"
 
 
 def test_the_operands_of_an_exchange_stand_in_one_order() -> None:
@@ -205,3 +209,27 @@ def test_every_collective_over_ranks_has_several_algorithms() -> None:
     assert names
     for name in names:
         assert len([case for case in CASES if case[1] == name]) >= 3, name
+
+
+@pytest.mark.parametrize("where", ["ring of 8", "line of 6", "torus 2x2", "torus 3x2", "mesh 3x3", "custom"])
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [("one_shot", "all_reduce"), ("direct", "reduce_scatter"), ("direct", "reduce"), ("direct", "gather")],
+)
+def test_few_bytes_are_taken_from_the_nearest_first(name: str, collective: str, where: str) -> None:
+    """So nothing but the last message is combined after it has come."""
+    task = task_of(collective, GROUPS[where](), 4, root=2)
+    wiring = MODULES[name].wiring(task.group)
+    (flow,) = MODULES[name].schedule(task)
+    for rank in range(task.size):
+        sources = [wiring[rank, step.recv][0] for step in flow.steps_of(rank) if step.recv]
+        links = [task.group.distances[source][rank] for source in sources]
+        assert links == sorted(links)
+        assert len(links) == (task.size - 1 if rank == 2 or not task.collective.has_root else 0)
+
+
+def test_a_rank_sends_in_each_round_what_is_more_than_a_few_bytes() -> None:
+    """All ranks are at work in all rounds, and messages of a round go as far round the group."""
+    task = task_of("all_to_all", GROUPS["mesh 3x3"](), 4096)
+    (flow,) = MODULES["direct"].schedule(task)
+    assert [[step.round for step in flow.steps_of(rank)] for rank in range(9)] == [[*range(1, 9)]] * 9

@@ -14,6 +14,7 @@ from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import Array, GroupCollective, Task
 from sipsim.ccl.group import Group
 from sipsim.ccl.operators import combine
+from sipsim.ccl.schedule.joints import with_joints
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Shards, programs, with_farthest_first
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST, Wiring
 from sipsim.links.base import LinkKind
@@ -69,9 +70,7 @@ def group_of(
     return Group(tuple(range(shape[0] * shape[1])) if sips is None else sips, Joined(topology, shape, edges))
 
 
-def task_of(
-    name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4, in_place: bool = False
-) -> Task:
+def task_of(name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4, in_place: bool = False) -> Task:
     """A task of the collective ``name``."""
     return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place)
 
@@ -107,7 +106,10 @@ def carry_out(
         sources = results = [source.copy() for source in sources]
     wiring, schedule = module.wiring(task.group), module.schedule(task)
     made = [programs(task, schedule, rank, n_workers, shards, tile, n_slots - 1) for rank in range(task.size)]
-    of_ranks = [[with_farthest_first(program, n_slots, _any_order) for program in of_rank] for of_rank in made]
+    of_ranks = [
+        [with_joints(with_farthest_first(program, n_slots, _any_order), shards, task.itemsize) for program in of_rank]
+        for of_rank in made
+    ]
     for worker in range(n_workers):
         rings: defaultdict[tuple[int, str], deque[Array]] = defaultdict(deque)
         going = {
@@ -141,11 +143,20 @@ def _worker(
 ) -> Iterator[bool]:
     """Yields whether it has moved a message since; a held value is used or is an error at the end."""
     held: dict[Any, Array] = {}
-    for key, length, load_at, recv, combines, send, store_at, keeps in program:
+    wide: dict[int, Array] = {}
+    parts: defaultdict[int, dict[int, Array]] = defaultdict(dict)
+    for key, length, load_at, recv, combines, send, store_at, keeps, load_with, store_with in program:
         own = held.pop(key, None)
         if load_at != NOWHERE:
             assert own is None, "a tile that is held is loaded"
-            own = source[load_at : load_at + length].copy()
+            whole, first = source[load_at : load_at + length], load_at
+            if load_with is not None:
+                assert load_with.is_first == (load_with.at not in wide), "a joint is loaded once"
+                own_range = source[load_with.at : load_with.at + load_with.length].copy()
+                whole, first = wide.setdefault(load_with.at, own_range), load_with.at
+                if load_with.is_last:
+                    del wide[load_with.at]
+            own = whole[load_at - first :][:length].copy()
         if recv:
             while not rings[rank, recv]:
                 yield False
@@ -165,10 +176,17 @@ def _worker(
             yield True
         if store_at != NOWHERE:
             final = own / np.asarray(task_size(wiring), own.dtype) if op == "avg" else own
-            result[store_at : store_at + length] = final
+            if store_with is None:
+                result[store_at : store_at + length] = final
+            else:
+                parts[store_with.at][store_at] = final
+                if store_with.is_last:
+                    whole = np.concatenate([part for _, part in sorted(parts.pop(store_with.at).items())])
+                    assert len(whole) == store_with.length, "a joint has other elements than its place"
+                    result[store_with.at : store_with.at + store_with.length] = whole
         if keeps:
             held[key] = own
-    assert not held, "a tile is held that nothing uses"
+    assert not [*held, *wide, *parts], "a tile is held that nothing uses"
 
 
 def task_size(wiring: Wiring) -> int:

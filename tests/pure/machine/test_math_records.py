@@ -27,6 +27,8 @@ def test_each_record_is_performed_again_from_its_fields() -> None:
         y = keep(tl.load(tcm(0, 4096), (6, 1), "bf16"))
         keep(keep(x * 0.123456) + y)
         keep(keep(tl.reshape(y, 6))[:, None])
+        keep(x[2:5])
+        keep(tl.join([keep(tl.arange(0, 3)), keep(tl.arange(7, 9))]))
         keep(tl.where(keep(x < y), -0.0, x))
         keep(1e-3 / keep(tl.exp(y)))
         keep(tl.sum(x, 0))
@@ -50,12 +52,14 @@ def test_each_record_is_performed_again_from_its_fields() -> None:
         assert array.tobytes() == kept[name].array.tobytes(), name
 
 
-KINDS = ("math", "reduce", "cast", "rearrange", "make", "view")
+KINDS = ("math", "reduce", "cast", "rearrange", "make", "view", "part", "join")
 
 
 def again(kind: str, fields: dict[str, Any], known: dict[str, TensorHandle]) -> tuple[str, Array]:
     """The result of a record, and its name."""
     dtype = DTYPES[fields["dtype"]]
+    if kind == "join":
+        return fields["result"], np.concatenate([known[each].array for each in fields["operands"].split(",")])
     dims = tuple(map(int, fields.get("result_shape", fields["shape"]).split("x")))
     name, op, x = fields["result"], fields.get("op"), fields.get("operand")
     array = None if x is None else known[x].array
@@ -81,4 +85,6 @@ def again(kind: str, fields: dict[str, Any], known: dict[str, TensorHandle]) -> 
         return name, cast(array, DTYPES[fields["result_dtype"]])
     if op == "trans":
         return name, array.T.copy()
+    if kind == "part":
+        return name, array.reshape(-1)[fields["first"] :][: math.prod(dims)].reshape(dims)
     return name, array.reshape(dims) if kind == "view" else np.broadcast_to(array, dims).copy()

@@ -19,7 +19,12 @@ BROADCAST = (
 )
 DIFFER = "the types differ; make them equal, such as by"
 MASK = "comparisons such as x > 0 give one"
-INDEXED = "is indexed by 2 ':' and by None, such as x[:, None]; tl.load reads a part of a tensor"
+INDEXED = (
+    "is indexed by 2 ':' and by None, such as x[:, None], or by one range of its first dimension; "
+    "tl.load reads a part of a tensor"
+)
+ROWS = "give a first row and the first one behind the last, from 0 to 2"
+ELSEWHERE = "which lies elsewhere: it is a view, joined, or in a slot"
 
 
 class Operands:
@@ -71,6 +76,15 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
         "shape (2, nan) is not a shape; give one or more sizes of at least 1",
     ),
     (lambda tl, _: tl.zeros(0, "f32"), "shape 0 is not a shape; give one or more sizes of at least 1"),
+    *((lambda tl, o, key=key: o.f[key], f"a handle of shape [2, 3] has no rows {key.start}:{key.stop}; {ROWS}")
+      for key in (slice(1, 1), slice(0, 3), slice(-1, None), slice(0, 2, 1), slice(0.5, 1))),
+    (lambda tl, o: tl.join([]), "tl.join takes handles, one or more"),
+    (lambda tl, o: tl.join([1]), "tl.join takes handles, not int"),
+    (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),
+    (lambda tl, o: tl.join([o.f[:1]]), f"tl.join of f32[1, 3], {ELSEWHERE}"),
+    (lambda tl, o: tl.join([tl.join([o.f])]), f"tl.join of f32[6], {ELSEWHERE}"),
+    (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"tl.join of f32[4], {ELSEWHERE}"),
+    (lambda tl, o: tl.join([o.g] * 2), f"tl.join of f32[4], {ELSEWHERE}"),
     (lambda tl, o: tl.reshape(o.f, (4, 2)), "tl.reshape of f32[2, 3] to [4, 2]: the number of elements must stay"),
     (
         lambda tl, o: tl.broadcast_to(o.f, (2, 6)),
@@ -197,6 +211,47 @@ def test_room() -> None:
     rows = 1024 * 4 / MIB
     assert seen == [1, 1, 1, 1.5, 1.75, 1.75 + rows, 0.75 + rows, 1.25 + rows, 0.75 + rows]
     assert room.used_bytes == 0
+
+
+def test_room_of_parts() -> None:
+    """A part keeps the room of the whole, and a whole that of its parts."""
+    bench = pair_bench({"tcm_layout.handles_take_room": True})
+    room, seen = bench.sip.pe(0, 0).room, list[float]()
+    assert room is not None
+
+    def kernel(tl: TL) -> None:
+        def note() -> None:
+            seen.append(room.used_bytes / MIB)
+
+        x, y = tl.zeros((1024, 256), "f32"), tl.zeros((1024, 256), "f32")
+        start_ps = bench.engine.now_ps
+        part, both = x[3:4], tl.join([y, x])
+        assert bench.engine.now_ps == start_ps
+        assert (part.shape, both.shape) == ((1, 256), (2 * 1024 * 256,))
+        del x, y
+        note()
+        del both
+        note()
+        del part
+        note()
+
+    bench.kernel(0, 0, kernel)
+    bench.run()
+    assert seen == [2, 1, 0]
+
+
+@pytest.mark.parametrize("latch", ["in_place", None])
+def test_a_message_in_its_slot_is_not_joined(latch: str | None) -> None:
+    bench = pair_bench({"defaults.buffer_kind": "hbm", "defaults.latch": latch, "defaults.n_slots": 2})
+
+    def receiver(tl: TL) -> None:
+        message = tl.recv("W", 16, "i32")
+        with pytest.raises(KernelError, match="in a slot"):
+            tl.join([message])
+
+    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
+    bench.kernel(1, 0, receiver)
+    bench.run()
 
 
 @pytest.mark.parametrize("latch", ["in_place", None])

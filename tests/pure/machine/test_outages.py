@@ -87,9 +87,9 @@ def test_an_outage_before_its_turn_is_no_sending() -> None:
 
 
 def test_a_slow_frame_keeps_its_times() -> None:
-    """Two packets over 100 ns: one is lost, and what comes after the outage is as late as it would have been."""
-    of = link((30_000, 40_000))
-    assert of.schedule(0, 100_000, [100, 100]) == Crossing(0, 40_000, 100_000)
+    """Two packets over 100 ns, of which one is lost: the last byte comes no later, as it was not there before."""
+    assert link((30_000, 40_000)).schedule(0, 100_000, [100, 100]) == Crossing(0, 40_000, 100_000)
+    assert link((60_000, 70_000)).schedule(0, 100_000, [100, 100]) == Crossing(0, 0, 100_000)
 
 
 def test_losses() -> None:

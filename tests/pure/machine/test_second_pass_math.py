@@ -15,7 +15,8 @@ from sipsim.pe.handles import Array, Handle
 from sipsim.record.replay.verdict import Verdict
 from sipsim.tl.language import TL
 
-KINDS = {"math", "reduce", "cast", "rearrange", "make", "view", "delay", "dma_read_block", "dma_write_block"}
+KINDS = {"math", "reduce", "cast", "rearrange", "make", "view", "part", "join"}
+KINDS |= {"delay", "dma_read_block", "dma_write_block"}
 
 
 def kernel(tl: TL) -> None:
@@ -27,6 +28,7 @@ def kernel(tl: TL) -> None:
     made = tl.full((6, 8), math.inf, "f32") * math.nan + tl.cast(tl.arange(-4, 4), "f32")
     tl.store(hbm(0, 8192), tl.where(flags, made, total), stride=9)
     tl.store(hbm(0, 16384), tl.gelu(z))
+    tl.store(hbm(0, 32768), tl.join([tl.arange(0, 5), tl.arange(5, 9)])[2:7])
 
 
 def made() -> Bench:

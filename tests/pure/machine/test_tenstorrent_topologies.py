@@ -263,7 +263,18 @@ def test_mistakes(settings: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize("name", [row[0] for row in SYSTEMS])
 def test_chip_ahbm_has_other_ports(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"topology = {name}: .* port eth.*chip ahbm has E, N, S, W;"):
-        sips_of({"topology": name})
+        config({"system.chip": "ahbm", "system.sips.topology": name})
+
+
+@pytest.mark.parametrize("name", [row[0] for row in SYSTEMS])
+def test_a_topology_implies_its_chip_and_a_chip_its_links(name: str) -> None:
+    """Where a user names neither."""
+    chip, link = ("blackhole", "tenstorrent_400g") if name == "blackhole_8" else ("wormhole", "tenstorrent_100g")
+    system = config({"system.sips.topology": name}).topology.system
+    assert (system.chip, system.sips.link) == (chip, link)
+    given = config({"system.sips.topology": name, "system.sips.link": "tenstorrent_200g"}).topology.system
+    assert (given.chip, given.sips.link) == (chip, "tenstorrent_200g")
+    assert config({"system.chip": "ahbm"}).topology.system.sips.link == "ucie"
 
 
 @pytest.mark.usefixtures("any_port")

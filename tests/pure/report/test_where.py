@@ -180,3 +180,23 @@ def test_late_starts_are_told() -> None:
     assert list(notes(made))[1] == f"kernels of 2 of 3 launches started after the time that IO_CPU had stamped, {by}"
     made["launches"] = [{"late_by_ns": 0.0}]
     assert not any("stamped" in line for line in notes(made))
+
+
+def outage(at_ps: int, packets: int) -> dict[str, Any]:
+    again = {"resent_packets": packets, "duplicate_packets": packets // 2, "resent_bytes": 1550 * packets}
+    return {"link": "0.E>1.W", "at_ps": at_ps, "for_ps": 50_000_000, **again, "resent_ps": 124_000 * packets}
+
+
+def test_outages_are_told() -> None:
+    """What was sent again, nothing, and an outage that came too late; not more than some."""
+    made = document([used({})], 4000)
+    made["ranks"] = [{"sim_end_ps": 40, "outages": [outage(30, 7), outage(40, 0)]}, {"sim_end_ps": 20, "outages": []}]
+    made["ranks"][1]["outages"] = [outage(41, 0)]
+    assert list(notes(made))[1:4] == [
+        "link 0.E>1.W down at 30ps for 50us; 7 packets sent again (3 had arrived), 10,850 B, 868.000 ns",
+        "link 0.E>1.W down at 40ps for 50us; nothing sent again",
+        "link 0.E>1.W down at 41ps: after the end of the run",
+    ]
+    made["ranks"][1]["outages"] = [outage(20, 1)] * 7
+    told = [line for line in notes(made) if "outage" in line or "down" in line]
+    assert (len(told), told[-1]) == (9, "1 more outage (--json)")

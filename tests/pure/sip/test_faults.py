@@ -1,10 +1,23 @@
 """``--fault`` specs, plans and their execution; a pending fault changes nothing."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sipsim.engine import Engine
 from sipsim.faults.inject import FaultHook, install
-from sipsim.faults.plan import JOIN_PS, KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
+from sipsim.faults.plan import (
+    JOIN_PS,
+    KINDS,
+    BadFault,
+    Fault,
+    FaultPlan,
+    RandomFaults,
+    is_outage,
+    parse_fault,
+    parse_outage,
+)
+from sipsim.units import us_to_ps
 
 US = 10**6
 
@@ -29,6 +42,41 @@ class TestSpecs:
     )
     def test_parsing_and_printing_round_trip(self, text: str, fault: Fault) -> None:
         assert (parse_fault(text), str(fault)) == (fault, text)
+
+    @pytest.mark.parametrize(
+        ("text", "entry"),
+        [
+            ("link:0.E@30us:50us", {"port": "0.E", "at_us": 30, "for_us": 50}),
+            ("link:12.eth3@1ps:1.5ns", {"port": "12.eth3", "at_us": 1e-6, "for_us": 0.0015}),
+        ],
+    )
+    def test_the_outage_of_a_link_is_an_entry_of_the_config(self, text: str, entry: dict[str, object]) -> None:
+        assert (is_outage(text), parse_outage(text)) == (True, entry)
+        assert not is_outage("kill:0@30us")
+        with pytest.raises(BadFault, match="the outage of a link is no fault of a process"):
+            parse_fault(text)
+
+    @given(st.integers(1, 10**15), st.integers(1, 10**15))
+    def test_its_times_are_exact(self, at_ps: int, for_ps: int) -> None:
+        entry = parse_outage(f"link:0.E@{at_ps}ps:{for_ps}ps")
+        assert (us_to_ps(entry["at_us"]), us_to_ps(entry["for_us"])) == (at_ps, for_ps)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("link", "is not a fault; write it as link:0.E@30us:50us"),
+            ("link:0.E@30us", "is not a fault; write it as link:0.E@30us:50us"),
+            ("link:0.E@30us:50us#1", "is not a fault; write it as link:0.E@30us:50us"),
+            ("link:0.E@30us:50us:2", "is not a fault; write it as link:0.E@30us:50us"),
+            ("link:0.E@join:50us", "'join' is not a time; write a number with ps, ns, us, ms or s, such as 30us"),
+            ("link:0.E@30us:50", "'50' is not a time"),
+            ("link:0.E@30us:0", "both times must be more than 0"),
+        ],
+    )
+    def test_what_is_no_outage(self, text: str, message: str) -> None:
+        with pytest.raises(BadFault) as refused:
+            parse_outage(text)
+        assert message in str(refused.value)
 
     def test_other_spellings(self) -> None:
         assert parse_fault("exit:1@5us") == parse_fault("exit:1@5us:1")
