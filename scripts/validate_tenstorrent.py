@@ -97,7 +97,8 @@ def parameters() -> str:
     lines.append("|---|---:|---:|---|---|---|")
     texts = [(default_dir() / "chips" / f"{chip}.yaml").read_text() for chip in CHIPS]
     links = (default_dir() / "links.yaml").read_text()
-    texts = [text + links[links.index(f"  {name}:") :] for text, name in zip(texts, LINK_NAMES, strict=True)]
+    # The link first: DRAM has a latency, too.
+    texts = [links[links.index(f"  {name}:") :] + text for text, name in zip(texts, LINK_NAMES, strict=True)]
     for key, meaning in PARAMETERS.items():
         found = [re.search(rf"^ *{key}: (\S+)  # \[([^\]]*)\] source: (.*)$", text, re.MULTILINE) for text in texts]
         first, second = found

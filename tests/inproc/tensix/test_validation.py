@@ -111,6 +111,7 @@ def test_the_page_has_the_figures_of_the_parameters_that_are() -> None:
     """Of a page that was made before a parameter changed, the tables say otherwise."""
     page, module = (ROOT / "docs" / "validation.md").read_text(), script()
     assert module.put(page, "parameters", module.parameters()) == page
+    assert "| `latency_ns` | 422 | 434 |" in page
 
 
 def test_the_page_has_the_rows_that_are_simulated(verdicts: dict[str, Verdict]) -> None:
