@@ -68,6 +68,11 @@ def probe() -> int:
     return _start("ahbm-probe", "launcher.cli.probe")
 
 
+def bench() -> int:
+    """``ahbm-bench``."""
+    return _start("ahbm-bench", "launcher.cli.bench")
+
+
 def agent() -> int:
     """``ahbm-agent``."""
     return _start("ahbm-agent", "launcher.hosts.agent")

@@ -14,6 +14,9 @@ from sipsim.tensix.processor import Looks, Processor
 from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.units import PS_PER_NS, ns_to_ps
 
+TRANSACTION_IDS = 16
+"""Of the NoC commands of a tile."""
+
 
 class NocAddress(NamedTuple):
     """An address of a tile, as ``get_noc_addr`` makes it."""
@@ -44,6 +47,10 @@ class Dataflow:
     def read_word(self, address: int) -> int:
         """The word at an address of this L1; takes an access."""
         self._processor.spend(self._processor.l1_access_ps)
+        return self._processor.memory.word(address)
+
+    def peek_word(self, address: int) -> int:
+        """The word at an address of this L1, without time: for :meth:`wait_until`, or beside a call that takes some."""
         return self._processor.memory.word(address)
 
     def write_word(self, address: int, value: int) -> None:
@@ -78,6 +85,21 @@ class Dataflow:
         self._issue(nbytes)
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes)
 
+    def noc_async_write_one_packet_with_trid(
+        self, source: int, destination: NocAddress, nbytes: int, transaction_id: int
+    ) -> None:
+        """As :meth:`noc_async_write`, with a transaction id that :meth:`are_writes_sent` is asked about."""
+        self._check_transaction_id(transaction_id)
+        self._issue(nbytes)
+        self._tiles.write(self._processor, source, destination.core, destination.address, nbytes, transaction_id)
+
+    def are_writes_sent(self, transaction_id: int) -> bool:
+        """Whether the bytes of all writes of a transaction id have left this L1. Takes no time: for
+        :meth:`wait_until`, or beside a call that does.
+        """
+        self._check_transaction_id(transaction_id)
+        return not self._processor.unsent[transaction_id]
+
     def noc_async_read(self, source: NocAddress, destination: int, nbytes: int) -> None:
         """Start to read ``nbytes`` of a tile into this L1."""
         self._issue(nbytes)
@@ -89,7 +111,7 @@ class Dataflow:
         self._tiles.increment(self._processor, semaphore.core, semaphore.address, increment)
 
     def noc_async_writes_flushed(self) -> None:
-        """Wait until the bytes of all writes have left this L1, as far as nothing else was on their first edge."""
+        """Wait until the bytes of all writes have left this L1, as far as no other processor's were on their way."""
         processor = self._processor
         processor.spend_until(processor.flushed_ps, "its writes to leave")
 
@@ -154,6 +176,11 @@ class Dataflow:
         """The time now; reading it takes ``timer_ns``."""
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
+
+    def _check_transaction_id(self, transaction_id: int) -> None:
+        if not 0 <= transaction_id < TRANSACTION_IDS:
+            most = TRANSACTION_IDS - 1
+            raise KernelMisuse(f"{self._processor.name}: there is no transaction id {transaction_id}; 0 to {most}")
 
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         return self._processor.wait_until(is_so, what, looks)

@@ -9,9 +9,10 @@ from sipsim.tensix import programs
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.tensix.floor_plan import Core, Kind
+from sipsim.tensix.params import ChipParams
 from sipsim.tensix.programs import KernelSpec, Program
 from sipsim.tensix.tiles import KIB
-from sipsim.units import PS_PER_NS
+from sipsim.units import PS_PER_NS, drain_ps
 
 TENSIX_BASE = 2**16
 """Where semaphores begin in the L1 of a worker; programs have what lies behind ``TENSIX_BASE + 4096``."""
@@ -30,6 +31,12 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
+
+    @property
+    def params(self) -> ChipParams:
+        """The parameters of the chip."""
+        found: ChipParams = self._plan.params
+        return found
 
     # --- tiles and links ------------------------------------------------------------------------------------------
 
@@ -65,6 +72,19 @@ class Metal:
         """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here."""
         cores = self._plan.floor_plan.ethernet
         return [cores[channel] for channel in self._plan.links_to(self.rank, rank, not skip_reserved)]
+
+    def channel_of(self, core: Core) -> int:
+        """The channel of an Ethernet core."""
+        return int(self._plan.floor_plan.ethernet.index(core))
+
+    def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
+        """Routers that a packet of a NoC goes on to, from one tile to another."""
+        return int(self._plan.graph.hops(noc, src, dst))
+
+    def drain_ns(self, core: Core, nbytes: int) -> float:
+        """Bytes at the rate of the link of an Ethernet core, without framing."""
+        link = self._plan.links[self.rank][self.channel_of(core)]
+        return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
 
     def l1_base(self, core: Core) -> int:
         """The first address of a tile's L1 that programs have."""

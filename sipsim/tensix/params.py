@@ -70,7 +70,9 @@ class RiscParams(Section, frozen=True):
 
 
 class DataMoverParams(Section, frozen=True):
-    """What the software of a data mover spends on a packet in each visit of a channel, besides its calls."""
+    """What the loop of a data mover spends besides its calls, whenever a visit of a channel finds work: on a payload to
+    send, and on one that has come.
+    """
 
     sender_visit_ns: Ns
     receiver_visit_ns: Ns

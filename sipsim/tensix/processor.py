@@ -1,5 +1,6 @@
 """A processor of a tile: it runs one kernel as a task, spends time, and waits for words of its memory."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,10 @@ Looks = list[Callable[[], None]]
 
 class Processor:
     """``name``: the kernel and its tile. ``noc``: the NoC of its commands. ``reads``, ``writes``: NoC commands of it
-    that have not arrived; ``acked_ps``: when the last write that has arrived is acknowledged. ``owed_ps``: time of its
-    instructions that passes with its next command or wait.
+    that have not arrived; ``acked_ps``: when the last write that has arrived is acknowledged. ``flushed_ps``: when
+    the bytes of all writes have left, as far as only this processor's are on their way out. ``unsent``: writes by
+    transaction id whose bytes have not. ``owed_ps``: time of its instructions that passes with its next command or
+    wait.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -37,6 +40,7 @@ class Processor:
         self.writes = 0
         self.acked_ps: Ps = 0
         self.flushed_ps: Ps = 0
+        self.unsent: Counter[int] = Counter()
         self.on_arrival: Looks = []
         self.task: Task | None = None
 

@@ -46,15 +46,19 @@ class Tiles:
         """The tiles that were used, in order."""
         return sorted(self._memories.items())
 
-    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int) -> None:
-        """A posted write of bytes of the processor's tile, which are taken now."""
+    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
+        """A write of bytes of the processor's tile, which are taken now. ``write_id``: its transaction id, which is
+        told when they have left; that costs an event.
+        """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
         memory.check(to, nbytes)
         route = self._graph.between(by.noc, by.core, core)
         by.writes += 1
         start_ps = self._engine.now_ps
-        flushed_ps = start_ps + route.edges[0].drain_ps(nbytes)
-        by.flushed_ps = max(by.flushed_ps, flushed_ps)
+        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
+        if write_id is not None:
+            by.unsent[write_id] += 1
+            self._engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self._engine.now_ps, by.name)
@@ -107,6 +111,13 @@ class Tiles:
             Kind.ETHERNET: params.ethernet.l1_KiB * KIB,
             Kind.DRAM: params.dram.channel_MiB * MIB,
         }[kind]
+
+
+def _has_left(processor: Processor, write_id: int) -> None:
+    processor.unsent[write_id] -= 1
+    # A counter of the core, which its kernel looks at between words of its memory.
+    for look in tuple(processor.memory.on_write):
+        look()
 
 
 def _tell(processor: Processor) -> None:

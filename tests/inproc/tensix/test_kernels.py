@@ -60,6 +60,13 @@ def looks(ns: int, begin: int) -> int:
     [
         ("df.noc_async_write(0x20000, address, 1024)", 50),
         ("df.noc_async_write(0x20000, address, 1024); df.noc_async_writes_flushed()", 50 + 33),
+        ("df.noc_async_write(0x20000, address, 4096); " * 2 + "df.noc_async_writes_flushed()", 50 + 2 * 129),
+        (
+            "df.noc_async_write_one_packet_with_trid(0x20000, address, 4096, 3); assert not df.are_writes_sent(3); "
+            "assert df.are_writes_sent(4); df.wait_until(lambda: df.are_writes_sent(3), 'a write to leave')",
+            looks(50 + 129, 50),
+        ),
+        ("df.instructions(12.5)", 12.5),
         (
             "df.noc_async_write(0x20000, address, 1024); df.noc_async_write_barrier()",
             max(looks(WRITE, 50), WRITE + 10 + 9 * HOPS_BACK + 2),
@@ -228,6 +235,7 @@ WORKER, ETHERNET, UNLINKED = "tt.workers[0]", "tt.get_active_ethernet_cores()[0]
         (WORKER, "df.noc_async_write(0, df.get_noc_addr(0, 2, 0), 4)", "KernelMisuse", "tile 0-2 has no memory"),
         (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 2**30), 4)", "Memory", "0x40000000 of tensix 1-2"),
         (WORKER, "df.noc_async_write(0, df.get_noc_addr(1, 2, 0), 0)", "KernelMisuse", "moves a byte or more, not 0"),
+        (WORKER, "df.are_writes_sent(16)", "KernelMisuse", "there is no transaction id 16; 0 to 15"),
         (WORKER, "df.eth_send_bytes(0, 0, 16)", "exception", "'Dataflow' object has no attribute 'eth_send_bytes'"),
         (ETHERNET, "df.eth_send_bytes(8, 0, 16)", "KernelMisuse", "the source 8 is no multiple of 16 B"),
         (ETHERNET, "df.eth_send_packet(0, 0, 0, 0)", "KernelMisuse", "sends a word of 16 B or more, not 0"),

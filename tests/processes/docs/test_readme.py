@@ -72,10 +72,10 @@ def fenced_block_after(words: str, language: str) -> str:
     return found[1]
 
 
-def probed(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """A line of the README with ``ahbm-probe``."""
+def probed(line: str, folder: Path, program: str = "probe") -> "subprocess.CompletedProcess[str]":
+    """A line of the README with ``ahbm-probe``, or another program of ``launcher.cli``."""
     words = shlex.split(line.removeprefix("$ "), comments=True)[1:]
-    full = [sys.executable, "-m", "launcher.cli.probe", *words]
+    full = [sys.executable, "-m", f"launcher.cli.{program}", *words]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
     return subprocess.run(full, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
 
@@ -91,6 +91,21 @@ def test_the_other_outputs_of_probe(tmp_path: Path) -> None:
         ran = probed(line, tmp_path)
         assert (ran.returncode, ran.stderr) == (0, ""), line
         assert ran.stdout, line
+
+
+def test_bench_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    ping = README[README.index("    $ ahbm-bench eth-ping") :].partition("\n\nThree sizes")[0]
+    asked, *shown = [line.removeprefix("    ") for line in ping.splitlines()]
+    ran = probed(asked, tmp_path, "bench")
+    assert (ran.returncode, ran.stderr, ran.stdout.splitlines()) == (0, "", shown)
+
+
+def test_the_other_benches_run_in_one_process_and_in_several(tmp_path: Path) -> None:
+    for line in indented_block_after("where there is one:").splitlines():
+        few = line.partition("#")[0] + ("" if "--samples" in line else " --samples 4")
+        told = [probed(f"{few} --json - --engine {engine}", tmp_path, "bench") for engine in ("inproc", "local")]
+        assert [(each.returncode, each.stderr) for each in told] == [(0, "")] * 2, line
+        assert told[0].stdout == told[1].stdout, line
 
 
 def test_a_link_kind_of_ones_own(tmp_path: Path) -> None:

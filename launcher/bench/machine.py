@@ -1,0 +1,96 @@
+"""The simulated chips that a bench runs on, and how it runs a host script there."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from launcher.api import run
+from launcher.run.options import parse
+from launcher.run.prepare import resolve
+from sipsim.chips.base import kind_of
+from sipsim.chips.tensix import TensixKind
+from sipsim.errors import ConfigError, SimulationError
+from sipsim.tensix.eth_dataflow import SYNC_BYTES
+from sipsim.tensix.host import SEMAPHORE_AREA
+from sipsim.tensix.ubench.common import MARK
+
+KIB = 2**10
+SCRIPTS = "sipsim.tensix.ubench"
+LINKS = {"wormhole": "tenstorrent_100g", "blackhole": "tenstorrent_400g"}
+"""The chips, and the preset of their links."""
+ARCHITECTURES = {"wormhole": "wormhole_b0", "blackhole": "blackhole"}
+"""The chips, as published figures name them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Chips of a kind in a ring. ``settings``: as of ``--set``; ``samples``: None, as many as the published test."""
+
+    chip: str = "wormhole"
+    link: str | None = None
+    settings: tuple[str, ...] = ()
+    engine: str = "inproc"
+    samples: int | None = None
+
+    @property
+    def architecture(self) -> str:
+        """As published figures name it."""
+        return ARCHITECTURES[self.chip]
+
+    @property
+    def link_name(self) -> str:
+        """The preset of their links."""
+        return self.link or LINKS[self.chip]
+
+    @cached_property
+    def room(self) -> int:
+        """Bytes of an Ethernet core that the buffers of a script have.
+
+        Raises:
+            ConfigError: for settings that cannot be.
+        """
+        flags = [word for setting in self._settings for word in ("--set", setting)]
+        resolved = resolve(parse(["--link", self.link_name, *flags]))
+        kind = kind_of(resolved)
+        assert isinstance(kind, TensixKind)
+        ethernet = kind.params(resolved).ethernet
+        return ethernet.l1_KiB * KIB - ethernet.kernel_base - SEMAPHORE_AREA
+
+    def check_room(self, buffers: int, nbytes: int) -> None:
+        """Check that so many buffers, each with a word behind it, fit.
+
+        Raises:
+            ConfigError: when they do not.
+        """
+        needed = buffers * (nbytes + SYNC_BYTES)
+        if needed > self.room:
+            what = f"{buffers} x {nbytes} B, each with a word of {SYNC_BYTES} B, are {needed} B"
+            raise ConfigError(f"--sizes {nbytes}: {what}; a kernel of an Ethernet core of {self.chip} has {self.room}")
+
+    @property
+    def _settings(self) -> list[str]:
+        return [f"system.chip={self.chip}", *self.settings]
+
+    def run(self, script: str, sips: int, arguments: Mapping[str, object]) -> list[dict[str, Any]]:
+        """What the ranks of a host script of ``sipsim.tensix.ubench`` have told.
+
+        Raises:
+            SimulationError: when the run fails.
+            ConfigError: for settings that cannot be.
+        """
+        outcome = run(
+            f"{SCRIPTS}.{script}",
+            as_module=True,
+            script_args=[json.dumps(arguments)],
+            sips=sips,
+            topology="ring_1d",
+            link=self.link_name,
+            engine=self.engine,
+            set=self._settings,
+        )
+        if outcome.error is not None:
+            raise SimulationError(f"{script}: {outcome.error['message']}")
+        return [json.loads(told) for told in re.findall(rf"{re.escape(MARK)}(\{{.*\}})", outcome.output)]

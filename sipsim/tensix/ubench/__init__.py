@@ -1,0 +1,1 @@
+"""Host scripts of microbenchmarks: the guide's programs, as ``ahbm-bench`` runs them."""

@@ -1,0 +1,170 @@
+"""``ahbm-bench``: mistakes are one line, before anything is simulated; files of published figures; tables and plots."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher.bench.base import BENCHES, Case, Figure
+from launcher.bench.options import parse_bench
+from launcher.bench.published import COLUMNS, Published, default_files, read_published, row_of
+from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
+from launcher.bench.validation import NEAR, Verdict, bench_of, summary
+from launcher.cli.bench import main
+from launcher.run.options import Usage
+from sipsim.errors import ConfigError
+
+HEAD = ",".join(COLUMNS)
+ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB/s,0.28,output,per_direction"
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("", "ahbm-bench: which bench? eth-bandwidth, eth-ping, ring-latency; see ahbm-bench --help"),
+        ("eth-bandwith", "ahbm-bench: unknown bench 'eth-bandwith'; did you mean 'eth-bandwidth'?"),
+        ("--sizes 16", "ahbm-bench: unknown bench '--sizes'"),
+        ("eth-ping --sizes 17", "'17' must be a multiple of 16 bytes"),
+        ("eth-ping --sizes 0", "must be at least 1 byte"),
+        ("eth-ping --sizes -16", "a size must be positive"),
+        ("eth-ping --sizes 16,", "argument --sizes: '' is not a size"),
+        ("eth-ping --sizes 1M", "at most 131072"),
+        ("eth-ping --channels 0", "'0' must be a whole number of at least 1 and at most 32"),
+        ("eth-ping --samples 0", "'0' must be a whole number of at least 1"),
+        ("eth-ping --chip ahbm", "argument --chip: invalid choice: 'ahbm'"),
+        ("eth-ping --engine ssh", "argument --engine: invalid choice: 'ssh'"),
+        ("eth-ping --worker id", "--worker: unknown worker 'id'; did you mean 'ids'?"),
+        ("eth-bandwidth --directions both", "--directions: unknown directions 'both'"),
+        ("eth-ping --directions uni", "unknown flag --directions"),
+        ("ring-latency --hops 1", "'1' must be a whole number of at least 2"),
+        ("ring-latency --sizes 16K --channels 16", "--sizes 16384: 16 x 16384 B, each with a word of 16 B, are"),
+        ("eth-bandwidth --sizes 128K --directions bi", "--sizes 131072: 2 x 131072 B"),
+        ("eth-ping --csv-in /nowhere.csv", "/nowhere.csv: cannot be read"),
+        ("eth-ping --set no_key=1", "unknown key 'no_key'"),
+        ("eth-ping --set system.chip_params.risc.poll_ns=0", "poll_ns = 0: must be"),
+        ("eth-ping --link foo", "unknown link 'foo'"),
+        ("eth-ping --json /nowhere/a.json", "/nowhere"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(flags: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(flags.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert line in told.err
+
+
+def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Usage, match="--plot: matplotlib is not installed"):
+        parse_bench(["eth-ping", "--plot", "a.png"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["id,arch", "A1,x"], ":1: column family is missing"),
+        ([], ":1: column id is missing"),
+        ([HEAD, ROW.replace("0.28", "fast")], ":2: value 'fast' must be a number"),
+        ([HEAD, ROW, ROW], ":3: row A1 stands in line 2 already"),
+        ([HEAD, ROW.replace("A1", "")], ":2: a row needs an id"),
+        ([HEAD, ROW.replace(",1,16,16,", ",1,-16,16,")], ":2: packet_size_bytes '-16' must be a whole number"),
+    ],
+)
+def test_a_bad_file_is_one_line(lines: list[str], line: str, tmp_path: Path) -> None:
+    path = tmp_path / "figures.csv"
+    path.write_text("\n".join(lines))
+    with pytest.raises(ConfigError) as caught:
+        read_published(path)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "figures.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is no text in UTF-8"):
+        read_published(tmp_path / "figures.csv")
+
+
+def published(**changed: object) -> Published:
+    values = {
+        "id": "A1", "architecture": "wormhole_b0", "family": "eth_link_bandwidth_no_edm",
+        "test": "test_erisc_bw_uni_dir", "hops": 1, "nbytes": 16, "channels": 16, "metric": "GB/s", "value": 0.28,
+        "kind": "output",
+        "statistic": "per_direction",
+    }  # fmt: skip
+    return Published(**{**values, **changed})  # type: ignore[arg-type]
+
+
+FIGURE = Figure(Case("test_erisc_bw_uni_dir", 16, 1), 16, "GB/s", "per_direction", 0.28)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_answered"),
+    [
+        ({}, True), ({"architecture": "blackhole"}, False), ({"test": "test_erisc_bw_bi_dir"}, False),
+        ({"nbytes": 32}, False), ({"nbytes": None}, False), ({"channels": 1}, False), ({"hops": 2}, False),
+        ({"metric": "ns"}, False), ({"statistic": "round_trip"}, False),
+    ],
+)  # fmt: skip
+def test_a_figure_answers_the_row_of_its_case(changed: dict[str, object], is_answered: bool) -> None:
+    row = published(**changed)
+    assert row_of(FIGURE, "wormhole_b0", [row]) == (row if is_answered else None)
+
+
+def test_every_row_that_comes_with_the_project_has_its_bench() -> None:
+    rows = [row for path in default_files() for row in read_published(path)]
+    found = {row.id for row in rows if bench_of(row) is not None}
+    assert {row.id for row in rows if row.kind == "output"} == found
+    assert len(found) == 38
+
+
+@pytest.mark.parametrize(
+    "changed", [{"kind": "input"}, {"family": "ccl_perf"}, {"test": "test_erisc_bw_uni_dir_fast"}, {"nbytes": None}]
+)
+def test_what_no_bench_knows_has_no_figure(changed: dict[str, object]) -> None:
+    assert bench_of(published(**changed)) is None
+
+
+def test_a_row_without_a_figure_is_a_miss_and_one_at_the_limit_is_near() -> None:
+    values = [1.0, 1 + NEAR, 0.5, None]
+    found = summary([Verdict(published(value=1.0), value) for value in values])
+    assert (found.rows, found.near, found.median) == (4, 2, pytest.approx(NEAR))
+    assert summary([Verdict(published(kind="input"), 1.0)]).rows == 0
+
+
+def test_tables_and_plots_show_simulated_beside_published() -> None:
+    lines = [
+        Line("wormhole_b0", FIGURE._replace(nbytes=nbytes, value=value), row)
+        for nbytes, value, row in (
+            (16, 1.0, None), (128, 4.0, None), (1024, 6.0, published(value=8.0)), (8192, 10.0, published(value=8.0)),
+        )
+    ]  # fmt: skip
+    shown = tables(lines).splitlines()
+    assert shown[1] == "test_erisc_bw_uni_dir: per_direction in GB/s, channels 16, hops 1"
+    assert [row.split() for row in shown[3:]] == [
+        ["16", "1.00", "-", "-"], ["128", "4.00", "-", "-"],
+        ["1024", "6.00", "8", "-25.0%", "A1"], ["8192", "10.00", "8", "+25.0%", "A1"],
+    ]  # fmt: skip
+    rows = [row.partition("|")[2] for row in plots(lines).splitlines() if "|" in row]
+    assert [(row.index("*"), number) for number, row in enumerate(rows) if "*" in row] == [
+        (63, 0),
+        (42, 5),
+        (21, 8),
+        (0, 12),
+    ]
+    assert rows[3].count("o") == 2
+    assert plots(lines[: LEAST_POINTS - 1]) == ""
+    assert csv_text(lines).splitlines()[3].endswith(",6.0,8.0,-0.25,A1")
+
+
+def test_of_several_numbers_of_channels_the_best_is_told() -> None:
+    few, many = (FIGURE._replace(case=FIGURE.case._replace(channels=n), value=v) for n, v in ((4, 2.0), (16, 3.0)))
+    assert best_channels([Line("wormhole_b0", few, None)]) == ""
+    last = best_channels([Line("wormhole_b0", each, None) for each in (few, many)]).splitlines()[-1]
+    assert last.split() == ["16", "3.00", "16", "test_erisc_bw_uni_dir"]
+
+
+def test_help_names_every_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in BENCHES.names())
