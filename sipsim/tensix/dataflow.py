@@ -159,7 +159,11 @@ class Dataflow:
         self._processor.owed_ps += looks * self._processor.poll_ps
 
     def instructions(self, ns: float) -> None:
-        """The time of other instructions of the kernel, which passes with its next command or wait."""
+        """Spend ``ns`` on instructions that are no calls of these."""
+        self._processor.spend(ns_to_ps(ns))
+
+    def owe(self, ns: float) -> None:
+        """As :meth:`instructions`, but their time passes with the next command or wait."""
         self._processor.owed_ps += ns_to_ps(ns)
 
     def watch_writes(self, note: Callable[[int], None]) -> Callable[[], None]:

@@ -156,7 +156,7 @@ class DataMover:
         if fact is None:
             marked.discard(number)
             return False
-        self._df.instructions(self._visits_ns[number])
+        self._df.owe(self._visits_ns[number])
         channel.take(fact)
         # What the channel has written itself has marked it too.
         if channel.fact() is None:
