@@ -85,12 +85,14 @@ class InProcess:
             self._mail.send(BROKER, to, encode(answer))
 
     def _note(self, message: ToLauncher) -> None:
+        leave_namespace()
         if isinstance(message, Sync) and message.last and self._request.settings.explain_sync:
             self._explain(message)
         self.outcome.note(message)
         self._request.progress.note(message, self.outcome)
 
     def _explain(self, sync: Sync) -> None:
+        leave_namespace()
         print(explanation(sync), file=sys.stderr)
 
     def _answer_status_request(self, frame: FrameType | None = None) -> None:
@@ -138,6 +140,7 @@ class InProcess:
     def _check_signals(self) -> None:
         self._answer_status_request()
         if self._request.progress.due():
+            leave_namespace()
             self._request.progress.note(self._hub.status(), self.outcome)
         reason = self._signals.reason()
         if reason is not None and not self._stopping:

@@ -87,10 +87,9 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
     values, chip = cluster.sips(), cluster.chip
     if options.sips not in (None, values["count"]):
         raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
-    if chip is not None and options.chip in ({WORMHOLE, BLACKHOLE} - {chip}):
+    if options.chip in ({WORMHOLE, BLACKHOLE} - {chip}):
         raise ConfigError(f"--chip {options.chip}: the chips of {origin} are {chip}; leave --chip out")
-    overrides = [Override("system.sips", values, origin)]
-    return overrides if chip is None else [*overrides, Override("system.chip", chip, origin)]
+    return [Override("system.sips", values, origin), Override("system.chip", chip, origin)]
 
 
 def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path as File
 
 from sipsim.chips import rules as chip_rules
-from sipsim.chips.base import CHIPS, kind_of
+from sipsim.chips.base import kind_of
 from sipsim.config import load as files
 from sipsim.config.document import Path, Problem, Rule
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.links import rules as link_rules
+from sipsim.registry import UnknownName
 from sipsim.topology import rules as topology_rules
 from sipsim.topology.build import implied_values
 
@@ -43,8 +44,10 @@ def load(
 
 def _implied_link(resolved: Resolved) -> Iterator[tuple[Path, str]]:
     """The links that a chip has, for a config that names none."""
-    chip = resolved.topology.system.chip
-    link = CHIPS.get(chip).link if chip in CHIPS.names() else None
+    try:
+        link = kind_of(resolved).link
+    except UnknownName:
+        return
     if link is not None:
         yield ("system", "sips", "link"), link
 

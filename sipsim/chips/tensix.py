@@ -4,8 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -14,13 +13,14 @@ import greenlet
 from broker.wire import BadFrame
 from sipsim.chips.base import Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem
+from sipsim.config.document import Problem, Rule
 from sipsim.config.load import default_dir
 from sipsim.config.model import Resolved
 from sipsim.config.strict_yaml import read_mapping
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError, InvariantViolation
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
+from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
@@ -32,15 +32,17 @@ from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
-from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
+from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
+from sipsim.tensix.launches import Launches
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
-from sipsim.tensix.plan import SIDES, TensixPlan, merged
+from sipsim.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.tensix.processor import Processor
-from sipsim.tensix.programs import KernelSpec, Program
+from sipsim.tensix.programs import KernelSpec
 from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
+from sipsim.topology.build import build_links
 from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
@@ -64,56 +66,30 @@ class TensixChip(Chip):
         self.log = TileLog(self.oplog, engine)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
-        self._kernels: list[Task] = []
-        self._queues: dict[tuple[Core, int], deque[Task]] = {}
         self._host: Task | None = None
         self.api = self.metal = Metal(self)
+        self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host)
 
     # --- kernels --------------------------------------------------------------------------------------------------
-
-    def launch(self, program: Program) -> None:
-        """Set the semaphores of a program and start its kernels, now; a kernel whose processor still runs one starts
-        when that has ended.
-        """
-        for (core, address), initial in program.semaphores.items():
-            self.metal.write(core, address, initial.to_bytes(4, "little"))
-        for spec in program.kernels:
-            self._kernels.append(self._start(spec))
 
     def wait_for_kernels(self) -> None:
         """Block the host program until all kernels have ended, servers aside."""
         assert self._host is not None
-        while any(not (task.ended or task.is_server) for task in self._kernels):
+        while not self.launches.is_idle:
             self._host.wait(KERNELS)
 
-    def _start(self, spec: KernelSpec) -> Task:
+    def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
         memory, params = self.tiles.memory(spec.core), self.plan.params
         processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
         dataflow = self._dataflow(processor)
-        place = spec.core, spec.config.processor
 
         def body() -> None:
             spec.kernel(*spec.args, dataflow)
             processor.spend(0)
-            self._next_kernel(place)
-            host = self._host
-            if host is not None and host.waits_for is KERNELS:
-                self.engine.at(self.engine.now_ps, self._resume_host)
+            ended()
 
-        task = processor.make(body, self.loop, self._make_task, spec.is_server)
-        queue = self._queues.setdefault(place, deque())
-        queue.append(task)
-        if len(queue) == 1:
-            self.engine.at(self.engine.now_ps, task.resume)
-        return task
-
-    def _next_kernel(self, place: tuple[Core, int]) -> None:
-        """The kernel of a processor has ended."""
-        queue = self._queues[place]
-        queue.popleft()
-        if queue:
-            self.engine.at(self.engine.now_ps, queue[0].resume)
+        return processor.make(body, self.loop, self._make_task, spec.is_server)
 
     def _resume_host(self) -> None:
         if self._host is not None and self._host.waits_for is KERNELS:
@@ -170,7 +146,7 @@ class TensixChip(Chip):
         self._host = task
 
     def tasks(self) -> list[Task]:
-        return [*self._kernels, *([self._host] if self._host else [])]
+        return [*self.launches.tasks(), *([self._host] if self._host else [])]
 
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
@@ -215,6 +191,34 @@ class TensixKind(ChipKind[TensixPlan]):
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         return merged(read_mapping(default_dir() / "chips" / f"{self.name}.yaml"), given)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
+        return (self._a_link_a_channel, self._copies_keep_up)
+
+    def _a_link_a_channel(self, resolved: Resolved) -> Problem | None:
+        """E, W, N and S are Ethernet channels that have a name of their own, too."""
+        used: dict[tuple[int, int], str] = {}
+        for link in build_links(resolved.topology.system.sips):
+            other = used.setdefault((link.src, channel_of(link.src_port)), link.src_port)
+            if other != link.src_port:
+                channel = channel_of(link.src_port)
+                what = f"ports {other} and {link.src_port} of SIP {link.src} are Ethernet channel {channel}"
+                text = f"system.sips.custom_links: {what}, which has one link"
+                return Problem((("system", "sips", "custom_links"),), text)
+        return None
+
+    def _copies_keep_up(self, resolved: Resolved) -> Problem | None:
+        """A message is kept between a wire and a slower copy, where there is no room for many."""
+        sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
+        for kind in links_in_use(resolved, build_links(sips)):
+            if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
+                what = f"less than the {kind.bandwidth_GBps:g} GB/s of a link; give as much, or null, or another --link"
+                return Problem(
+                    ((*PARAMS, "ethernet", "copy_GBps"),),
+                    f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",
+                )
+        return None
 
     def params(self, resolved: Resolved) -> ChipParams:
         """Those of a checked config."""

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sipsim.errors import ConfigError
-from sipsim.host import numpy_random
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
@@ -98,10 +97,9 @@ class ScriptNamespace:
         self._modules: dict[str, ModuleType] = {}
         self._bound: list[tuple[ModuleType, str, ModuleType]] = []
         self._random = random.Random(f"{seed}.{rank}").getstate()
-        self._numpy_random = numpy_random.state_of(np.random.RandomState([seed % 2**32, rank]))
+        self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
         self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
         self._foreign: set[str] = set()
-        self._mark = (0, "")
 
     def enter(self) -> None:
         """Install this rank's state, before its code runs, unless it is installed."""
@@ -109,41 +107,35 @@ class ScriptNamespace:
             return
         leave_namespace()
         ScriptNamespace.installed = self
-        self._outside = (sys.argv, sys.path, random.getstate(), numpy_random.saved(), _names())
+        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
         sys.argv, sys.path = self._argv, self._sys_path
         sys.modules.update(self._modules)
-        self._mark = _mark()
         for package, name, module in self._bound:
             setattr(package, name, module)
         random.setstate(self._random)
-        numpy_random.install(self._numpy_random)
+        np.random.set_state(self._numpy_random)
 
     def leave(self) -> None:
         """Save this rank's state and restore the process's, if this rank's is installed."""
         if self._outside is None:
             return
         ScriptNamespace.installed = None
-        self._random, self._numpy_random = random.getstate(), numpy_random.saved()
+        self._random, self._numpy_random = random.getstate(), np.random.get_state()
         self._argv, self._sys_path = sys.argv, sys.path
         sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
         self._outside = None
         random.setstate(outside_random)
-        numpy_random.install(outside_numpy)
-        if _mark() != self._mark or any(sys.modules.get(name) is not own for name, own in self._modules.items()):
-            self._find_own(outside_modules)
+        np.random.set_state(outside_numpy)
+        loaded = {name: sys.modules[name] for name in sys.modules.keys() - self._foreign}
+        self._modules = {
+            name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside_modules)
+        }
+        self._foreign |= loaded.keys() - self._modules.keys()
         self._bound = [each for each in submodules(self._modules) if each[0].__name__ not in self._modules]
         for package, name, _ in self._bound:
             delattr(package, name)
         for name in self._modules:
             del sys.modules[name]
-
-    def _find_own(self, outside: frozenset[str]) -> None:
-        """Which of the modules that are loaded are this rank's. ``outside``: the names before it was entered."""
-        loaded = {name: sys.modules[name] for name in sys.modules.keys() - self._foreign}
-        self._modules = {
-            name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside)
-        }
-        self._foreign |= loaded.keys() - self._modules.keys()
 
     def run_worker(self, rank: int, world_size: int, torch: object) -> None:
         """Load the script and run its ``worker``; ``sys.exit`` with no or code 0 is a normal end.
@@ -186,27 +178,6 @@ class ScriptNamespace:
         if is_shared(name, module) or is_definer(name):
             return False
         return is_new or Path(_origin(module)).is_relative_to(self._folder)
-
-
-def _mark() -> tuple[int, str]:
-    """Of the names of ``sys.modules``: another one when one has been added since, unless it is gone again. To look at
-    all of them takes as long as all else of a switch."""
-    return len(sys.modules), next(reversed(sys.modules))
-
-
-def _names() -> frozenset[str]:
-    """Those of ``sys.modules``."""
-    mark = _mark()
-    if _Names.mark != mark:
-        _Names.mark, _Names.names = mark, frozenset(sys.modules)
-    return _Names.names
-
-
-class _Names:
-    """Those that were there last."""
-
-    mark = (0, "")
-    names: frozenset[str] = frozenset()
 
 
 def leave_namespace() -> None:

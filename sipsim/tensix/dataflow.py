@@ -14,6 +14,8 @@ from sipsim.tensix.processor import Looks, Processor
 from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.units import PS_PER_NS, ns_to_ps
 
+ACCESS_BYTES = 16
+"""Of L1 by a load or a store."""
 TRANSACTION_IDS = 16
 """Of the NoC commands of a tile."""
 
@@ -58,14 +60,14 @@ class Dataflow:
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
 
     def write_bytes(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1; takes an access, however many they are."""
+        """Store bytes in this L1; takes an access for each 16 B."""
         processor = self._processor
-        processor.spend(processor.l1_access_ps)
+        processor.spend(processor.l1_access_ps * _accesses(len(data)))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
-        """Bytes of this L1; takes an access, however many they are."""
-        self._processor.spend(self._processor.l1_access_ps)
+        """Bytes of this L1; takes an access for each 16 B."""
+        self._processor.spend(self._processor.l1_access_ps * _accesses(nbytes))
         return self._processor.memory.read(address, nbytes)
 
     def peek(self, address: int, nbytes: int) -> bytes:
@@ -75,13 +77,15 @@ class Dataflow:
     def store(self, address: int, data: bytes) -> None:
         """As :meth:`write_bytes`, at once: the access takes its time with the next command or wait."""
         processor = self._processor
-        processor.owed_ps += processor.l1_access_ps
+        processor.owed_ps += processor.l1_access_ps * _accesses(len(data))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     # --- the NoC --------------------------------------------------------------------------------------------------
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
-        """Start to write ``nbytes`` of this L1 to a tile. They are taken when the command has been issued."""
+        """Start to write ``nbytes`` of this L1 to a tile: a command for each packet of the NoC. They are taken when the
+        last one has been issued.
+        """
         self._issue(nbytes)
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes)
 
@@ -166,8 +170,8 @@ class Dataflow:
         """As :meth:`instructions`, but their time passes with the next command or wait."""
         self._processor.owed_ps += ns_to_ps(ns)
 
-    def watch_writes(self, note: Callable[[int], None]) -> Callable[[], None]:
-        """Have ``note(address)`` called for each write into this L1, by whomever; the first address is told.
+    def watch_writes(self, note: Callable[[int, int], None]) -> Callable[[], None]:
+        """Have ``note(address, nbytes)`` called for each write into this L1, by whomever.
 
         Returns:
             What ends it.
@@ -192,4 +196,9 @@ class Dataflow:
     def _issue(self, nbytes: int) -> None:
         if nbytes < 1:
             raise KernelMisuse(f"{self._processor.name}: a NoC command moves a byte or more, not {nbytes}")
-        self._processor.spend(self._processor.noc_command_ps)
+        packets = -(-nbytes // self._tiles.packet_bytes)
+        self._processor.spend(self._processor.noc_command_ps * packets)
+
+
+def _accesses(nbytes: int) -> int:
+    return max(-(-nbytes // ACCESS_BYTES), 1)

@@ -106,6 +106,10 @@ class EthDataflow(Dataflow):
         """Whether the receiver's buffer is free again. Takes a look."""
         return self._look(channel).bytes_sent == 0
 
+    def eth_is_receiver_channel_done(self, channel: int) -> bool:
+        """The same by the name that the guide's teardown has for it."""
+        return self.eth_is_receiver_channel_send_done(channel)
+
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
         """Wait for :meth:`eth_is_receiver_channel_send_acked`."""
         self.wait_until(lambda: self._sync(channel).receiver_ack != 0 or self._sync(channel).bytes_sent == 0,
@@ -183,5 +187,7 @@ class EthDataflow(Dataflow):
         self.write_bytes(self.sync_address(channel), sync.to_bytes())
 
     def _look(self, channel: int) -> ChannelSync:
+        """As a look of ``wait_until``: what it sees is from its begin."""
+        seen = self._sync(channel)
         self._processor.spend(self._processor.poll_ps)
-        return self._sync(channel)
+        return seen

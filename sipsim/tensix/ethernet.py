@@ -88,7 +88,7 @@ class Transmitter:
         if self.is_busy(queue):
             what = f"core {self._core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; ask eth_txq_is_busy before a command")
-        pin = self._memory.pin(source, nbytes, "an Ethernet transmission")
+        pin = self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps)
         self.bytes_sent += nbytes
         told = partial(self._told, queue, source, message, pin)
         if self._both is not None:

@@ -49,15 +49,3 @@ class FloorPlan:
             return f"tile {twice} is named twice among tensix, ethernet and dram"
         outside = [core for core in every if core.x >= noc.width or core.y >= noc.height]
         return f"tile {outside[0]} lies outside of a NoC of {noc.width}x{noc.height}" if outside else ""
-
-    def logical(self, core: Core) -> Core:
-        """Coordinates as programs name them: of a worker by column and row, of an Ethernet core ``(0, channel)``."""
-        if core in self._ethernet_channels:
-            return Core(0, self._ethernet_channels[core])
-        width = len({worker.x for worker in self.workers})
-        y, x = divmod(self.workers.index(core), width)
-        return Core(x, y)
-
-    @property
-    def _ethernet_channels(self) -> dict[Core, int]:
-        return {core: channel for channel, core in enumerate(self.ethernet)}

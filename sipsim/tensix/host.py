@@ -9,14 +9,14 @@ from sipsim.tensix import programs
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.tensix.floor_plan import Core, Kind
+from sipsim.tensix.noc import NOCS
 from sipsim.tensix.params import ChipParams
 from sipsim.tensix.programs import KernelSpec, Program
-from sipsim.tensix.tiles import KIB
+from sipsim.tensix.tiles import ATOMIC_BYTES, KIB
 from sipsim.units import PS_PER_NS, drain_ps
 
-TENSIX_BASE = 2**16
-"""Where semaphores begin in the L1 of a worker; programs have what lies behind ``TENSIX_BASE + 4096``."""
 SEMAPHORE_AREA = 4096
+"""Of the L1 that a kernel has, for semaphores and, on Ethernet cores, for words of flow control."""
 
 
 class Metal:
@@ -88,20 +88,25 @@ class Metal:
 
     def l1_base(self, core: Core) -> int:
         """The first address of a tile's L1 that programs have."""
-        if self._kind(core) is Kind.ETHERNET:
-            return int(self._plan.params.ethernet.kernel_base) + SEMAPHORE_AREA
-        return TENSIX_BASE + SEMAPHORE_AREA
+        params = self._plan.params
+        of_kind = params.ethernet if self._kind(Core(*core)) is Kind.ETHERNET else params.tensix
+        return int(of_kind.kernel_base) + SEMAPHORE_AREA
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
+    def set_word(self, core: Core, address: int, value: int) -> None:
+        """A semaphore of a tile, for a program that starts."""
+        self.write(core, address, value.to_bytes(ATOMIC_BYTES, "little"))
+
     def write(self, core: Core, address: int, data: bytes) -> None:
         """Bytes into the memory of a tile."""
+        core = Core(*core)
         self._chip.log.host_wrote(core, address, data)
         self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
 
     def read(self, core: Core, address: int, nbytes: int) -> bytes:
         """Bytes of the memory of a tile."""
-        data: bytes = self._chip.tiles.memory(core).read(address, nbytes)
+        data: bytes = self._chip.tiles.memory(Core(*core)).read(address, nbytes)
         return data
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -122,8 +127,10 @@ class Metal:
         """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
 
         Raises:
-            KernelMisuse: for a tile that runs no kernels, or a config of another kind of tile.
+            KernelMisuse: for a tile that runs no kernels, a config of another kind of tile, a processor or a NoC that
+                the tile has not.
         """
+        core = Core(*core)
         kind = self._kind(core)
         if kind not in (Kind.TENSIX, Kind.ETHERNET):
             raise KernelMisuse(f"tile {core} runs no kernels; Tensix and Ethernet tiles do")
@@ -131,14 +138,22 @@ class Metal:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
         if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
             raise KernelMisuse(f"tile {core} is of kind {kind.value}, and {type(config).__name__} is not for it")
+        most = 1 if kind is Kind.ETHERNET else self._plan.params.tensix.processors
+        if not 0 <= config.processor < most or config.noc not in NOCS:
+            what = f"processor {config.processor} and NoC {config.noc}"
+            raise KernelMisuse(f"tile {core} has no {what}; it has processors 0 to {most - 1}, and NoCs 0 and 1")
         program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
 
     def create_semaphore(self, program: Program, core: Core, initial: int = 0) -> int:
-        """The address of a new semaphore of a tile, which is ``initial`` when the program starts."""
-        base = self.l1_base(core) - SEMAPHORE_AREA
-        if self._kind(core) is Kind.ETHERNET:
-            base += SEMAPHORE_AREA // 2
-        return program.add_semaphore(core, base, initial)
+        """The address of a new semaphore of a tile, which is ``initial`` when the program starts.
+
+        Raises:
+            KernelMisuse: for more than a tile has room for.
+        """
+        core = Core(*core)
+        end = self.l1_base(core)
+        first = end - (SEMAPHORE_AREA // 2 if self._kind(core) is Kind.ETHERNET else SEMAPHORE_AREA)
+        return program.add_semaphore(core, first, end, initial)
 
     def edm_builder(
         self,
@@ -165,8 +180,8 @@ class Metal:
         return EriscDataMoverBuilder(space, modes[termination], params, links, self._check_worker)
 
     def enqueue_program(self, program: Program) -> None:
-        """Start the kernels of a program, now."""
-        self._chip.launch(program)
+        """Start the kernels of a program, when those of the programs before it have ended, servers aside."""
+        self._chip.launches.enqueue(program)
 
     def finish(self) -> None:
         """Wait until all kernels have ended, servers aside."""

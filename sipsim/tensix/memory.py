@@ -25,7 +25,7 @@ class Pin:
 class TileMemory:
     """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``watchers``: before these, with its first address.
+    ``on_write``: called behind each write. ``watchers``: before these, with its first address and size.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -34,7 +34,7 @@ class TileMemory:
         self._pages: dict[int, bytearray] = {}
         self._pins: deque[Pin] = deque()
         self.on_write: list[Callable[[], None]] = []
-        self.watchers: list[Callable[[int], None]] = []
+        self.watchers: list[Callable[[int, int], None]] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy.
@@ -48,8 +48,12 @@ class TileMemory:
         if start + nbytes <= PAGE_BYTES:
             found = self._pages.get(page)
             return bytes(nbytes) if found is None else bytes(found[start : start + nbytes])
-        first = PAGE_BYTES - start
-        return self.read(address, first) + self.read(address + first, nbytes - first)
+        parts, done = [], 0
+        while done < nbytes:
+            part = min(PAGE_BYTES - (address + done) % PAGE_BYTES, nbytes - done)
+            parts.append(self.read(address + done, part))
+            done += part
+        return b"".join(parts)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
         """Write, and let those look who wait for something here.
@@ -63,12 +67,13 @@ class TileMemory:
             self._check_pins(address, len(data), now_ps, writer)
         self._put(address, data)
         for watch in self.watchers:
-            watch(address)
+            watch(address, len(data))
         for look in tuple(self.on_write):
             look()
 
-    def pin(self, address: int, nbytes: int, reader: str) -> Pin:
+    def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
         """Keep a range from being written until its ``until_ps``, which the reader sets."""
+        self._drop_pins(now_ps)
         pin = Pin(address, address + nbytes, reader)
         self._pins.append(pin)
         return pin
@@ -101,11 +106,14 @@ class TileMemory:
             found[start : start + part] = data[done : done + part]
             done += part
 
-    def _check_pins(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+    def _drop_pins(self, now_ps: Ps) -> None:
         pins = self._pins
         while pins and pins[0].until_ps <= now_ps:
             pins.popleft()
-        for pin in pins:
+
+    def _check_pins(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+        self._drop_pins(now_ps)
+        for pin in self._pins:
             if pin.first < address + nbytes and address < pin.end and now_ps < pin.until_ps:
                 until = f" until {pin.until_ps} ps" if pin.until_ps < NEVER_PS else ""
                 raise SourceReused(

@@ -25,11 +25,15 @@ class NocParams(Section, frozen=True):
 
 
 class TensixParams(Section, frozen=True):
-    """Worker tiles: all of ``columns`` x ``rows``. ``l1_KiB``: the memory of each."""
+    """Worker tiles: all of ``columns`` x ``rows``. ``l1_KiB``: the memory of each, of which a kernel has what lies from
+    ``kernel_base`` on. ``processors``: those that move data.
+    """
 
     columns: tuple[Span, ...]
     rows: tuple[Span, ...]
     l1_KiB: PositiveInt
+    kernel_base: Annotated[int, Meta(ge=4096, multiple_of=4096)]
+    processors: Annotated[int, Meta(ge=1, le=8)]
 
 
 class EthernetParams(Section, frozen=True):

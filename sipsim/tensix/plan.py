@@ -36,11 +36,11 @@ class TensixPlan(RunPlan):
         self.system = JoinedSips(resolved, self.graph, CHUNK_BYTES)
         self.links: list[dict[int, Link]] = [{} for _ in range(self.system.n_sips)]
         for number, link in enumerate(self.system.links):
-            near, far = self._channel(link.src_port), self._channel(link.dst_port)
+            near, far = channel_of(link.src_port), channel_of(link.dst_port)
             self.links[link.src][near] = Link(number, link.dst, far)
         self.arrivals: list[dict[int, int]] = [{} for _ in range(self.system.n_sips)]
         for number, link in enumerate(self.system.links):
-            self.arrivals[link.dst][number] = self._channel(link.dst_port)
+            self.arrivals[link.dst][number] = channel_of(link.dst_port)
 
     @property
     def egress_ps(self) -> list[int]:
@@ -55,10 +55,12 @@ class TensixPlan(RunPlan):
     def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
         """The Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
         found = self.system.links_between(sip, far_sip, with_reserved)
-        return [self._channel(link.port) for link in found]
+        return [channel_of(link.port) for link in found]
 
-    def _channel(self, port: str) -> int:
-        return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
+
+def channel_of(port: str) -> int:
+    """The Ethernet channel of a port."""
+    return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
 
 
 def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

@@ -12,7 +12,7 @@ SEMAPHORE_BYTES = 16
 
 
 class DataMovementConfig(NamedTuple):
-    """A kernel of a worker tile: on its processor 0 or 1, whose commands go on NoC ``noc``."""
+    """A kernel of a worker tile: on one of its processors, whose commands go on NoC ``noc``."""
 
     processor: int = 0
     noc: int = 0
@@ -56,9 +56,15 @@ class Program:
             raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")
         self.kernels.append(spec)
 
-    def add_semaphore(self, core: Core, first: int, initial: int) -> int:
-        """The address of a new semaphore of a tile; ``first``: of its first one."""
+    def add_semaphore(self, core: Core, first: int, end: int, initial: int) -> int:
+        """The address of a new semaphore of a tile, from ``first`` on and before ``end``.
+
+        Raises:
+            KernelMisuse: where there is no room left.
+        """
         index = sum(1 for each, _ in self.semaphores if each == core)
         address = first + index * SEMAPHORE_BYTES
+        if address + SEMAPHORE_BYTES > end:
+            raise KernelMisuse(f"tile {core} has room for {index} semaphores of a program, and all are in use")
         self.semaphores[core, address] = initial % 2 ** (8 * ATOMIC_BYTES)
         return address

@@ -27,6 +27,8 @@ class Tiles:
         self._engine = engine
         self._log = log
         self._memories: dict[Core, TileMemory] = {}
+        noc = plan.params.noc
+        self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
     def memory(self, core: Core) -> TileMemory:
         """The memory of a tile.

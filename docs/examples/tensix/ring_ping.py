@@ -1,15 +1,17 @@
 """A ping around a ring of chips without a data mover: receiver and sender kernels of the CCL developer guide.
 
-    ahbm-launch --chip wormhole --sips 8 --topology ring_1d docs/examples/tensix/ring_ping.py [BYTES [PINGS]]
+    ahbm-launch --chip wormhole --sips 8 --topology ring_1d docs/examples/tensix/ring_ping.py [BYTES [PINGS [RANKS]]]
 
 On each chip a kernel on the Ethernet core of the link from the chip before passes the packet on, over the NoC, to one
-on the core of the link to the next chip. Chip 0 starts a ping and takes its time. The first one opens the ring.
+on the core of the link to the next chip. Chip 0 starts a ping and takes its time. The first one opens the ring. RANKS: in their order around
+the ring, such as 0,4,5,1,2,6,7,3 on a T3000, where neighbours have other numbers.
 """
 
 import sys
 
 NBYTES = int(sys.argv[1]) if len(sys.argv) > 1 else 16
 PINGS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+ORDER = [int(rank) for rank in sys.argv[3].split(",")] if len(sys.argv) > 3 else []
 CHANNEL = 1  # channel 0 is for the handshake
 
 
@@ -71,7 +73,9 @@ def link_to(far, rank, nth, tt):
 
 def worker(rank, world_size, tt):
     program = tt.create_program()
-    after, before = (rank + 1) % world_size, (rank - 1) % world_size
+    ring = ORDER or list(range(world_size))
+    place = ring.index(rank)
+    after, before = ring[(place + 1) % world_size], ring[place - 1]
     # Two chips have two links: one for the way there, one for the way back.
     out = link_to(after, rank, rank if world_size == 2 else 0, tt)
     into = link_to(before, rank, before if world_size == 2 else 0, tt)

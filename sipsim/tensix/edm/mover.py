@@ -6,6 +6,7 @@ events: which channel has something is known from the writes into L1, and where 
 """
 
 import struct
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 from sipsim.errors import KernelMisuse
@@ -42,6 +43,7 @@ class DataMover:
         ]
         self._of_address = {channel.semaphore: channel.number for channel in self._channels}
         self._of_address |= {channel.arrival: channel.number for channel in self._channels}
+        self._addresses = sorted(self._of_address)
         self._arrivals = {channel.arrival for channel in self._channels}
         self._marked: set[int] = set()
         self._position = 0
@@ -163,14 +165,16 @@ class DataMover:
             marked.discard(number)
         return True
 
-    def _note(self, address: int) -> None:
-        """Something was written at an address of this L1."""
-        number = self._of_address.get(address)
-        if number is None:
-            return
-        self._marked.add(number)
-        if not self._is_open and address in self._arrivals and self._word()[0] != READY:
-            self._early = self._channels[number]
+    def _note(self, address: int, nbytes: int) -> None:
+        """Something was written into this L1."""
+        for index in range(bisect_left(self._addresses, address), len(self._addresses)):
+            watched = self._addresses[index]
+            if watched >= address + nbytes:
+                return
+            number = self._of_address[watched]
+            self._marked.add(number)
+            if not self._is_open and watched in self._arrivals and self._word()[0] != READY:
+                self._early = self._channels[number]
 
 
 def erisc_data_mover(config: MoverConfig, df: EthDataflow) -> None:

@@ -26,6 +26,7 @@ Natural = Annotated[int, Meta(ge=0)]
 Channel = Annotated[int, Meta(ge=0, le=15)]
 Arch = Literal["wormhole_b0", "Wormhole", "blackhole", "quasar"]
 SAME_ARCH = {"Wormhole": "wormhole_b0"}
+CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
 Part = TypeVar("Part")
 
 
@@ -102,9 +103,9 @@ class Cluster(NamedTuple):
         return min(SAME_ARCH.get(arch, arch) for arch in self.keys.arch.values())
 
     @property
-    def chip(self) -> str | None:
-        """The kind of chip that its SIPs are; None for one that is not simulated."""
-        return {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}.get(self.arch)
+    def chip(self) -> str:
+        """The kind of chip that its SIPs are."""
+        return CHIPS_OF_ARCH[self.arch]
 
     def location(self, sip: int) -> Location | None:
         """Where the chip of a SIP is; None if the file does not say."""
@@ -157,6 +158,8 @@ class _Reader:
         archs = {SAME_ARCH.get(arch, arch) for arch in self._keys.arch.values()}
         if not archs:
             self._refuse("arch: names no chip")
+        for arch in sorted(archs - CHIPS_OF_ARCH.keys()):
+            self._refuse(f"arch: {arch} is not simulated; {' and '.join(CHIPS_OF_ARCH)} are")
         if len(archs) > 1:
             self._refuse(f"arch: chips are {' and '.join(sorted(archs))}; all SIPs of a system are of one kind")
         if len(self._keys.arch) > MOST_CHIPS:

@@ -218,6 +218,65 @@ def worker(rank, world_size, tt):
     passed(run_script(tmp_path, source))
 
 
+def test_a_program_starts_behind_the_one_before_it(tmp_path: Path) -> None:
+    """On other tiles, too, and its semaphores are set then, not when it is enqueued."""
+    source = """
+def first(semaphore, df):
+    df.instructions(500)
+    df.noc_semaphore_wait(semaphore, 1)
+
+def second(semaphore, df):
+    assert df.get_timestamp_ns() == 506 + 20
+    df.noc_semaphore_wait(semaphore, 2)
+
+def worker(rank, world_size, tt):
+    for number, kernel in enumerate((first, second)):
+        program = tt.create_program()
+        core = tt.workers[number]
+        semaphore = tt.create_semaphore(program, tt.workers[0], number + 1)
+        assert tt.create_semaphore(program, core, number + 1) in (semaphore, semaphore + 16)
+        tt.create_kernel(program, kernel, core, args=(semaphore,))
+        tt.enqueue_program(program)
+    tt.finish()
+"""
+    passed(run_script(tmp_path, source))
+
+
+def test_a_program_behind_one_that_never_ends_is_told(tmp_path: Path) -> None:
+    source = """
+def stuck(df):
+    df.noc_semaphore_wait(0x20000, 1)
+
+def late(df):
+    pass
+
+def worker(rank, world_size, tt):
+    for kernel in (stuck, late):
+        program = tt.create_program()
+        tt.create_kernel(program, kernel, tt.workers[0])
+        tt.enqueue_program(program)
+"""
+    error = run_script(tmp_path, source).outcome.error
+    assert error is not None
+    assert error.kind == "IpcqDeadlock"
+    assert "kernel late on 1-1 waits for the programs before its own" in error.message + error.detail
+
+
+def test_a_loop_around_a_look_takes_what_a_wait_takes(tmp_path: Path) -> None:
+    """The payload comes at any time of a look: both see it at the end of the first look that begins behind it."""
+    loop = "    while not df.eth_bytes_are_available_on_channel(3):\n        pass\n"
+    wait = "    df.eth_wait_for_bytes_on_channel(3)\n"
+    for late_ns in range(6):
+        ends = []
+        for how in (loop, wait):
+            source = LINK.replace("    df.eth_wait_for_bytes(nbytes, 3)\n", how)
+            head = "def sender(buffer, nbytes, df):\n"
+            source = source.replace(head, f"{head}    df.instructions({late_ns})\n")
+            done = passed(run_script(tmp_path, source, sips=2))
+            ends.append([rank["sim_end_ps"] for rank in done.document["ranks"]])
+        assert ends[0] == ends[1]
+
+
 MISUSE = """
 def kernel(df):
     {call}
@@ -241,6 +300,7 @@ WORKER, ETHERNET, UNLINKED = "tt.workers[0]", "tt.get_active_ethernet_cores()[0]
         (ETHERNET, "df.eth_send_packet(0, 0, 0, 0)", "KernelMisuse", "sends a word of 16 B or more, not 0"),
         (ETHERNET, "df.eth_send_packet(2, 0, 0, 1)", "KernelMisuse", "there is no transmit queue 2; 0 and 1"),
         (ETHERNET, "df.eth_send_packet(0, 0, 2**20, 1)", "Memory", "0x1000000 of ethernet 9-0"),
+        (UNLINKED, "df.eth_send_bytes(0x1b000, 0x1b000, 16)", "KernelMisuse", "no link leads from this Ethernet core"),
         (ETHERNET, "df.eth_wait_for_bytes(16, 32)", "KernelMisuse", "there is no channel 32; 0 to 31"),
     ],
 )
@@ -253,9 +313,22 @@ def test_misuse_is_named(tmp_path: Path, core: str, call: str, kind: str, messag
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("tt.create_kernel(program, print, (0, 2))", "tile (0, 2) runs no kernels; Tensix and Ethernet tiles do"),
+        ("tt.create_kernel(program, print, (0, 2))", "tile 0-2 runs no kernels; Tensix and Ethernet tiles do"),
         ("tt.create_kernel(program, print, tt.dram_cores[0])", "tile 0-0 runs no kernels"),
         ("tt.create_kernel(program, print, tt.workers[0], tt.EthernetConfig())", "and EthernetConfig is not for it"),
+        (
+            "tt.create_kernel(program, print, tt.workers[0], tt.DataMovementConfig(processor=2))",
+            "tile 1-1 has no processor 2 and NoC 0; it has processors 0 to 1, and NoCs 0 and 1",
+        ),
+        (
+            "tt.create_kernel(program, print, tt.workers[0], tt.DataMovementConfig(noc=-1))",
+            "tile 1-1 has no processor 0 and NoC -1",
+        ),
+        ("tt.create_kernel(program, print, (9, 0), tt.EthernetConfig(processor=1))", "it has processors 0 to 0"),
+        (
+            "[tt.create_semaphore(program, tt.workers[0]) for _ in range(257)]",
+            "tile 1-1 has room for 256 semaphores of a program, and all are in use",
+        ),
         ("tt.get_connected_ethernet_core(tt.workers[0])", "no link leads from core 1-1 of SIP 0"),
         (
             "[tt.create_kernel(program, print, tt.workers[0]) for _ in range(2)]",

@@ -154,7 +154,7 @@ ONE_SET = [
         "io_cpu.cube = 16: no such cube in a 4x4 mesh; allowed: 0 to 15",
     ),
     ("parts={sram: {KiB: 4}}", "unknown key 'KiB' in parts.sram; allowed: none"),
-    ("system.chip=ahmb", "system.chip: unknown chip 'ahmb'; did you mean 'ahbm'? allowed: ahbm"),
+    ("system.chip=ahmb", "system.chip: unknown chip 'ahmb'; did you mean 'ahbm'? allowed: ahbm, blackhole, wormhole"),
     ("system.chip_params={cores: 4}", "unknown key 'cores' in system.chip_params; allowed: none"),
     (
         "system.sips.link=ethernet_100",

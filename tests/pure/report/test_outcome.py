@@ -164,10 +164,12 @@ class TestKinds:
                 "IpcqTypeMismatch",
                 "IpcqUnreadMessages",
                 "KernelError",
+                "KernelMisuse",
                 "LinkLoss",
                 "MemoryAccessError",
                 "MmuFault",
                 "OutOfMemoryError",
+                "SourceReused",
                 "TcmFull",
             ],
             4: [

@@ -32,7 +32,7 @@ SLEEPS = {"time.sleep", "asyncio.sleep"}
 WALL_CLOCKS = re.compile(
     r"time\.(time|time_ns|localtime|gmtime|ctime|asctime|strftime)|datetime\.(datetime|date)\.(now|utcnow|today)"
     r"|uuid\.uuid[14]|os\.urandom|random\.(?!(Random|getstate|setstate)$)\w+"
-    r"|numpy\.random\.(?!(default_rng|Generator|PCG64|SeedSequence|RandomState|get_state|set_state|get_bit_generator)$)\w+"
+    r"|numpy\.random\.(?!(default_rng|Generator|PCG64|SeedSequence|RandomState|get_state|set_state)$)\w+"
 )
 JUMPING_CLOCKS = re.compile(
     r"time\.(time|time_ns|localtime|gmtime|CLOCK_REALTIME)|datetime\.(datetime|date)\.(now|utcnow|today)"

@@ -130,7 +130,7 @@ def test_a_memory_has_its_bytes_and_no_others() -> None:
 def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_refused: bool) -> None:
     """Bytes 100 to 149 are read until 80 ps."""
     memory = TileMemory("ethernet 9-0", PAGE_BYTES)
-    memory.pin(100, 50, "a transmission").until_ps = 80
+    memory.pin(100, 50, "a transmission", 0).until_ps = 80
     if is_refused:
         with pytest.raises(SourceReused, match="which a transmission reads until 80 ps; wait for the receiver's"):
             memory.write(address, bytes(nbytes), now_ps, "a kernel")

@@ -1,0 +1,84 @@
+"""Programs of a chip, one after the other: a program starts when the kernels of those before it have ended.
+
+Servers do not count, unless one runs on a processor that the program needs. The semaphores of a program are set when it
+starts.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sipsim.engine import Engine
+from sipsim.task import Task
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.programs import KernelSpec, Program
+
+Place = tuple[Core, int]
+BEFORE = "the programs before its own"
+
+
+class _Launch(NamedTuple):
+    """A program that was enqueued, and its tasks by the place of their kernels."""
+
+    program: Program
+    tasks: dict[Place, Task]
+
+
+class Launches:
+    """``make(spec, ended)``: the task of a kernel, which calls ``ended`` at its end. ``set_word``: a semaphore.
+    ``on_idle``: called when all kernels have ended.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        make: Callable[[KernelSpec, Callable[[], None]], Task],
+        set_word: Callable[[Core, int, int], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._make = make
+        self._set_word = set_word
+        self._on_idle = on_idle
+        self._queue: deque[_Launch] = deque()
+        self._running: dict[Place, Task] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all kernels have ended, servers aside."""
+        return not self._queue and all(task.is_server for task in self._running.values())
+
+    def tasks(self) -> list[Task]:
+        """Of all kernels that have not ended."""
+        return [*self._running.values(), *(task for launch in self._queue for task in launch.tasks.values())]
+
+    def enqueue(self, program: Program) -> None:
+        """Start a program, now or when it may."""
+        tasks = {}
+        for spec in program.kernels:
+            place = spec.core, spec.config.processor
+            tasks[place] = self._make(spec, lambda place=place: self._ended(place))  # type: ignore[misc]
+            tasks[place].waits_for = BEFORE
+        self._queue.append(_Launch(program, tasks))
+        self._start_next()
+
+    def _ended(self, place: Place) -> None:
+        """The kernel at a place has ended: what follows comes as an event, as its task still runs."""
+        del self._running[place]
+        self._engine.at(self._engine.now_ps, self._start_next)
+
+    def _start_next(self) -> None:
+        while self._queue and self._may_start(self._queue[0]):
+            program, tasks = self._queue.popleft()
+            for (core, address), initial in program.semaphores.items():
+                self._set_word(core, address, initial)
+            self._running |= tasks
+            for task in tasks.values():
+                task.waits_for = None
+                self._engine.at(self._engine.now_ps, task.resume)
+        if self.is_idle:
+            self._on_idle()
+
+    def _may_start(self, launch: _Launch) -> bool:
+        is_free = not any(place in self._running for place in launch.tasks)
+        return is_free and all(task.is_server for task in self._running.values())
