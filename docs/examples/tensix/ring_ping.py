@@ -3,8 +3,8 @@
     ahbm-launch --chip wormhole --sips 8 --topology ring_1d docs/examples/tensix/ring_ping.py [BYTES [PINGS [RANKS]]]
 
 On each chip a kernel on the Ethernet core of the link from the chip before passes the packet on, over the NoC, to one
-on the core of the link to the next chip. Chip 0 starts a ping and takes its time. The first one opens the ring. RANKS: in their order around
-the ring, such as 0,4,5,1,2,6,7,3 on a T3000, where neighbours have other numbers.
+on the core of the link to the next chip. Chip 0 starts a ping and takes its time. The first one opens the ring. RANKS:
+in their order around the ring, such as 0,4,5,1,2,6,7,3 on a T3000, where neighbours have other numbers.
 """
 
 import sys
