@@ -208,7 +208,10 @@ class Outcome:
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:
-        """Messages that were never received are an error, or else a notice for the user."""
+        """Messages that were never received are an error, or else a notice; so is what servers had left to do."""
+        if self.error is None:
+            ranks = sorted(self.ranks.items())
+            self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]
         unread = sorted(each for rank in self.ranks.values() for each in rank.unread)
         if self.error is not None or not unread:
             return

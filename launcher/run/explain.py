@@ -41,6 +41,8 @@ def check_explain(options: Options, prepared: Prepared) -> None:
     if not kind_of(prepared.plan.system.resolved).explains:
         chip = prepared.plan.system.resolved.topology.system.chip
         raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
+    if any(prepared.plan.system.outages):
+        raise ConfigError("--explain: it does not know outages of links; leave it or the outages out")
 
 
 def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) -> None:

@@ -69,7 +69,7 @@ class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
     parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
-    found, if it had one, and what outages of the links that leave it have cost.
+    found, if it had one, what outages of the links that leave it have cost, and lines about servers that had work left.
     """
 
     memory_sha256: str
@@ -84,6 +84,7 @@ class ChipResults(NamedTuple):
     launch_records: tuple[LaunchRecord, ...] = ()
     verdict: Verdict | None = None
     outages: tuple[OutageUse, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Chip(ABC):

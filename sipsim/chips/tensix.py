@@ -30,6 +30,7 @@ from sipsim.record.oplog import OPLOG_FILE, OpLog
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
+from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.floor_plan import FloorPlan, Kind
@@ -162,7 +163,9 @@ class TensixChip(Chip):
                 memories.update(f"{core} {page} ".encode() + data)
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
         outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
-        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent, outages=tuple(outages))
+        movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
+        left = tuple(f"{task.name} has not ended: {task.waits_for}" for task in movers)
+        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent, outages=tuple(outages), left=left)
 
     def close(self) -> None:
         super().close()

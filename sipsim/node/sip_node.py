@@ -160,6 +160,7 @@ class SipNode(SyncClient):
             runs=results.runs,
             calls=results.calls,
             unread=results.unread,
+            left=results.left,
             usage=results.usage,
             launches=results.launches,
             launch_records=results.launch_records,

@@ -153,13 +153,15 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankResult, frozen=True, kw_only=True):
-    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, how much its
-    parts were used, in each run of the built-in job, else in all, its first launches, and what its second pass found.
+    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, what servers
+    had left to do, how much its parts were used, in each run of the built-in job, else in all, its first launches, and
+    what its second pass found.
     """
 
     runs: tuple[RunRecord, ...]
     calls: tuple[GroupCall, ...]
     unread: tuple[Unread, ...] = ()
+    left: tuple[str, ...] = ()
     usage: tuple[Usage, ...] = ()
     launch_records: tuple[LaunchRecord, ...] = ()
     verdict: Verdict | None = None

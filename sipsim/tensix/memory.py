@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sipsim.errors import MemoryAccessError, SourceReused
+from sipsim.units import format_exact_time_ps
 
 PAGE_BYTES = 2**16
 NEVER_PS = 2**62
@@ -115,8 +116,8 @@ class TileMemory:
         self._drop_pins(now_ps)
         for pin in self._pins:
             if pin.first < address + nbytes and address < pin.end and now_ps < pin.until_ps:
-                until = f" until {pin.until_ps} ps" if pin.until_ps < NEVER_PS else ""
+                until = f" until {format_exact_time_ps(pin.until_ps)}" if pin.until_ps < NEVER_PS else ""
                 raise SourceReused(
                     f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads{until}; "
-                    f"wait for the receiver's acknowledgement before the source is used again"
+                    "wait for the receiver's acknowledgement, as a worker for its semaphore, before it is used again"
                 )

@@ -1,6 +1,7 @@
 """Outages of links in whole runs: nothing is lost, the time is later by what the rule says, or the loss is named."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,9 +114,8 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     error = done.outcome.error
     assert error is not None
     assert (error.kind, done.outcome.exit_code) == ("LinkLoss", 3)
-    assert "link 1.E>2.W went down at 3us: " in error.message
-    assert " packets were on it and lost, parts of " in error.message
-    assert " PeMessage of " in error.message
+    told = r"link (1\.E>2\.W|2\.W>1\.E) went down at 3us: \d+ packets were on it and lost, parts of \d+ Pe\w+ of \d+ B"
+    assert re.match(told, error.message)
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")
     assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None

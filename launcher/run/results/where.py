@@ -118,13 +118,14 @@ def _outages(ranks: list[Document]) -> Iterator[str]:
     for each in told[:MOST_LINKS]:
         what = f"link {each['link']} down at {format_exact_time_ps(each['at_ps'])}"
         if each["at_ps"] > max(rank["sim_end_ps"] for rank in ranks):
-            yield f"{what}: after the end of the run"
+            yield f"{what}: after the last event of the run"
             continue
         again, ps = "nothing sent again", ""
         if each["resent_packets"]:
-            again = f"{each['resent_packets']} packets sent again ({each['duplicate_packets']} had arrived)"
-            ps = f", {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])}"
-        yield f"{what} for {format_exact_time_ps(each['for_ps'])}; {again}{ps}"
+            packets = "1 packet" if each["resent_packets"] == 1 else f"{each['resent_packets']} packets"
+            again = f"{packets} sent again ({each['duplicate_packets']} had arrived)"
+            ps = f": {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])} of the link's time"
+        yield f"{what} for {format_exact_time_ps(each['for_ps'])}, nothing lost; {again}{ps}"
     more = len(told) - MOST_LINKS
     if more > 0:
         yield f"{more} more outage{'s' if more > 1 else ''} (--json)"

@@ -67,8 +67,8 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
     hint, more = _hints(state)
     now_ps = max((d.now_ps for d in dumps), default=0)
     places = {task.place for task in (*others, *(wait.task for wait in waits)) if task.place[1] >= 0}
-    waiting = "1 PE waits" if len(places) == 1 else f"{len(places)} PEs wait"
-    headline = f"{hint or reason}; {waiting} and nothing can happen any more, at {format_time_ps(now_ps)}"
+    waiting = "1 PE waits and " if len(places) == 1 else f"{len(places)} PEs wait and " if places else ""
+    headline = f"{hint or reason}; {waiting}nothing can happen any more, at {format_time_ps(now_ps)}"
     second = reason if hint else more
     report = [*([f"  {second}"] if second else []), *folded(_kernel_entries(state)), *_script_lines(state)]
     facts: DeadlockFacts = {

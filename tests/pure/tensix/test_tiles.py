@@ -132,7 +132,7 @@ def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_r
     memory = TileMemory("ethernet 9-0", PAGE_BYTES)
     memory.pin(100, 50, "a transmission", 0).until_ps = 80
     if is_refused:
-        with pytest.raises(SourceReused, match="which a transmission reads until 80 ps; wait for the receiver's"):
+        with pytest.raises(SourceReused, match="which a transmission reads until 80ps; wait for the receiver's"):
             memory.write(address, bytes(nbytes), now_ps, "a kernel")
     else:
         memory.write(address, bytes(nbytes), now_ps, "a kernel")
@@ -173,7 +173,7 @@ def test_a_source_is_pinned_until_it_has_left(queues: int) -> None:
         memory.write(1449, b"x", 0, "a kernel")
     engine.at(239_999, lambda: None)
     engine.run_before(240_000, 100)
-    with pytest.raises(SourceReused, match="an Ethernet transmission reads until 240000 ps"):
+    with pytest.raises(SourceReused, match="an Ethernet transmission reads until 240ns"):
         memory.write(1449, b"x", engine.now_ps, "a kernel")
     memory.write(1449, b"x", 240_000, "a kernel")
 
