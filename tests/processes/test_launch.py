@@ -16,6 +16,7 @@ from launcher.run.results.result_fields import RankRow, ResultDocument, RunEntry
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.chips.load import load
 from sipsim.record.fields import columns_of
+from sipsim.topology.base import TOPOLOGIES
 
 pytestmark = pytest.mark.processes
 
@@ -273,8 +274,8 @@ class TestOutput:
     @pytest.mark.parametrize(
         ("what", "names"),
         [
-            ("topologies", ["custom", "mesh_2d_no_wrap", "ring_1d", "torus_2d"]),
-            ("links", ["ethernet_100g", "ethernet_400g", "ucie"]),
+            ("topologies", sorted(TOPOLOGIES.names())),
+            ("links", sorted(load().links.links)),
             ("collectives", sorted(COLLECTIVES.names())),
             ("algorithms", ["name", *sorted(load().ccl.algorithms)]),
             ("engines", ["auto", "inproc", "k8s", "local", "manual", "mpi", "slurm", "ssh"]),

@@ -40,7 +40,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("result fields")]
 
 FLAGS = ("--sips", "2", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 SMALL: Any = {"sips": 2, "set": ["sip.cube_mesh.w=2", "sip.cube_mesh.h=2"], "engine": "inproc"}
-JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", list: "array", dict: "object"}
+JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", dict: "object"}
+JSON_TYPES |= dict.fromkeys((list, tuple), "array")
 
 PRODUCT = """
 square = lambda t, tl: tl.store(t, tl.dot(tl.load(t, (4, 8)), tl.load(t, (8, 4))).to("f16"))
@@ -74,7 +75,7 @@ Told = tuple[type, Any]
 def paths(told: Any, record: type, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Each key of a document as the page writes it, with the type of its value."""
     is_open = {line.path for line in fields_of(record) if line.is_open}
-    if isinstance(told, list):
+    if isinstance(told, list | tuple):
         for each in told:
             yield from paths(each, record, f"{prefix}[]")
     elif isinstance(told, dict):
@@ -101,6 +102,7 @@ def from_processes(folder: Path) -> Iterator[tuple[str, Told]]:
     """Runs of processes that fail, or are stopped."""
     runs: dict[str, tuple[object, ...]] = {
         "ok": ("--bytes", "1K"),
+        "outage": ("--bytes", "1K", "--link", "ethernet_100g", "--fault", "link:0.E@1us:1us"),
         "killed": ("--fault", "kill:1@1us"),
         "left": ("--fault", "exit:1@1us:7"),
         "not joined": ("--fault", "hang:1@join", "--join-timeout", "1"),

@@ -193,7 +193,8 @@ def test_outages_are_told() -> None:
     made["ranks"] = [{"sim_end_ps": 40, "outages": [outage(30, 7), outage(40, 0)]}, {"sim_end_ps": 20, "outages": []}]
     made["ranks"][1]["outages"] = [outage(41, 0)]
     assert list(notes(made))[1:4] == [
-        "link 0.E>1.W down at 30ps for 50us, nothing lost; 7 packets sent again (3 had arrived): 10,850 B, 868.000 ns of the link's time",
+        "link 0.E>1.W down at 30ps for 50us, nothing lost; 7 packets sent again (3 had arrived): 10,850 B, "
+        "868.000 ns of the link's time",
         "link 0.E>1.W down at 40ps for 50us, nothing lost; nothing sent again",
         "link 0.E>1.W down at 41ps: after the last event of the run",
     ]
