@@ -14,6 +14,7 @@ from sipsim.tensix.processor import Looks, Processor
 from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.units import PS_PER_NS, ns_to_ps
 
+LONGEST_NS = 1e9
 ACCESS_BYTES = 16
 """Of L1 by a load or a store."""
 TRANSACTION_IDS = 16
@@ -56,12 +57,19 @@ class Dataflow:
         return self._processor.memory.word(address)
 
     def write_word(self, address: int, value: int) -> None:
-        """Set the word at an address of this L1; takes an access."""
+        """Set the word at an address of this L1; takes an access.
+
+        Raises:
+            KernelMisuse: for what is no word.
+        """
+        if type(value) is not int or not 0 <= value < 2**32:
+            raise KernelMisuse(f"{self._processor.name}: a word is a whole number from 0 to 2**32 - 1, not {value!r}")
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
 
     def write_bytes(self, address: int, data: bytes) -> None:
         """Store bytes in this L1; takes an access for each 16 B."""
         processor = self._processor
+        processor.memory.check_write(address, len(data), processor.engine.now_ps, processor.name)
         processor.spend(processor.l1_access_ps * _accesses(len(data)))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
@@ -83,18 +91,22 @@ class Dataflow:
     # --- the NoC --------------------------------------------------------------------------------------------------
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
-        """Start to write ``nbytes`` of this L1 to a tile: a command for each packet of the NoC. They are taken when the
-        last one has been issued.
+        """Start to write ``nbytes`` of this L1 to a tile: a command for each packet of the NoC, whose bytes are taken
+        when it has been issued.
         """
-        self._issue(nbytes)
-        self._tiles.write(self._processor, source, destination.core, destination.address, nbytes)
+        for done, part in self._packets(nbytes):
+            self._issue()
+            self._tiles.write(self._processor, source + done, destination.core, destination.address + done, part)
 
     def noc_async_write_one_packet_with_trid(
         self, source: int, destination: NocAddress, nbytes: int, transaction_id: int
     ) -> None:
         """As :meth:`noc_async_write`, with a transaction id that :meth:`are_writes_sent` is asked about."""
         self._check_transaction_id(transaction_id)
-        self._issue(nbytes)
+        if len(self._packets(nbytes)) > 1:
+            most = self._tiles.packet_bytes
+            raise KernelMisuse(f"{self._processor.name}: a packet of the NoC has {most} B at most, not {nbytes}")
+        self._issue()
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes, transaction_id)
 
     def are_writes_sent(self, transaction_id: int) -> bool:
@@ -105,13 +117,20 @@ class Dataflow:
         return not self._processor.unsent[transaction_id]
 
     def noc_async_read(self, source: NocAddress, destination: int, nbytes: int) -> None:
-        """Start to read ``nbytes`` of a tile into this L1."""
-        self._issue(nbytes)
-        self._tiles.read(self._processor, source.core, source.address, destination, nbytes)
+        """Start to read ``nbytes`` of a tile into this L1: a command for each packet of the NoC."""
+        for done, part in self._packets(nbytes):
+            self._issue()
+            self._tiles.read(self._processor, source.core, source.address + done, destination + done, part)
 
     def noc_semaphore_inc(self, semaphore: NocAddress, increment: int) -> None:
-        """Start to add to a word of a tile. It comes there behind the writes that were started before it."""
-        self._issue(ATOMIC_BYTES)
+        """Start to add to a word of a tile. It comes there behind the writes that were started before it.
+
+        Raises:
+            KernelMisuse: for what is no whole number.
+        """
+        if type(increment) is not int:
+            raise KernelMisuse(f"{self._processor.name}: an increment is a whole number, not {increment!r}")
+        self._issue()
         self._tiles.increment(self._processor, semaphore.core, semaphore.address, increment)
 
     def noc_async_writes_flushed(self) -> None:
@@ -163,7 +182,13 @@ class Dataflow:
         self._processor.owed_ps += looks * self._processor.poll_ps
 
     def instructions(self, ns: float) -> None:
-        """Spend ``ns`` on instructions that are no calls of these."""
+        """Spend ``ns`` on instructions that are no calls of these.
+
+        Raises:
+            KernelMisuse: for less than 0, or no number.
+        """
+        if not 0 <= ns < LONGEST_NS:
+            raise KernelMisuse(f"{self._processor.name}: instructions take from 0 to {LONGEST_NS:g} ns, not {ns!r}")
         self._processor.spend(ns_to_ps(ns))
 
     def owe(self, ns: float) -> None:
@@ -193,11 +218,15 @@ class Dataflow:
     def _wait(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
         return self._processor.wait_until(is_so, what, looks)
 
-    def _issue(self, nbytes: int) -> None:
+    def _packets(self, nbytes: int) -> list[tuple[int, int]]:
+        """Where each packet begins, and its size."""
         if nbytes < 1:
             raise KernelMisuse(f"{self._processor.name}: a NoC command moves a byte or more, not {nbytes}")
-        packets = -(-nbytes // self._tiles.packet_bytes)
-        self._processor.spend(self._processor.noc_command_ps * packets)
+        most = self._tiles.packet_bytes
+        return [(done, min(most, nbytes - done)) for done in range(0, nbytes, most)]
+
+    def _issue(self) -> None:
+        self._processor.spend(self._processor.noc_command_ps)
 
 
 def _accesses(nbytes: int) -> int:

@@ -55,6 +55,7 @@ class Transmitter:
         self._log = log
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
+        self._copy_bytes = params.copy_bytes
         self._read_ps = self._written_ps = 0
         self._one: TransmitQueue | None = None
         self._both: TransmitQueues | None = None
@@ -112,7 +113,8 @@ class Transmitter:
         if times.loss is not None:
             self._losses.add(times.loss, nbytes, message)
             return
-        copy_ps = 0 if self._copy_bps is None else drain_ps(nbytes, self._copy_bps)
+        # What is longer than a store is copied behind the wire, which is no faster: the last store remains.
+        copy_ps = 0 if self._copy_bps is None else drain_ps(min(nbytes, self._copy_bytes), self._copy_bps)
         self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
         self._written_ps = max(self._written_ps, self._read_ps) + copy_ps
         left_ps, arrival_ps = times.tail_left_ps, self._written_ps

@@ -1,6 +1,7 @@
 """The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
 
 from collections.abc import Callable
+from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import chain
 from typing import Any
 
@@ -131,6 +132,9 @@ class Metal:
                 the tile has not.
         """
         core = Core(*core)
+        if isgeneratorfunction(kernel) or iscoroutinefunction(kernel):
+            what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
+            raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
         kind = self._kind(core)
         if kind not in (Kind.TENSIX, Kind.ETHERNET):
             raise KernelMisuse(f"tile {core} runs no kernels; Tensix and Ethernet tiles do")

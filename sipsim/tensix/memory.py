@@ -63,14 +63,23 @@ class TileMemory:
             MemoryAccessError: outside of the memory.
             SourceReused: into a range that a transmission reads.
         """
-        self.check(address, len(data))
-        if self._pins:
-            self._check_pins(address, len(data), now_ps, writer)
+        self.check_write(address, len(data), now_ps, writer)
         self._put(address, data)
         for watch in self.watchers:
             watch(address, len(data))
         for look in tuple(self.on_write):
             look()
+
+    def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+        """Check that a range may be written now.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+            SourceReused: where a transmission reads.
+        """
+        self.check(address, nbytes)
+        if self._pins:
+            self._check_pins(address, nbytes, now_ps, writer)
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
         """Keep a range from being written until its ``until_ps``, which the reader sets."""

@@ -45,6 +45,21 @@ class NocGraph:
         self._bps = params.noc_bps
         self._dram = {Core(*each) for each in params.dram.cores}
         self._routes: dict[tuple[int, Core, Core], Route] = {}
+        self._carrying: dict[tuple[int, Core, Core], Route] = {}
+
+    def carrying(self, noc: int, src: Core, dst: Core) -> Route:
+        """:meth:`between` for bytes that are read from the first tile and written to the second: through the channel of
+        DRAM, where one has it.
+        """
+        route = self._carrying.get((noc, src, dst))
+        if route is None:
+            route = self.between(noc, src, dst)
+            if src in self._dram or dst in self._dram:
+                read = (self._bank(src),) if src in self._dram else ()
+                written = (self._bank(dst),) if dst in self._dram else ()
+                route = Route(route.start, 0, (*read, *route.edges, *written))
+            self._carrying[noc, src, dst] = route
+        return route
 
     def between(self, noc: int, src: Core, dst: Core) -> Route:
         """The route of a NoC from one tile to another; the same object at every call."""
@@ -82,20 +97,15 @@ class NocGraph:
         edges = [self._edge(self._tile(src), routers[0], self._niu_ps)]
         edges += [self._edge(a, b, self._hop_ps) for a, b in pairwise(routers)]
         edges.append(self._edge(routers[-1], self._tile(dst), self._niu_ps))
-        dram = self._params.dram
-        bps = gbytes_per_s_to_bps(dram.GBps)
-        if src in self._dram:
-            edges.insert(0, Edge(self._bank(src), self._tile(src), 0, 0, bps))
-        if dst in self._dram:
-            edges.append(Edge(self._tile(dst), self._bank(dst), ns_to_ps(dram.latency_ns), 0, bps))
         return Route(edges[0].src, 0, tuple(edges))
+
+    def _bank(self, core: Core) -> Edge:
+        """A channel of DRAM, whose bus carries what is read and what is written."""
+        dram, tile = self._params.dram, self._tile(core)
+        return Edge(tile, Node(DRAM_PORT, -1, str(core)), ns_to_ps(dram.latency_ns), 0, gbytes_per_s_to_bps(dram.GBps))
 
     def _edge(self, src: Node, dst: Node, ps: int) -> Edge:
         return Edge(src, dst, ps, 0, self._bps, self._framing)
-
-    @staticmethod
-    def _bank(core: Core) -> Node:
-        return Node(DRAM_PORT, -1, str(core))
 
     @staticmethod
     def _tile(core: Core) -> Node:

@@ -41,7 +41,8 @@ class EthernetParams(Section, frozen=True):
 
     ``queues``: transmit queues in use. ``accept_ahead``: commands that one takes before it is busy. ``copy_GBps``: at
     which each of the two Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of
-    it has reached the far L1. null: they take no time.
+    it has reached the far L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece,
+    while the wire carries the rest.
     """
 
     cores: tuple[Coordinate, ...]
@@ -50,6 +51,7 @@ class EthernetParams(Section, frozen=True):
     queues: Annotated[int, Meta(ge=1, le=2)]
     accept_ahead: PositiveInt
     copy_GBps: Annotated[float, Meta(gt=0, le=1e6)] | None
+    copy_bytes: PositiveInt
 
 
 class DramParams(Section, frozen=True):

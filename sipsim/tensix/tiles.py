@@ -54,7 +54,7 @@ class Tiles:
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
         memory.check(to, nbytes)
-        route = self._graph.between(by.noc, by.core, core)
+        route = self._graph.carrying(by.noc, by.core, core)
         by.writes += 1
         start_ps = self._engine.now_ps
         by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
@@ -102,7 +102,7 @@ class Tiles:
                 by.reads -= 1
                 _tell(by)
 
-            self._fabric.start(self._graph.between(by.noc, core, by.core), nbytes, arrive)
+            self._fabric.start(self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
 
         self._fabric.start(self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
 

@@ -74,8 +74,8 @@ class EdmChannel:
         value = int.from_bytes(self._df.peek(self.semaphore, ATOMIC_BYTES), "little")
         return self._said(value) if value else None
 
-    def take(self, fact: Fact) -> None:
-        """Do what the table says about a fact.
+    def take(self, fact: Fact) -> tuple[Command, ...]:
+        """Do what the table says about a fact; what that was.
 
         Raises:
             KernelMisuse: for a fact that must not come in this state.
@@ -90,6 +90,7 @@ class EdmChannel:
         self.state = next_state
         for command in commands:
             self._do[command]()
+        return commands
 
     def clear(self) -> None:
         """Before the handshake: semaphore and words of flow control.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.edm.channel import ACK_1, EdmChannel, too_early
 from sipsim.tensix.edm.layout import ChannelSpec, Layout, contract
-from sipsim.tensix.edm.table import Fact, State
+from sipsim.tensix.edm.table import Command, Fact, State
 from sipsim.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
 from sipsim.tensix.ethernet import WORD_BYTES
 
@@ -20,6 +20,10 @@ HANDSHAKE = struct.Struct("<II8s")
 """The word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, what both ends must agree on."""
 HELLO: Final = 0x0EDA7A01
 READY: Final = 0x0EDA7A02
+
+
+BOOKED: Final = frozenset((Command.SEND, Command.SEND_ACK_2))
+"""What a visit has done that takes the time of its own: a message was sent, or a buffer was freed."""
 
 
 class MoverConfig(NamedTuple):
@@ -158,8 +162,8 @@ class DataMover:
         if fact is None:
             marked.discard(number)
             return False
-        self._df.owe(self._visits_ns[number])
-        channel.take(fact)
+        if not BOOKED.isdisjoint(channel.take(fact)):
+            self._df.owe(self._visits_ns[number])
         # What the channel has written itself has marked it too.
         if channel.fact() is None:
             marked.discard(number)

@@ -190,7 +190,7 @@ def test_merged_saves_a_command(tmp_path: Path) -> None:
 
 
 def test_what_a_send_takes(tmp_path: Path) -> None:
-    """From the worker's increment: up to a look, the look, the visit, a clear and a store of L1, the command."""
+    """From the worker's increment: up to a look, the look, a clear and a store of L1, the command; then the visit."""
     risc = ("noc_command_ns=50", "eth_command_ns=15", "poll_ns=6", "l1_access_ns=5")
     flags = [word for each in risc for word in ("--set", f"system.chip_params.risc.{each}")]
     flags += ["--set", "system.chip_params.data_mover.sender_visit_ns=40"]
@@ -198,7 +198,7 @@ def test_what_a_send_takes(tmp_path: Path) -> None:
     records = passed(run(*PAIR, *flags, script, keep_oplog=True)).members[0].chip.oplog.records
     (told_ps,) = [record[2] for record in records if record[0] == "noc.increment" and "9-0" in record]
     (sent_ps,) = [record[2] for record in records if record[0] == "eth.send" and record[-3] == 4096 + 16]
-    assert 0 <= sent_ps - told_ps - 1000 * (6 + 40 + 5 + 5 + 15) < 6000
+    assert 0 <= sent_ps - told_ps - 1000 * (6 + 5 + 5 + 15) < 6000
 
 
 NO_MESSAGE = """
@@ -365,7 +365,7 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("planted", "knobs", "kind", "line"),
     [
-        (no_wait_for_ack_1, ["NBYTES = 16384"], "SourceReused", "kernel writer on 4-1 writes 16384 bytes"),
+        (no_wait_for_ack_1, ["NBYTES = 16384"], "SourceReused", "kernel writer on 4-1 writes 8192 bytes"),
         (no_wait_for_ack_2, ["BEFORE_READ_NS = 5000"], "KernelMisuse", "in state READING (payload with the worker), "
          "and ARRIVED (a payload has come over the link) must not come then; it waits for READ or READ_LAST"),
         (worker_told_before_clear, [], "KernelMisuse", "in state SENT (sent, no ack yet), and WRITTEN"),

@@ -341,3 +341,53 @@ def test_misuse_by_the_host_is_named(tmp_path: Path, call: str, message: str) ->
     error = run_script(tmp_path, source).document["error"]
     assert error["kind"] == "KernelMisuse"
     assert message in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("df.noc_semaphore_inc(df.get_noc_addr(1, 2, 0), 1.5)", "an increment is a whole number, not 1.5"),
+        ("df.write_word(0x20000, -1)", "a word is a whole number from 0 to 2**32 - 1, not -1"),
+        ("df.instructions(-5)", "instructions take from 0 to 1e+09 ns, not -5"),
+        ("df.instructions(float('nan'))", "instructions take from 0 to 1e+09 ns, not nan"),
+        (
+            "df.noc_async_write_one_packet_with_trid(0, df.get_noc_addr(1, 2, 0), 8193, 1)",
+            "a packet of the NoC has 8192 B at most, not 8193",
+        ),
+        ("yield", "kernel kernel has a yield or is async, so that nothing of it would run"),
+    ],
+)
+def test_values_that_cannot_be_are_named(tmp_path: Path, call: str, message: str) -> None:
+    error = run_script(tmp_path, MISUSE.format(core=WORKER, call=call)).document["error"]
+    assert error["kind"] == "KernelMisuse", error
+    assert message in error["message"]
+
+
+def test_others_pass_between_the_packets_of_a_long_write(tmp_path: Path) -> None:
+    """A write of 512 KiB and a small one to the same tile: the small one waits for a packet, not for all."""
+    source = """
+def long(there, df):
+    df.noc_async_write(0x20000, df.get_noc_addr(*there, 0x20000), 2**19)
+    df.noc_async_write_barrier()
+
+def short(there, df):
+    df.instructions(4000)
+    df.noc_async_write(0x20000, df.get_noc_addr(*there, 0x10000), 32)
+    df.noc_async_write_barrier()
+    assert df.get_timestamp_ns() < 4000 + 1000
+
+def worker(rank, world_size, tt):
+    program = tt.create_program()
+    tt.create_kernel(program, long, tt.workers[0], args=(tt.workers[3],))
+    tt.create_kernel(program, short, tt.workers[1], args=(tt.workers[3],))
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+    passed(run_script(tmp_path, source))
+
+
+def test_a_long_store_into_a_source_is_found(tmp_path: Path) -> None:
+    """It begins while the link reads, and ends behind that."""
+    wait, change = "df.eth_wait_for_receiver_channel_ack(3)", "df.write_bytes(buffer, bytes(2048))"
+    error = run_script(tmp_path, LINK.replace(wait, change), sips=2).document["error"]
+    assert error["kind"] == "SourceReused"

@@ -97,11 +97,19 @@ def test_what_a_noc_shares() -> None:
 
 
 def test_dram_has_a_rate_and_a_latency() -> None:
+    """Its bus is one for both directions."""
     params = resolved_chip("wormhole", "system.chip_params.dram.GBps=16")[1]
     graph = NocGraph(params)
-    into = graph.between(0, Core(1, 1), Core(0, 0))
+    into, out = graph.carrying(0, Core(1, 1), Core(0, 0)), graph.carrying(0, Core(0, 0), Core(1, 1))
     assert into.latency_ps(1600) == (10 + 9 * (9 + 11) + 200 + 100) * 1000
-    assert graph.between(0, Core(0, 0), Core(1, 1)).latency_ps(1600) == (10 + 9 * (1 + 1) + 100) * 1000
+    assert out.latency_ps(1600) == (10 + 9 * (1 + 1) + 200 + 100) * 1000
+    assert graph.between(0, Core(1, 1), Core(0, 0)).latency_ps(32) == (10 + 9 * (9 + 11) + 2) * 1000, "a request"
+    engine, ends = Engine(), []
+    fabric = Fabric(engine, ONE_QUEUE)
+    for route in (into, out):
+        fabric.start(route, 160_000, lambda _head, tail: ends.append(tail))
+    engine.run_before(None, 100)
+    assert max(ends) >= 20_000_000, "320,000 B at 16 GB/s"
 
 
 def transmitter_of(link: AnyLinkKind, ethernet: EthernetParams, sent: list[tuple[int, EthWrite]]) -> Transmitter:
