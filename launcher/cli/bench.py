@@ -11,40 +11,21 @@ from launcher.bench.base import BENCHES
 from launcher.bench.options import machine_of, parse_bench
 from launcher.bench.published import Published, default_files, read_published, row_of
 from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
-from launcher.report.destination import STANDARD_OUTPUT, opened
-from launcher.run import options
-from launcher.run.output import safe_output
+from launcher.cli.command import run_command, write_file
+from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run.results.result import check_files
 from sipsim import VERSION
-from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns 0, or the exit code of a mistake or of a run that fails."""
-    with safe_output() as out:
-        code = _main(sys.argv[1:] if argv is None else argv)
-        out.flush()
-        if out.trouble:
-            print(f"ahbm-bench: standard output cannot be written: {out.trouble}", file=sys.stderr)
-            return code or ERROR_KINDS["internal"]
-        return code
+    return run_command("ahbm-bench", lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
-def _main(argv: list[str]) -> int:
-    try:
-        chosen = parse_bench(argv)
-        check_files({"--json": chosen.json, "--csv": chosen.csv})
-        _show(chosen, _lines(chosen))
-    except options.Usage as usage:
-        print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
-        return usage.exit_code
-    except AhbmError as error:
-        print(f"ahbm-bench: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"ahbm-bench: {error}", file=sys.stderr)
-        return ConfigError.exit_code
-    return 0
+def _run(argv: list[str]) -> None:
+    chosen = parse_bench(argv)
+    check_files({"--json": chosen.json, "--csv": chosen.csv})
+    _show(chosen, _lines(chosen))
 
 
 def _lines(chosen: Namespace) -> list[Line]:
@@ -68,8 +49,8 @@ def _show(chosen: Namespace, lines: list[Line]) -> None:
         "chip": chosen.chip,
         "figures": [line.document() for line in lines],
     }
-    _write(chosen.json, json.dumps(document, indent=1) + "\n")
-    _write(chosen.csv, csv_text(lines))
+    write_file(chosen.json, json.dumps(document, indent=1) + "\n")
+    write_file(chosen.csv, csv_text(lines))
     if STANDARD_OUTPUT in (chosen.json, chosen.csv):
         return
     machine = machine_of(chosen)
@@ -83,12 +64,6 @@ def _pyplot() -> Any:
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     return importlib.import_module("matplotlib.pyplot")
-
-
-def _write(path: Path | None, text: str) -> None:
-    if path is not None:
-        with opened(path) as file:
-            file.write(text)
 
 
 if __name__ == "__main__":

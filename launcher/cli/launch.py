@@ -5,10 +5,10 @@ import sys
 import traceback
 from functools import partial
 
+from launcher.cli.command import with_safe_output
 from launcher.report.destination import absolute
 from launcher.run import options, prepare
 from launcher.run.listing import listing
-from launcher.run.output import safe_output
 from launcher.run.predict import dry_run
 from launcher.run.results import result, table
 from launcher.run.run import checked, process_start_s, run_checked
@@ -20,13 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     # Before and after the run a request for its state is ignored.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     arguments = sys.argv[1:] if argv is None else argv
-    with safe_output() as out:
-        code = _main(arguments)
-        out.flush()
-        if out.trouble:
-            print(f"ahbm-launch: standard output cannot be written: {out.trouble}", file=sys.stderr)
-            return code or ERROR_KINDS["internal"]
-        return code
+    return with_safe_output("ahbm-launch", lambda: _main(arguments))
 
 
 def _main(arguments: list[str]) -> int:

@@ -8,11 +8,9 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from pathlib import Path
 
-from launcher.report.destination import STANDARD_OUTPUT, opened
-from launcher.run import options
-from launcher.run.output import safe_output
+from launcher.cli.command import run_command, write_file
+from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run.prepare import overrides_of, resolve
 from launcher.run.probe import heat_map, probe_text
 from launcher.run.probe.fields import (
@@ -39,7 +37,7 @@ from sipsim.ccl.rules import check_overrides_of_job
 from sipsim.chips.ahbm import Ahbm
 from sipsim.chips.base import kind_of
 from sipsim.config.model import Resolved
-from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
+from sipsim.errors import ConfigError
 from sipsim.plan.matrix import Matrix, cube_matrix, sip_matrix
 from sipsim.plan.probe import Probe, ProbePlan, Ps, Term
 from sipsim.record.fields import columns_of
@@ -51,30 +49,13 @@ MOST_SIPS = 128
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns 0, or 2 with one line for a mistake."""
-    with safe_output() as out:
-        code = _main(sys.argv[1:] if argv is None else argv)
-        out.flush()
-        if out.trouble:
-            print(f"ahbm-probe: standard output cannot be written: {out.trouble}", file=sys.stderr)
-            return code or ERROR_KINDS["internal"]
-        return code
+    return run_command("ahbm-probe", lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
-def _main(argv: list[str]) -> int:
-    try:
-        chosen = parse_probe(argv)
-        check_files({"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg})
-        _answer(chosen)
-    except options.Usage as usage:
-        print(usage.text, file=sys.stderr if usage.exit_code else sys.stdout)
-        return usage.exit_code
-    except AhbmError as error:
-        print(f"ahbm-probe: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"ahbm-probe: {error}", file=sys.stderr)
-        return ConfigError.exit_code
-    return 0
+def _run(argv: list[str]) -> None:
+    chosen = parse_probe(argv)
+    check_files({"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg})
+    _answer(chosen)
 
 
 def _answer(chosen: argparse.Namespace) -> None:
@@ -83,7 +64,7 @@ def _answer(chosen: argparse.Namespace) -> None:
         return
     if chosen.sizes is not None:
         swept = probe_sweep(chosen)
-        _write(chosen.csv, _csv(SizePoint, swept["sizes"]))
+        write_file(chosen.csv, _csv(SizePoint, swept["sizes"]))
         _show(chosen, swept, probe_text.sweep)
         return
     _show(chosen, probe(chosen), probe_text.short if chosen.short else probe_text.terms)
@@ -92,7 +73,7 @@ def _answer(chosen: argparse.Namespace) -> None:
 def _show(
     chosen: argparse.Namespace, document: probe_text.Document, rendered: Callable[[probe_text.Document], str]
 ) -> None:
-    _write(chosen.json, json.dumps(document, indent=1) + "\n")
+    write_file(chosen.json, json.dumps(document, indent=1) + "\n")
     if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
         print(rendered(document))
 
@@ -202,12 +183,12 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
     document, matrices = probe_matrix(chosen)
     grids = [_grid(chosen.matrix, matrix) for matrix in matrices]
     head = probe_text.heading(document, f"tl.send to tl.recv's return, {chosen.bytes} B, between lead PEs")
-    _write(chosen.json, json.dumps(document, indent=1) + "\n")
+    write_file(chosen.json, json.dumps(document, indent=1) + "\n")
     rows: list[MatrixRow] = [
         {"from": _name(src), "to": _name(dst), "ps": ps} for matrix in matrices for ps, src, dst in matrix.pairs()
     ]
-    _write(chosen.csv, _csv(MatrixRow, rows))
-    _write(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
+    write_file(chosen.csv, _csv(MatrixRow, rows))
+    write_file(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
     if STANDARD_OUTPUT in (chosen.json, chosen.csv, chosen.svg):
         return
     print("\n".join(head))
@@ -297,12 +278,6 @@ def _csv(record: type, rows: Sequence[probe_text.Document]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _write(path: Path | None, text: str) -> None:
-    if path is not None:
-        with opened(path) as file:
-            file.write(text)
 
 
 if __name__ == "__main__":

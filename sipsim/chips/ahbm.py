@@ -32,7 +32,7 @@ from sipsim.record.artifacts import RECORDED_IO, made
 from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.explanation import Explanation
 from sipsim.record.line_file import LineFile
-from sipsim.record.oplog import OPLOG_FILE
+from sipsim.record.oplog import oplog_file
 from sipsim.record.trace import TRACE_FILE, TraceFile
 from sipsim.sip.sip import Sip
 from sipsim.task import Task
@@ -61,10 +61,9 @@ class AhbmChip(Chip):
         self.bridge = self.torch.bridge
 
     def _write_oplog(self, folder: str) -> LineFile:
-        sip, file = self.sip, LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
-        sip.oplog.write_to(file)
+        sip = self.sip
         sip.memory.listeners.append(HostLog(sip.oplog, lambda: sip.engine.now_ps))
-        return file
+        return oplog_file(sip.oplog, folder)
 
     def add_host_task(self, task: Task) -> None:
         self.torch.kernels.host = task

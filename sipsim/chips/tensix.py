@@ -5,6 +5,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -24,9 +25,7 @@ from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric
-from sipsim.record.artifacts import made
-from sipsim.record.line_file import LineFile
-from sipsim.record.oplog import OPLOG_FILE, OpLog
+from sipsim.record.oplog import OpLog, oplog_file
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
@@ -67,7 +66,6 @@ class TensixChip(Chip):
         self.log = TileLog(self.oplog, engine)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
-        self._host: Task | None = None
         self.api = self.metal = Metal(self)
         self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host)
 
@@ -75,9 +73,9 @@ class TensixChip(Chip):
 
     def wait_for_kernels(self) -> None:
         """Block the host program until all kernels have ended, servers aside."""
-        assert self._host is not None
+        assert self.host_task is not None
         while not self.launches.is_idle:
-            self._host.wait(KERNELS)
+            self.host_task.wait(KERNELS)
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
@@ -93,8 +91,8 @@ class TensixChip(Chip):
         return processor.make(body, self.loop, self._make_task, spec.is_server)
 
     def _resume_host(self) -> None:
-        if self._host is not None and self._host.waits_for is KERNELS:
-            self._host.resume()
+        if self.host_task is not None and self.host_task.waits_for is KERNELS:
+            self.host_task.resume()
 
     def _dataflow(self, processor: Processor) -> Dataflow:
         plan = self.plan
@@ -144,10 +142,10 @@ class TensixChip(Chip):
     # --- the run --------------------------------------------------------------------------------------------------
 
     def add_host_task(self, task: Task) -> None:
-        self._host = task
+        self.host_task = task
 
     def tasks(self) -> list[Task]:
-        return [*self.launches.tasks(), *([self._host] if self._host else [])]
+        return [*self.launches.tasks(), *([self.host_task] if self.host_task else [])]
 
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
@@ -176,11 +174,10 @@ class TensixChip(Chip):
         return self.oplog.total
 
 
-def oplog_file(oplog: OpLog, folder: str) -> LineFile:
-    """The file in a rank's artifact folder that an op log is written to from now on."""
-    file = LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
-    oplog.write_to(file)
-    return file
+@cache
+def _defaults(name: str) -> Mapping[str, Any]:
+    """The parameters in a kind's file."""
+    return read_mapping(default_dir() / "chips" / f"{name}.yaml")
 
 
 class TensixKind(ChipKind[TensixPlan]):
@@ -193,7 +190,7 @@ class TensixKind(ChipKind[TensixPlan]):
         return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return merged(read_mapping(default_dir() / "chips" / f"{self.name}.yaml"), given)
+        return merged(_defaults(self.name), given)
 
     @property
     def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]

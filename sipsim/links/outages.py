@@ -61,8 +61,8 @@ class Crossing(NamedTuple):
     loss: Loss | None = None
 
 
-class _Clock:
-    """When the wire is free after an outage: ``nbytes`` since ``base_ps``, rounded up once."""
+class ByteClock:
+    """When a wire is free that has carried bytes without a pause since ``base_ps``; rounded up once."""
 
     def __init__(self, base_ps: Ps) -> None:
         self.free_ps = self._base_ps = base_ps
@@ -86,7 +86,7 @@ class Retransmitter:
         self._outages = tuple(outages)
         self._again = again
         self._downs = [*(outage.down_ps for outage in outages), NEVER_PS]
-        self._clocks = [_Clock(-1), *(_Clock(outage.up_ps) for outage in outages)]
+        self._clocks = [ByteClock(-1), *(ByteClock(outage.up_ps) for outage in outages)]
         self._packets = [0] * len(self._outages)
         self._bytes = [0] * len(self._outages)
         self._duplicates = [0] * len(self._outages)
@@ -165,9 +165,15 @@ class Retransmitter:
 def _joined(crossings: Sequence[Crossing]) -> Crossing:
     """The crossing of a frame of its packets."""
     first, last = crossings[0], crossings[-1]
-    losses = [each.loss for each in crossings if each.loss is not None]
-    loss = Loss(losses[0].down_ps, len(losses), sum(each.wire_bytes for each in losses)) if losses else None
+    loss = joined_loss([each.loss for each in crossings if each.loss is not None])
     return Crossing(first.first_ps, first.start_ps, last.end_ps, loss)
+
+
+def joined_loss(losses: Sequence[Loss]) -> Loss | None:
+    """What packets of one frame have lost, each; None without any."""
+    if not losses:
+        return None
+    return Loss(losses[0].down_ps, sum(each.packets for each in losses), sum(each.wire_bytes for each in losses))
 
 
 def link_outages(sips: Sips, links: Sequence[SipLink]) -> list[tuple[Outage, ...]]:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from sipsim.errors import InvariantViolation
 from sipsim.links.base import AnyLinkKind
-from sipsim.links.outages import NEVER_PS, Crossing, Loss, Outage, Retransmitter
+from sipsim.links.outages import NEVER_PS, ByteClock, Crossing, Loss, Outage, Retransmitter, joined_loss
 from sipsim.record.outages import OutageUse
 from sipsim.units import drain_ps
 
@@ -56,17 +56,18 @@ class _Wire:
         self.retransmitter: Retransmitter | None = None
         if outages:
             self.retransmitter = Retransmitter(self.latency_ps, self._bandwidth_bps, outages, link.sends_again)
-        self.free_ps = self._base_ps = 0
-        self._nbytes = 0
+        self._clock = ByteClock(0)
+
+    @property
+    def free_ps(self) -> Ps:
+        return self._clock.free_ps
 
     def take(self, now_ps: Ps, nbytes: int) -> Ps:
         """Let ``nbytes`` follow, from now on if it is idle; the time of the first one."""
-        start_ps = self.free_ps
-        if start_ps < now_ps:
-            start_ps = self._base_ps = now_ps
-            self._nbytes = 0
-        self._nbytes += nbytes
-        self.free_ps = self._base_ps + drain_ps(self._nbytes, self._bandwidth_bps)
+        if self._clock.free_ps < now_ps:
+            self._clock = ByteClock(now_ps)
+        start_ps = self._clock.free_ps
+        self._clock.push(nbytes, self._bandwidth_bps)
         return start_ps
 
     def drain_ps(self, nbytes: int) -> Ps:
@@ -142,10 +143,7 @@ class _Command:
         self.losses: list[Loss] = []
 
     def times(self, last: Crossing, latency_ps: Ps) -> TransmitTimes:
-        losses, loss = self.losses, None
-        if losses:
-            loss = Loss(losses[0].down_ps, len(losses), sum(each.wire_bytes for each in losses))
-        return TransmitTimes(self.start_ps, last.end_ps, last.end_ps + latency_ps, loss)
+        return TransmitTimes(self.start_ps, last.end_ps, last.end_ps + latency_ps, joined_loss(self.losses))
 
 
 class _Packet(NamedTuple):

@@ -14,6 +14,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+from sipsim.record.artifacts import made
 from sipsim.record.line_file import LineFile
 from sipsim.registry import note_definer, on_forget
 
@@ -77,6 +78,13 @@ class OpLog:
         if self._keep:
             self._records += self._pending
         self._pending.clear()
+
+
+def oplog_file(oplog: OpLog, folder: str) -> LineFile:
+    """The file in a rank's artifact folder that an op log is written to from now on."""
+    file = LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
+    oplog.write_to(file)
+    return file
 
 
 FIELDS: dict[str, tuple[str, ...]] = {}
