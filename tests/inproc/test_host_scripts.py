@@ -371,6 +371,22 @@ class TestIsolationOfRanks:
         assert sys.modules["sipsim.host.script"] is sipsim.host.script
         assert "__main__" in sys.modules
 
+    def test_the_second_value_of_a_normal_draw_is_the_ranks_own(self, tmp_path):
+        """numpy keeps it beside the words of its generator, which a script may set back."""
+        first, second = (ScriptNamespace(tmp_path / "script.py", (), 0, rank) for rank in range(2))
+        first.enter()
+        np.random.standard_normal()
+        before = np.random.get_state()
+        np.random.standard_normal()
+        second.enter()
+        first.enter()
+        np.random.set_state(before)
+        second.enter()
+        assert np.random.get_state()[3] == 0
+        first.enter()
+        assert np.random.get_state()[3:] == before[3:]
+        first.leave()
+
     @pytest.mark.parametrize("as_many", [False, True], ids=["one more", "as many as before"])
     def test_a_module_that_comes_late_is_its_own(self, as_many, tmp_path, monkeypatch):
         """It is found though a switch does not look at all names, also where another one has gone meanwhile."""

@@ -8,7 +8,9 @@ import pytest
 from runs import run
 
 from launcher.cli.probe import probe
+from launcher.run.options import parse
 from launcher.run.probe.options import parse_probe
+from launcher.run.run import checked
 from sipsim.errors import ConfigError
 
 SMALL = ("--sips", 4, "--link", "ethernet_100g", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
@@ -107,6 +109,14 @@ def test_what_an_outage_costs_one_message(
         assert later_ps == 0 or length_ns > 1
     else:
         assert later_ps == max(round(1000 * (up_ns - from_ns)), 0)
+
+
+def test_explain_refuses_outages() -> None:
+    """It would call what an outage took a wait, and name changes that end before it."""
+    words = [str(word) for word in (*ALL_REDUCE, "--explain", "--fault", "link:0.E@3us:1us")]
+    chosen = parse(words)
+    with pytest.raises(ConfigError, match="--explain: it does not know outages of links; leave it or the outages out"):
+        checked(chosen, words)
 
 
 def test_without_go_back_n_the_loss_is_named() -> None:

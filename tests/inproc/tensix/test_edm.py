@@ -220,6 +220,18 @@ def test_workers_may_end_a_channel_without_a_message(tmp_path: Path) -> None:
     assert [rank["bytes_sent"] for rank in done.document["ranks"]] == [16, 16], "the handshake"
 
 
+def test_a_semaphore_may_be_part_of_a_longer_write(tmp_path: Path) -> None:
+    """A worker that writes 16 B before it and the word itself, in place of an increment."""
+    increment = "        df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), signal)\n\ndef reader"
+    write = (
+        "        df.write_bytes(0x80000, bytes(16) + signal.to_bytes(4, 'little'))\n"
+        "        df.noc_async_write(0x80000, df.get_noc_addr(x, y, edm_semaphore - 16), 20)\n\ndef reader"
+    )
+    source = PROGRAM.format(knobs="")
+    assert increment in source
+    passed(run(*PAIR, script_file(tmp_path, source.replace(increment, write))))
+
+
 def test_several_workers_share_a_channel(tmp_path: Path) -> None:
     """Each writes, or reads, its half of every message; the data mover waits for both."""
     shared = """

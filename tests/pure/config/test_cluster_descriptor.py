@@ -119,6 +119,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({key: value for key, value in pair().items() if key != "harvesting"}, "harvesting: missing; it must be given"),
     (keys(), "arch: names no chip"),
+    (keys(0, arch="quasar"), "arch: quasar is not simulated; wormhole_b0 and blackhole are"),
     (keys(0, arch="gray"), "arch.0 = 'gray': must be one of: Wormhole, blackhole, quasar, wormhole_b0"),
     (
         {**pair(), "arch": {2: "blackhole", 5: "Wormhole"}},

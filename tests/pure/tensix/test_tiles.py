@@ -60,6 +60,28 @@ def test_a_bad_parameter_is_one_line(setting: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            [
+                "system.sips.topology=custom",
+                "system.sips.custom_links=[{a: 0, a_port: E, b: 1, b_port: W}, "
+                "{a: 0, a_port: eth0, b: 1, b_port: eth2}]",
+            ],
+            "ports E and eth0 of SIP 0 are Ethernet channel 0, which has one link",
+        ),
+        (
+            ["system.sips.link=tenstorrent_400g"],
+            "system.chip_params.ethernet.copy_GBps = 14.5: less than the 50 GB/s of a link; give as much, or null,",
+        ),
+    ],
+)
+def test_links_that_a_chip_cannot_have(settings: list[str], line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        planned("system.chip=wormhole", *settings)
+
+
+@pytest.mark.parametrize(
     ("noc", "src", "dst", "hops"),
     [
         (0, (1, 1), (4, 3), 3 + 2),
