@@ -24,7 +24,7 @@ from sipsim.host.bridge.greenlet_bridge import GreenletBridge
 from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
-from sipsim.noc.fabric import Fabric
+from sipsim.noc.fabric import Fabric as NocFabric
 from sipsim.record.oplog import OpLog, oplog_file
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
@@ -32,6 +32,7 @@ from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
+from sipsim.tensix.fabric.host import Fabric
 from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.launches import Launches
@@ -64,8 +65,9 @@ class TensixChip(Chip):
         self.oplog = OpLog(context.keep_oplog)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
-        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, Fabric(engine, ONE_QUEUE), engine, self.log)
+        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, NocFabric(engine, ONE_QUEUE), engine, self.log)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
+        self.fabrics: list[Fabric] = []
         self.api = self.metal = Metal(self)
         self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host)
 
@@ -103,6 +105,10 @@ class TensixChip(Chip):
         return EthDataflow(processor, self.tiles, self._transmitters.get(channel), info_base)
 
     # --- links ----------------------------------------------------------------------------------------------------
+
+    def transmitter(self, channel: int) -> Transmitter:
+        """Of the link of an Ethernet channel."""
+        return self._transmitters[channel]
 
     def _transmitter(self, channel: int) -> Transmitter:
         plan, rank = self.plan, self.session.rank

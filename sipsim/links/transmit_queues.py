@@ -120,6 +120,10 @@ class TransmitQueue:
             starts.popleft()
         return queue == self._queue and len(starts) >= self._accept_ahead
 
+    def all_started_ps(self, now_ps: Ps) -> Ps:
+        """The earliest time from ``now_ps`` on at which all its commands have started."""
+        return max(self._starts[-1], now_ps) if self._starts else now_ps
+
     def free_at_ps(self, queue: int, now_ps: Ps) -> Ps:
         """The earliest time from now on at which it takes a command."""
         return self._starts[-self._accept_ahead] if self.is_busy(queue, now_ps) else now_ps

@@ -195,6 +195,10 @@ class Dataflow:
         """As :meth:`instructions`, but their time passes with the next command or wait."""
         self._processor.owed_ps += ns_to_ps(ns)
 
+    def owe_noc_command(self) -> None:
+        """A NoC command of a word, whose effect another call has: its time passes with the next command or wait."""
+        self._processor.owed_ps += self._processor.noc_command_ps
+
     def watch_writes(self, note: Callable[[int, int], None]) -> Callable[[], None]:
         """Have ``note(address, nbytes)`` called for each write into this L1, by whomever.
 

@@ -77,6 +77,25 @@ class Transmitter:
         """When a queue takes a command, if the other one gets none."""
         return self._queue(queue).free_at_ps(queue, self._engine.now_ps)
 
+    def all_started_ps(self, now_ps: Ps) -> Ps:
+        """When every command of queue 0 has started, from ``now_ps`` on."""
+        assert self._one is not None, "a router has one queue"
+        return self._one.all_started_ps(now_ps)
+
+    def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
+        """Put a command for ``data`` into queue 0 at ``time_ps``, now or later, for a sender that is the queue's only one
+        and never asks too much of it. ``stored_bytes``: that each subsystem stores of it at most.
+
+        Returns:
+            When the last byte has left.
+        """
+        self.bytes_sent += len(data)
+        assert self._one is not None, "a router has one queue"
+        times = self._one.submit(0, max(time_ps, self._one.free_at_ps(0, time_ps)), len(data))
+        assert times is not None, "the queue is free then"
+        self._on_its_way(0, 0, EthWrite(destination, data), times, stored_bytes)
+        return times.tail_left_ps
+
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
         """Put a command into a queue: ``nbytes`` from here to an address there, which are taken now.
 
@@ -109,12 +128,18 @@ class Transmitter:
     def _told(self, queue: int, source: int, message: EthWrite, pin: Pin, times: TransmitTimes) -> None:
         """The times of a command are known."""
         pin.until_ps = times.tail_left_ps
+        self._on_its_way(queue, source, message, times, self._copy_bytes)
+
+    def _on_its_way(
+        self, queue: int, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int
+    ) -> None:
+        """Through both subsystems, to the far core."""
         nbytes = len(message.data)
         if times.loss is not None:
             self._losses.add(times.loss, nbytes, message)
             return
         # What is longer than a store is copied behind the wire, which is no faster: the last store remains.
-        copy_ps = 0 if self._copy_bps is None else drain_ps(min(nbytes, self._copy_bytes), self._copy_bps)
+        copy_ps = 0 if self._copy_bps is None else drain_ps(min(nbytes, stored_bytes), self._copy_bps)
         self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
         self._written_ps = max(self._written_ps, self._read_ps) + copy_ps
         left_ps, arrival_ps = times.tail_left_ps, self._written_ps

@@ -1,6 +1,6 @@
 """The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import chain
 from typing import Any
@@ -9,6 +9,8 @@ from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
+from sipsim.tensix.fabric.host import Fabric
+from sipsim.tensix.fabric.places import Places
 from sipsim.tensix.floor_plan import Core, Kind
 from sipsim.tensix.noc import NOCS
 from sipsim.tensix.params import ChipParams
@@ -182,6 +184,35 @@ class Metal:
         links = self.get_active_ethernet_cores()
         params = self._plan.params.data_mover
         return EriscDataMoverBuilder(space, modes[termination], params, links, self._check_worker)
+
+    def open_fabric(
+        self,
+        topology: str = "line",
+        chips: Sequence[int] | None = None,
+        num_links: int = 1,
+        revision: str | None = None,
+        payload_bytes: int | None = None,
+        columns: int = 0,
+    ) -> Fabric:
+        """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of ``columns``) of
+        ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so. ``num_links``: side by
+        side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the longest packet.
+
+        Raises:
+            KernelMisuse: for what does not fit these chips.
+        """
+        params = self._plan.params.fabric
+        revision = list(params.revisions)[-1] if revision is None else revision
+        if revision not in params.revisions:
+            raise KernelMisuse(f"revision {revision!r} of the fabric; there are {', '.join(params.revisions)}")
+        nbytes = params.payload_bytes if payload_bytes is None else payload_bytes
+        if not 1 <= nbytes <= params.most_payload_bytes:
+            raise KernelMisuse(f"packets of {nbytes} B; they hold 1 to {params.most_payload_bytes} B")
+        places = Places(topology, range(self.world_size) if chips is None else chips, columns)
+        base = int(self._plan.params.ethernet.kernel_base) + SEMAPHORE_AREA
+        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base)
+        self._chip.fabrics.append(fabric)
+        return fabric
 
     def enqueue_program(self, program: Program) -> None:
         """Start the kernels of a program, when those of the programs before it have ended, servers aside."""

@@ -1,5 +1,6 @@
 """The parameters of a chip of this family, as ``configs/chips`` and ``system.chip_params`` give them."""
 
+from enum import Enum
 from typing import Annotated
 
 from msgspec import Meta
@@ -84,6 +85,74 @@ class DataMoverParams(Section, frozen=True):
     receiver_visit_ns: Ns
 
 
+class RouterCosts(Section, frozen=True):
+    """What the processor of a router spends. ``look_ns``: on a channel for which there is nothing to do, and before each
+    visit. Of a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns`` behind it, ``credit_ns`` on slots
+    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet, ``further_ns``
+    before each further one, ``forwarded_ns`` behind them, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
+    first-level acknowledgement.
+    """
+
+    look_ns: Annotated[float, Meta(gt=0, le=1e6)]
+    send_ns: Ns
+    sent_ns: Ns
+    credit_ns: Ns
+    forward_ns: Ns
+    further_ns: Ns
+    forwarded_ns: Ns
+    completion_ns: Ns
+    ack_ns: Ns
+
+
+class FlowControl(Enum):
+    """What tells a sender that its slots are free."""
+
+    SYNC_WORD = "sync_word"
+    COMPLETIONS = "completions"
+    FIRST_LEVEL_ACK = "first_level_ack"
+
+
+class Avoidance(Enum):
+    """What keeps a ring from a deadlock."""
+
+    NONE = "none"
+    DATELINE = "dateline"
+    BUBBLE = "bubble"
+
+
+class Slots(Section, frozen=True):
+    """Packets that each channel has room for."""
+
+    sender: PositiveInt
+    receiver: PositiveInt
+
+
+class RevisionParams(Section, frozen=True):
+    """A revision of the fabric's protocol. ``flow_control`` holds on lines and meshes. ``slots``: the first that fit.
+    ``costs``: null where they are the fabric's.
+    """
+
+    flow_control: FlowControl
+    avoidance: Avoidance
+    has_short_headers: bool
+    slots: tuple[Slots, ...]
+    costs: RouterCosts | None
+
+
+class FabricParams(Section, frozen=True):
+    """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
+    ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
+    subsystem stores. ``revisions``: the last one is the default.
+    """
+
+    payload_bytes: PositiveInt
+    most_payload_bytes: PositiveInt
+    transaction_ids: PositiveInt
+    copy_bytes: PositiveInt
+    costs: RouterCosts
+    revisions: dict[str, RevisionParams]
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -94,6 +163,7 @@ class ChipParams(Section, frozen=True):
     dram: DramParams
     risc: RiscParams
     data_mover: DataMoverParams
+    fabric: FabricParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""

@@ -1,12 +1,14 @@
 """The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
 
+from collections.abc import Callable
+
 from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
-from sipsim.tensix.noc import NocGraph
+from sipsim.tensix.noc import NOCS, NocGraph
 from sipsim.tensix.processor import Processor
 
 ATOMIC_BYTES = 4
@@ -105,6 +107,44 @@ class Tiles:
             self._fabric.start(self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
 
         self._fabric.start(self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
+
+    def deliver(
+        self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
+    ) -> None:
+        """Write bytes that no kernel sends, ``delay_ps`` from now, over the NoC whose way is shorter.
+
+        ``arrived(acknowledged_ps)``: they are there, and their acknowledgement is back then.
+        """
+        memory = self.memory(core)
+        memory.check(to, len(data))
+        noc, start_ps = self._nearer(src, core), self._engine.now_ps + delay_ps
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            memory.write(to, data, self._engine.now_ps, by)
+            self._log.noc_write(start_ps, src, core, to, data)
+            arrived(self._engine.now_ps + self._graph.between(noc, core, src).latency_ps(REQUEST_BYTES))
+
+        self._fabric.start(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps=delay_ps)
+
+    def deliver_increment(self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int) -> None:
+        """Add to a word of a tile, ``delay_ps`` from now and the way there; it meets no traffic."""
+        memory = self.memory(core)
+        memory.check(address, ATOMIC_BYTES)
+        start_ps = self._engine.now_ps + delay_ps
+
+        def arrive() -> None:
+            value = (memory.word(address) + by_how_much) % 2**32
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
+            self._log.noc_increment(start_ps, src, core, address, value)
+
+        self._engine.at(start_ps + self.way_ps(src, core), arrive)
+
+    def way_ps(self, src: Core, core: Core) -> int:
+        """A word's way from a tile to another, on the NoC whose way is shorter."""
+        return self._graph.between(self._nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
+
+    def _nearer(self, src: Core, core: Core) -> int:
+        return min(NOCS, key=lambda noc: self._graph.hops(noc, src, core))
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -1,0 +1,170 @@
+"""The connection of a worker to sender channel 0 of a router: the router's side of it, and what a kernel calls.
+
+A worker writes its tile, its semaphores and 1 into the connection's words; the router answers with a credit for each free
+slot, and then with one for each slot that gets free. To close, it writes 2, and waits for the router's answer: what it
+has written before is sent. Source: pull request 14923 of tt-metal, ``edm_fabric_worker_adapters.hpp``.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.dataflow import Dataflow, NocAddress
+from sipsim.tensix.fabric.channels import Ring, SenderChannel
+from sipsim.tensix.fabric.packet import Route, Target, pack
+from sipsim.tensix.floor_plan import Core
+
+Ps = int
+WORDS: Final = struct.Struct("<IHHII")
+"""State, tile, semaphore for credits, semaphore for the end."""
+OPEN, CLOSE = 1, 2
+
+
+class Connection:
+    """``tell(core, address, value, at_ps)`` adds to a word of a worker. ``name``: of the channel, for messages."""
+
+    def __init__(
+        self, name: str, channel: SenderChannel, tell: Callable[[Core, int, int, Ps], None]
+    ) -> None:
+        self.name = name
+        self.worker: Core | None = None
+        self._channel = channel
+        self._tell = tell
+        self._granted = 0
+
+    def told(self, words: bytes) -> None:
+        """A worker has written the connection's words.
+
+        Raises:
+            KernelMisuse: for a second worker, or the end of a connection that there is not.
+        """
+        state, x, y, credits, ended = WORDS.unpack(words)
+        worker, channel = Core(x, y), self._channel
+        if state == OPEN:
+            if self.worker is not None:
+                what = f"worker {worker} connects to {self.name}, and worker {self.worker} is connected"
+                raise KernelMisuse(f"{what}; one worker at a time: close the first connection, or take another link")
+            self.worker = worker
+            channel.tell_free = lambda count, at_ps: self._tell(worker, credits, count, at_ps)
+            channel.tell_free(channel.ring.slots - channel.written + channel.freed, 0)
+        elif state == CLOSE:
+            if self.worker != worker:
+                raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, and has none")
+            self.worker = None
+            channel.tell_free = lambda _count, _at_ps: None
+            self._tell(worker, ended, 1, 0)
+        else:
+            raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
+
+    def written(self, address: int) -> None:
+        """A header was written into the channel's ring.
+
+        Raises:
+            KernelMisuse: without a connection, into a slot that is not the next one, or that is not free.
+        """
+        channel = self._channel
+        if self.worker is None:
+            raise KernelMisuse(f"a packet was written into {self.name}, to which no worker is connected; open it first")
+        if channel.written - channel.freed >= channel.ring.slots:
+            raise KernelMisuse(f"worker {self.worker} wrote into {self.name}, whose slots are all taken; wait for a credit")
+        if address != channel.ring.address(channel.written):
+            what = f"the next slot is at 0x{channel.ring.address(channel.written):x}"
+            raise KernelMisuse(f"worker {self.worker} wrote a packet at 0x{address:x} of {self.name}; {what}")
+
+
+class FabricEndpoint(NamedTuple):
+    """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``words``: of the worker's L1, three times 16
+    bytes: credits, end, and what is read; then room for a header.
+    """
+
+    router: Core
+    connection: int
+    ring: Ring
+    header_bytes: int
+    payload_bytes: int
+    is_short: bool
+    words: int
+
+
+class FabricSender:
+    """``WorkerToFabricEdmSender``: in the kernel of a worker, with its last argument."""
+
+    def __init__(self, endpoint: FabricEndpoint, df: Dataflow) -> None:
+        self._endpoint = endpoint
+        self._df = df
+        self._credits, self._ended = endpoint.words, endpoint.words + 16
+        self._read, self._header = endpoint.words + 32, endpoint.words + 48
+        self._first = self._sent = 0
+        self._is_open = False
+
+    def open(self) -> None:
+        """Connect: read which slot is next, then tell the router who is here.
+
+        Raises:
+            KernelMisuse: for a connection that is open.
+        """
+        endpoint, df = self._endpoint, self._df
+        if self._is_open:
+            raise KernelMisuse(f"worker {df.core}: its connection to router {endpoint.router} is open")
+        df.noc_async_read(NocAddress(endpoint.router, endpoint.connection + WORDS.size), self._read, 16)
+        df.noc_async_read_barrier()
+        self._first, self._sent = df.read_word(self._read), 0
+        df.write_word(self._credits, 0)
+        df.write_word(self._ended, 0)
+        self._is_open = True
+        self._tell(OPEN)
+
+    def wait_for_empty_write_slot(self) -> None:
+        """Wait for a credit."""
+        credits, df, sent = self._credits, self._df, self._sent
+        df.wait_until(lambda: df.peek_word(credits) > sent, f"a slot of router {self._endpoint.router}")
+
+    def send(self, route: Route, target: Target, source: int, nbytes: int) -> None:
+        """Send ``nbytes`` from this L1 to the chips of a route, when there is a slot: payload, then header, over the
+        NoC. The bytes are taken when the NoC command is issued.
+
+        Raises:
+            KernelMisuse: for a connection that is not open, a payload that a packet does not hold, or a target that takes none.
+        """
+        endpoint, df = self._endpoint, self._df
+        self._check(nbytes, target)
+        self.wait_for_empty_write_slot()
+        slot = endpoint.ring.address(self._first + self._sent)
+        df.store(self._header, pack(route, target, nbytes, endpoint.is_short))
+        if nbytes:
+            df.noc_async_write(source, NocAddress(endpoint.router, slot + endpoint.header_bytes), nbytes)
+        df.noc_async_write(self._header, NocAddress(endpoint.router, slot), endpoint.header_bytes)
+        df.owe_noc_command()
+        self._sent += 1
+
+    def close(self) -> None:
+        """End the connection, and wait for the router to say so.
+
+        Raises:
+            KernelMisuse: for a connection that is not open.
+        """
+        if not self._is_open:
+            raise KernelMisuse(f"worker {self._df.core}: its connection to router {self._endpoint.router} is not open")
+        self._is_open = False
+        endpoint, df = self._endpoint, self._df
+        df.write_word(self._read, self._first + self._sent)
+        df.noc_async_write(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
+        self._tell(CLOSE)
+        df.noc_semaphore_wait(self._ended, 1)
+        df.noc_async_write_barrier()
+
+    def _tell(self, state: int) -> None:
+        endpoint, df = self._endpoint, self._df
+        df.store(self._header, WORDS.pack(state, *df.core, self._credits, self._ended))
+        df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
+
+    def _check(self, nbytes: int, target: Target) -> None:
+        endpoint, core = self._endpoint, self._df.core
+        if not self._is_open:
+            raise KernelMisuse(f"worker {core} sends to router {endpoint.router} without a connection; call open() first")
+        if not 0 <= nbytes <= endpoint.payload_bytes:
+            raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
+        if bool(nbytes) is not target.takes_payload:
+            what = "takes no payload" if nbytes else "needs a payload"
+            raise KernelMisuse(f"worker {core}: command {target.command.name} {what}, and was given {nbytes} B")

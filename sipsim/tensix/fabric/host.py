@@ -1,0 +1,162 @@
+"""The fabric of a chip as its host script opens it: which routers there are, who is joined to whom, who may connect."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
+from sipsim.tensix.fabric.connection import FabricEndpoint
+from sipsim.tensix.fabric.layout import Layout, layout
+from sipsim.tensix.fabric.machine import RouterMachine
+from sipsim.tensix.fabric.packet import OPPOSITE, Way
+from sipsim.tensix.fabric.places import Neighbours, Places
+from sipsim.tensix.fabric.router import Router
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.params import Avoidance, FlowControl, RevisionParams
+from sipsim.tensix.tiles import KIB
+
+WAYS: Final = {"forward": Way.E, "backward": Way.W, "east": Way.E, "west": Way.W, "north": Way.N, "south": Way.S}
+WORKER_BYTES = 128
+"""At the end of a worker's L1, for each connection."""
+
+
+class Fabric:
+    """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side."""
+
+    def __init__(self, chip: Any, places: Places, num_links: int, revision: str, payload_bytes: int, base: int) -> None:
+        self._chip = chip
+        self._places = places
+        self._params = chip.plan.params
+        self._revision: RevisionParams = self._params.fabric.revisions[revision]
+        self.revision = revision
+        self.rank: int = chip.session.rank
+        self.position = places.position(self.rank)
+        self.size = places.size
+        self.num_links = num_links
+        self.payload_bytes = payload_bytes
+        self._connections: dict[Core, int] = {}
+        self._layout = self._make_layout(base)
+        self._contract = f"{revision} {places.topology}, {self._layout.shape.slots.sender} and "
+        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B"
+        self._machines: dict[tuple[Way, int], RouterMachine] = {}
+        near = places.neighbours(self.rank)
+        for way in near:
+            for link in range(num_links):
+                self._machines[way, link] = self._make_router(way, link, near)
+        for (way, link), machine in self._machines.items():
+            self._join(way, link, machine)
+        for machine in self._machines.values():
+            machine.say_hello()
+
+    # --- for host scripts -----------------------------------------------------------------------------------------
+
+    def ways(self) -> list[Way]:
+        """The directions in which this chip has a neighbour."""
+        return list(dict.fromkeys(way for way, _ in self._machines))
+
+    def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: int = 0) -> FabricEndpoint:
+        """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several workers may
+        be given one, and be connected one after the other.
+
+        Raises:
+            KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
+        """
+        worker = Core(*worker)
+        if worker not in self._chip.plan.floor_plan.workers:
+            raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
+        way = WAYS.get(direction) if isinstance(direction, str) else direction
+        machine = None if way is None else self._machines.get((way, link))
+        if machine is None:
+            there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
+        self._connections[worker] = used = self._connections.get(worker, 0) + 1
+        words = self._params.tensix.l1_KiB * KIB - used * WORKER_BYTES
+        shape, ring = self._layout.shape, machine.router.senders[0].ring
+        is_short = self._revision.has_short_headers
+        places = (machine.core, self._layout.connection, ring)
+        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words)
+
+    @property
+    def routers(self) -> list[Router]:
+        """Of this chip."""
+        return [machine.router for machine in self._machines.values()]
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def _make_layout(self, base: int) -> Layout:
+        params, revision, places = self._params, self._revision, self._places
+        end = params.ethernet.l1_KiB * KIB
+        self._vcs = 2 if places.is_ring and revision.avoidance is Avoidance.DATELINE else 1
+        self._flow = FlowControl.FIRST_LEVEL_ACK if self._is_acked_here() else revision.flow_control
+        sync = revision.flow_control is FlowControl.SYNC_WORD
+        senders = 1 + self._vcs * places.passing
+        short = revision.has_short_headers
+        return layout(base, end, senders, self._vcs, revision.slots, self.payload_bytes, short, sync)
+
+    def _is_acked_here(self) -> bool:
+        revision = self._revision
+        return revision.flow_control is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring
+
+    def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
+        chip, params, at = self._chip, self._params, self._layout
+        channel = self._places.channel(self._chip.plan, self.rank, way, link)
+        core, far_rank = params.ethernet.cores[channel], near[way]
+        far_channel = chip.plan.links[self.rank][channel].far_channel
+        name, far_name = f"SIP {self.rank} eth{channel}", f"SIP {far_rank} eth{far_channel}"
+        fars = [FarReceiver(f"{far_name} receiver {vc}", at.receiver(vc)) for vc in range(at.shape.vcs)]
+        receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, at.receiver(vc)) for vc in range(at.shape.vcs)]
+        needs_bubble = self._places.is_ring and self._revision.avoidance is Avoidance.BUBBLE
+        senders = []
+        for number in range(at.shape.senders):
+            vc = 0 if number == 0 else (number - 1) // self._places.passing
+            needed = 2 if number == 0 and needs_bubble else 1
+            senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
+        costs = self._revision.costs or params.fabric.costs
+        is_acked = self._flow is FlowControl.SYNC_WORD or self._flow is FlowControl.FIRST_LEVEL_ACK
+        ids = params.fabric.transaction_ids
+        router = Router(name, way, senders, receivers, fars, costs, is_acked, ids, chip.engine)
+        transmitter = chip.transmitter(channel)
+        stored = params.fabric.copy_bytes
+        return RouterMachine(router, Core(*core), at, self._contract, chip.tiles, transmitter, chip.engine, stored)
+
+    def _join(self, way: Way, link: int, machine: RouterMachine) -> None:
+        """Receivers of a router forward into the other routers of its link plane."""
+        if not self._places.passing:
+            return
+        for onward in self.ways():
+            other = self._machines.get((onward, link))
+            if onward is way or other is None:
+                continue
+            order = self._places.order(onward, way)
+            for receiver in machine.router.receivers:
+                vc = receiver.vc
+                if self._vcs > 1 and self._places.is_dateline(self.rank, way):
+                    vc = 1
+                channel = other.router.senders[1 + vc * self._places.passing + order]
+                self._forward(machine, receiver, onward, other, channel)
+
+    def _forward(
+        self,
+        machine: RouterMachine,
+        receiver: ReceiverChannel,
+        onward: Way,
+        other: RouterMachine,
+        channel: SenderChannel,
+    ) -> None:
+        downstream = receiver.downstream[onward] = Downstream(channel)
+        machine.join(channel, other)
+        back_ps, engine = self._chip.tiles.way_ps(other.core, machine.core), self._chip.engine
+
+        def is_free(count: int, at_ps: int) -> None:
+            def told() -> None:
+                downstream.freed += count
+                machine.router.wake()
+
+            engine.at(max(at_ps, engine.now_ps) + back_ps, told)
+
+        channel.tell_free = is_free
+
+
+def opposite_first(way: Way, ways: Sequence[Way]) -> list[Way]:
+    """The other ways, straight on first."""
+    return sorted((each for each in ways if each is not way), key=lambda each: (each is not OPPOSITE[way], each))

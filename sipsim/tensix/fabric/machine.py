@@ -1,0 +1,194 @@
+"""What a router works on: the link and the memory of its Ethernet core, and the NoC of its chip."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sipsim.engine import Engine
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.ethernet import Transmitter
+from sipsim.tensix.fabric.channels import Handled, ReceiverChannel, SenderChannel
+from sipsim.tensix.fabric.connection import Connection
+from sipsim.tensix.fabric.layout import HELLO_BYTES, Layout, words
+from sipsim.tensix.fabric.packet import Command, Target, nbytes_of, next_hop, set_sender, unpack
+from sipsim.tensix.fabric.router import MOST_SENDERS, Arrived, Router
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.memory import TileMemory
+from sipsim.tensix.tiles import Tiles
+
+Ps = int
+CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
+"""Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
+
+
+class RouterMachine:
+    """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text. ``stored_bytes``: of a
+    packet, in each Ethernet subsystem.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        core: Core,
+        layout: Layout,
+        contract: str,
+        tiles: Tiles,
+        transmitter: Transmitter,
+        engine: Engine,
+        stored_bytes: int,
+    ) -> None:
+        self.router = router
+        self.core = core
+        self.layout = layout
+        self._contract = contract
+        self._tiles = tiles
+        self._memory: TileMemory = tiles.memory(core)
+        self._transmitter = transmitter
+        self._engine = engine
+        self._stored_bytes = stored_bytes
+        self._looked: dict[int, tuple[int, Arrived]] = {}
+        self._neighbours: dict[int, RouterMachine] = {}
+        self.connection = Connection(f"{router.name} sender 0", router.senders[0], self._to_worker)
+        self._notes: dict[int, Callable[[], None]] = {
+            layout.hello: self._hello,
+            layout.credits: self._credits,
+            layout.connection: self._connection_word,
+        }
+        for receiver in router.receivers:
+            for slot in range(receiver.ring.slots):
+                self._notes[receiver.ring.address(slot)] = lambda vc=receiver.vc: router.packet_arrived(vc)
+        worker_ring = router.senders[0].ring
+        for slot in range(worker_ring.slots):
+            self._notes[worker_ring.address(slot)] = lambda at=worker_ring.address(slot): self._written_by_worker(at)
+        self._memory.watchers.append(self._note)
+        router.machine = self
+
+    def join(self, sender: SenderChannel, downstream_machine: "RouterMachine") -> None:
+        """A receiver here forwards into a sender channel of another router of this chip."""
+        self._neighbours[id(sender)] = downstream_machine
+
+    def say_hello(self) -> None:
+        """Tell the far end what this one is."""
+        self._transmitter.send_at(
+            self._engine.now_ps, self.layout.hello, self._contract.encode().ljust(HELLO_BYTES), self._stored_bytes
+        )
+
+    # --- what a router does ---------------------------------------------------------------------------------------
+
+    def wire_free_ps(self, now_ps: Ps) -> Ps:
+        return self._transmitter.all_started_ps(now_ps)
+
+    def send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
+        shape, address = self.layout.shape, channel.ring.address(channel.sent)
+        header = self._memory.read(address, shape.header_bytes)
+        payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
+        data = set_sender(header, channel.number) + payload + bytes(shape.suffix_bytes)
+        self._transmitter.send_at(at_ps, channel.far.ring.address(channel.far.sent), data, self._stored_bytes)
+
+    def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
+        data = CREDITS.pack(vc, 0, *completed, *acked)
+        self._transmitter.send_at(at_ps, self.layout.credits, data, self._stored_bytes)
+
+    def look_into(self, channel: ReceiverChannel, number: int) -> Arrived:
+        looked = self._looked.get(channel.vc)
+        if looked is None or looked[0] != number:
+            header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
+            looked = self._looked[channel.vc] = number, Arrived(next_hop(header, self.router.own), header[4])
+        return looked[1]
+
+    def pass_on(
+        self, channel: ReceiverChannel, arrived: Arrived, handled: Handled, at_ps: Ps, further_ps: Ps
+    ) -> Ps | None:
+        address, hop = channel.ring.address(channel.handled), arrived.hop
+        nbytes = nbytes_of(hop.header)
+        payload = self._memory.read(address + len(hop.header), nbytes)
+        commands = 0
+        for way in hop.ways:
+            downstream = channel.downstream[way].channel
+            machine = self._neighbours[id(downstream)]
+            to = downstream.ring.address(channel.downstream[way].forwarded - 1)
+            data, written = hop.header + payload, lambda m=machine, c=downstream: m.router.packet_written(c)
+            self._write(machine.core, to, data, at_ps + commands * further_ps, handled, written)
+            commands += 1
+        if not hop.is_local:
+            return at_ps + (commands - 1) * further_ps
+        return self._finish(unpack(hop.header).target, payload, at_ps + commands * further_ps, further_ps, handled)
+
+    def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
+        """The packet's command on this chip."""
+        if target.command is Command.INCREMENT:
+            self._increment(target, at_ps, handled)
+            return at_ps
+        if target.command is Command.WRITE:
+            self._write(target.core, target.address, payload, at_ps, handled)
+            return at_ps
+        if target.command is Command.SCATTER:
+            first, rest = payload[: target.first_bytes], payload[target.first_bytes :]
+            self._write(target.core, target.address, first, at_ps, handled)
+            self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
+            return at_ps + further_ps
+        if not target.is_flushed:
+            self._write(target.core, target.address, payload, at_ps, handled)
+            self._increment(target, at_ps + further_ps, handled)
+            return at_ps + further_ps
+
+        def is_written() -> None:
+            increment_ps = handled.left_ps + further_ps
+            self._increment(target, increment_ps, handled)
+            self.router.resume(increment_ps)
+
+        self._write(target.core, target.address, payload, at_ps, handled, is_written)
+        return None
+
+    def _write(
+        self,
+        core: Core,
+        address: int,
+        data: bytes,
+        at_ps: Ps,
+        handled: Handled,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        handled.writes += 1
+
+        def arrived(acknowledged_ps: Ps) -> None:
+            handled.writes -= 1
+            handled.left_ps = max(handled.left_ps, acknowledged_ps)
+            written()
+            self.router.wake()
+
+        self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
+
+    def _increment(self, target: Target, at_ps: Ps, handled: Handled) -> None:
+        self._tiles.deliver_increment(
+            self.core, target.increment_core, target.increment_address, target.value, at_ps - self._engine.now_ps
+        )
+
+    # --- what is written into its memory --------------------------------------------------------------------------
+
+    def _note(self, address: int, _nbytes: int) -> None:
+        found = self._notes.get(address)
+        if found is not None:
+            found()
+
+    def _hello(self) -> None:
+        told = self._memory.read(self.layout.hello, HELLO_BYTES).decode(errors="replace").rstrip()
+        if told != self._contract:
+            raise KernelMisuse(
+                f"{self.router.name}: both ends of its link must have one flow control; here is {self._contract}, there {told}"
+            )
+        self.router.open()
+
+    def _credits(self) -> None:
+        vc, _, *counts = CREDITS.unpack(self._memory.read(self.layout.credits, CREDITS.size))
+        self.router.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
+
+    def _connection_word(self) -> None:
+        self.connection.told(self._memory.read(self.layout.connection, 16))
+
+    def _written_by_worker(self, address: int) -> None:
+        self.connection.written(address)
+        self.router.packet_written(self.router.senders[0])
+
+    def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:
+        self._tiles.deliver_increment(self.core, core, address, value, max(at_ps - self._engine.now_ps, 0))

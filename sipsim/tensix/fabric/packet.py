@@ -1,0 +1,220 @@
+"""Packets of the fabric: a header, which says where to and what there, and a payload. Pure.
+
+Routes: a nibble a hop, one bit a direction (``E``, ``W``, ``N``, ``S``); the receiver that sits at the link it came over
+takes the first one off. A bit of another direction forwards the packet there, the bit of the receiver's own direction
+writes it to this chip, and both together are a multicast. Forward on a line or ring is ``E``, backward ``W``. Up to
+2025 the header has a distance and a range instead (``short``), which is the same on a line.
+
+Sources: pull request 14923 of tt-metal (commands, start and range), ``fabric_edm_packet_header.hpp`` (low-latency
+route, 2D hop commands, fused write and increment, scatter write).
+"""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.floor_plan import Core
+
+
+class Way(IntFlag):
+    """A direction of a link, as a bit of a hop's nibble."""
+
+    E = 1
+    W = 2
+    N = 4
+    S = 8
+
+
+OPPOSITE = {Way.E: Way.W, Way.W: Way.E, Way.N: Way.S, Way.S: Way.N}
+MOST_HOPS = 32
+MOST_SHORT = 15
+SCATTERED = 2
+"""Targets of a scatter write."""
+
+
+class Command(IntEnum):
+    """What the last router of a packet does with it on its chip."""
+
+    WRITE = 0
+    INCREMENT = 1
+    WRITE_AND_INCREMENT = 2
+    SCATTER = 3
+
+
+class Target(NamedTuple):
+    """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the increment waits until the
+    writes before it are acknowledged.
+    """
+
+    command: Command
+    core: Core
+    address: int
+    increment_core: Core = Core(0, 0)
+    increment_address: int = 0
+    value: int = 0
+    is_flushed: bool = False
+    first_bytes: int = 0
+
+    @property
+    def takes_payload(self) -> bool:
+        """Whether a payload goes with it."""
+        return self.command is not Command.INCREMENT
+
+
+def write_to(core: Core | tuple[int, int], address: int) -> Target:
+    """Write the payload to a tile."""
+    return Target(Command.WRITE, Core(*core), address)
+
+
+def increment_of(core: Core | tuple[int, int], address: int, value: int = 1, is_flushed: bool = False) -> Target:
+    """Add to a word of a tile."""
+    place = Core(*core)
+    return Target(Command.INCREMENT, place, 0, place, address, value, is_flushed)
+
+
+def write_and_increment(
+    core: Core | tuple[int, int],
+    address: int,
+    semaphore_core: Core | tuple[int, int],
+    semaphore: int,
+    value: int = 1,
+    is_flushed: bool = True,
+) -> Target:
+    """Write the payload, then add to a word; ``is_flushed``: when the write has been acknowledged."""
+    place = Core(*semaphore_core)
+    return Target(Command.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)
+
+
+def scatter_to(
+    first: tuple[Core | tuple[int, int], int], second: tuple[Core | tuple[int, int], int], first_bytes: int
+) -> Target:
+    """Write the first ``first_bytes`` of the payload to one place, the rest to another."""
+    (core, address), (core_2, address_2) = first, second
+    return Target(Command.SCATTER, Core(*core), address, Core(*core_2), address_2, 0, False, first_bytes)
+
+
+class Route(NamedTuple):
+    """The nibbles of a packet, the first hop first. ``short``: distance to the first target and number of targets, as
+    early headers have it; None where they cannot say it.
+    """
+
+    nibbles: tuple[int, ...]
+    short: tuple[int, int] | None
+
+
+def unicast(hops: int, way: Way = Way.E) -> Route:
+    """To the chip at a distance.
+
+    Raises:
+        KernelMisuse: for what is no distance that a header holds.
+    """
+    return multicast(hops, 1, way)
+
+
+def multicast(start: int, number: int, way: Way = Way.E) -> Route:
+    """To ``number`` chips in a row, the first of which is ``start`` hops away.
+
+    Raises:
+        KernelMisuse: for what is no distance that a header holds.
+    """
+    last = start + number - 1
+    if start < 1 or number < 1 or last > MOST_HOPS:
+        raise KernelMisuse(f"a packet for {number} chips from distance {start} on; 1 to {MOST_HOPS} hops can be told")
+    back = OPPOSITE[way]
+    nibbles = [way | (back if hop >= start else 0) for hop in range(1, last)] + [back]
+    is_short = max(start, number) <= MOST_SHORT
+    return Route(tuple(int(each) for each in nibbles), (start, number) if is_short else None)
+
+
+def mesh_unicast(east: int, south: int) -> Route:
+    """To the chip so far to the east and then to the south; negative: to the west, to the north.
+
+    Raises:
+        KernelMisuse: for what is no distance that a header holds.
+    """
+    ways = [Way.E if east > 0 else Way.W] * abs(east) + [Way.S if south > 0 else Way.N] * abs(south)
+    if not 1 <= len(ways) <= MOST_HOPS:
+        raise KernelMisuse(f"a packet over {len(ways)} hops; 1 to {MOST_HOPS} can be told")
+    return Route((*(int(way) for way in ways[1:]), int(OPPOSITE[ways[-1]])), None)
+
+
+class Hop(NamedTuple):
+    """What the next router does: write here, forward that way, and the header that is forwarded."""
+
+    is_local: bool
+    ways: tuple[Way, ...]
+    header: bytes
+
+
+_LONG = struct.Struct("<BBHB3x16sBBHIBBHI8x")
+_SHORT = struct.Struct("<BBHBBBBIBBHI12x")
+LONG_BYTES, SHORT_BYTES = _LONG.size, _SHORT.size
+_FLUSH = 0x80
+_ROUTE_AT = 8
+_HOPS_AT = 5
+
+
+class Header(NamedTuple):
+    """What a header says but its route. ``sender``: the channel of the last router that sent it."""
+
+    target: Target
+    payload_bytes: int
+    sender: int
+
+
+def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
+    """A header's bytes, as a worker writes them. ``is_short``: as up to 2025.
+
+    Raises:
+        KernelMisuse: for what such a header does not hold.
+    """
+    kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
+    near, far = target.core, target.increment_core
+    if is_short:
+        if route.short is None or target.command not in (Command.WRITE, Command.INCREMENT):
+            raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")
+        start, number = route.short
+        places = (near.x, near.y, target.address, far.x, far.y, target.value, target.increment_address)
+        return _SHORT.pack(kind, 0, payload_bytes, 0, number << 4 | start, *places)
+    nibbles = sum(nibble << 4 * hop for hop, nibble in enumerate(route.nibbles))
+    places = (near.x, near.y, target.first_bytes, target.address, far.x, far.y, target.value, target.increment_address)
+    return _LONG.pack(kind, 0, payload_bytes, 0, nibbles.to_bytes(16, "little"), *places)
+
+
+def unpack(header: bytes) -> Header:
+    """The reverse of :func:`pack`, but for the route."""
+    first = 0
+    if len(header) == LONG_BYTES:
+        kind, _, nbytes, sender, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
+    else:
+        kind, _, nbytes, sender, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
+    places = (Core(x, y), address, Core(far_x, far_y), far, value)
+    return Header(Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first), nbytes, sender)
+
+
+def set_sender(header: bytes, sender: int) -> bytes:
+    """The header with the number of the channel that sends it."""
+    return header[:4] + bytes((sender,)) + header[5:]
+
+
+def next_hop(header: bytes, own: Way) -> Hop:
+    """What the receiver that sits at the link to ``own`` does with a packet."""
+    if len(header) == LONG_BYTES:
+        nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
+        here = Way(nibbles & 15)
+        rest = (nibbles >> 4).to_bytes(16, "little")
+        ways = tuple(way for way in Way if way & here and way is not own)
+        return Hop(bool(here & own), ways, header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
+    number, start = divmod(header[_HOPS_AT], 16)
+    is_local = start == 1
+    goes_on = not is_local or number > 1
+    left = (number - 1) << 4 | 1 if is_local else number << 4 | (start - 1)
+    rest = header[:_HOPS_AT] + bytes((left,)) + header[_HOPS_AT + 1 :]
+    return Hop(is_local, (OPPOSITE[own],) if goes_on else (), rest)
+
+
+def nbytes_of(header: Sequence[int] | bytes) -> int:
+    """The payload's size."""
+    return header[2] | header[3] << 8

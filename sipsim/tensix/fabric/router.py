@@ -1,0 +1,260 @@
+"""The router of an Ethernet core: one server that looks at all its channels in turn.
+
+A look that finds nothing takes ``look_ns``; a visit that finds work takes that and the costs of its work
+(``RouterCosts``), and its commands go out within it. One packet a visit. Looks that find nothing cost no event: where
+the loop stands follows from the time, and what becomes ready is told. Order of the loop: sender 0, receivers,
+the other senders (fabric_erisc_router.cpp). A visit sees what is there when its look begins.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from sipsim.engine import Engine
+from sipsim.tensix.fabric.channels import FarReceiver, Handled, ReceiverChannel, SenderChannel
+from sipsim.tensix.fabric.packet import Hop, Way
+from sipsim.tensix.params import RouterCosts
+from sipsim.units import ns_to_ps
+
+Ps = int
+Channel = SenderChannel | ReceiverChannel
+MOST_SENDERS = 6
+"""Of a router: a worker's and those of other receivers, on all virtual channels."""
+NONE = (0,) * MOST_SENDERS
+
+
+class Costs(NamedTuple):
+    """``RouterCosts`` in ps."""
+
+    look: Ps
+    send: Ps
+    sent: Ps
+    credit: Ps
+    forward: Ps
+    further: Ps
+    forwarded: Ps
+    completion: Ps
+    ack: Ps
+
+    @classmethod
+    def of(cls, costs: RouterCosts) -> "Costs":
+        """In ps."""
+        return cls(*(ns_to_ps(getattr(costs, f"{name}_ns")) for name in cls._fields))
+
+
+class Arrived(NamedTuple):
+    """A packet in a receiver's slot: what is to be done with it, and the sender channel that it came from."""
+
+    hop: Hop
+    sender: int
+
+
+class Machine(Protocol):
+    """What a router does things with: its link, the NoC of its chip, its memory."""
+
+    def wire_free_ps(self, now_ps: Ps) -> Ps:
+        """When the transmit queue takes a packet."""
+
+    def send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
+        """Send the channel's oldest packet that was not sent into the next slot of its far receiver."""
+
+    def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
+        """Tell the far end's senders: slots completed and acknowledged, by sender channel."""
+
+    def look_into(self, channel: ReceiverChannel, number: int) -> Arrived:
+        """Packet ``number`` of a receiver."""
+
+    def pass_on(
+        self, channel: ReceiverChannel, arrived: Arrived, handled: Handled, at_ps: Ps, further_ps: Ps
+    ) -> Ps | None:
+        """Write and forward its oldest packet that was not handled: the first command at ``at_ps``, each further one
+        ``further_ps`` later.
+
+        Returns:
+            When the last command is out; None if the router waits until :meth:`Router.resume` is called.
+        """
+
+
+class Router:
+    """``name``: unique over the run. ``own``: the way of its link. ``senders`` and ``receivers`` by number and virtual
+    channel, ``fars``: the receivers at the far end. ``is_acked``: receivers send first-level acknowledgements.
+    ``transaction_ids``: packets of a receiver whose NoC writes may be on their way.
+    """
+
+    machine: Machine
+
+    def __init__(
+        self,
+        name: str,
+        own: Way,
+        senders: Sequence[SenderChannel],
+        receivers: Sequence[ReceiverChannel],
+        fars: Sequence[FarReceiver],
+        costs: RouterCosts,
+        is_acked: bool,
+        transaction_ids: int,
+        engine: Engine,
+    ) -> None:
+        self.name = name
+        self.own = own
+        self.senders = senders
+        self.receivers = receivers
+        self.fars = fars
+        self.is_acked = is_acked
+        self._costs = Costs.of(costs)
+        self._transaction_ids = transaction_ids
+        self._engine = engine
+        self._loop: list[Channel] = [senders[0], *receivers, *senders[1:]]
+        self._begin_ps: Ps = 0
+        self._position = 0
+        self._next: tuple[Ps, int] | None = None
+        self._seq = 0
+        self._suspended: ReceiverChannel | None = None
+        self.is_open = False
+
+    # --- facts ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """The far end is there: packets may be sent."""
+        self.is_open = True
+        self.wake()
+
+    def packet_arrived(self, vc: int) -> None:
+        """Over the link."""
+        self.receivers[vc].arrived += 1
+        self.wake()
+
+    def packet_written(self, channel: SenderChannel) -> None:
+        """By the upstream of a sender channel."""
+        channel.written += 1
+        self.wake()
+
+    def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
+        """From the far end, by sender channel."""
+        for channel, n_completed, n_acked in zip(self.senders, completed, acked, strict=False):
+            channel.credits += n_acked if self.is_acked else n_completed
+        self.fars[vc].completed += sum(completed)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something may be ready: find the visit that comes next."""
+        if self._suspended is not None:
+            return
+        found = self._next_visit()
+        if found == self._next:
+            return
+        self._next = found
+        self._seq += 1
+        if found is not None:
+            self._engine.at(found[0], partial(self._visit, self._seq))
+
+    def resume(self, time_ps: Ps) -> None:
+        """What a visit waited for comes at ``time_ps``."""
+        channel, self._suspended = self._suspended, None
+        assert channel is not None
+        self._end_receiver(channel, time_ps)
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def _next_visit(self) -> tuple[Ps, int] | None:
+        """When the loop comes first to a channel that is ready then, and to which."""
+        look, count = self._costs.look, len(self._loop)
+        begin_ps, position = self._begin_ps, self._position
+        if self._engine.now_ps > begin_ps:
+            looks = -(-(self._engine.now_ps - begin_ps) // look)
+            begin_ps, position = begin_ps + looks * look, position + looks
+        best: tuple[Ps, int] | None = None
+        for index, channel in enumerate(self._loop):
+            ready_ps = self._ready_ps(channel, begin_ps)
+            if ready_ps is not None:
+                looks = -(-(ready_ps - begin_ps) // look) if ready_ps > begin_ps else 0
+                visit_ps = begin_ps + (looks + (index - position - looks) % count) * look
+                if best is None or visit_ps < best[0]:
+                    best = visit_ps, index
+        return best
+
+    def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
+        """From when on a visit of a channel finds work, as far as is known now."""
+        if isinstance(channel, SenderChannel):
+            if channel.credits:
+                return begin_ps
+            return self.machine.wire_free_ps(begin_ps) if self.is_open and channel.may_send else None
+        if self._may_handle(channel) or (self.is_acked and channel.acked < channel.arrived):
+            return begin_ps
+        return channel.completes_ps
+
+    def _may_handle(self, channel: ReceiverChannel) -> bool:
+        if channel.handled >= channel.arrived or len(channel.open) >= self._transaction_ids:
+            return False
+        downstream = channel.downstream
+        return all(downstream[way].free > 0 for way in self.machine.look_into(channel, channel.handled).hop.ways)
+
+    def _visit(self, seq: int) -> None:
+        if seq != self._seq or self._next is None:
+            return
+        begin_ps, index = self._next
+        self._next = None
+        self._position = (index + 1) % len(self._loop)
+        channel = self._loop[index]
+        if isinstance(channel, SenderChannel):
+            self._visit_sender(channel, begin_ps + self._costs.look)
+        else:
+            self._visit_receiver(channel, begin_ps + self._costs.look)
+
+    def _go_on(self, time_ps: Ps) -> None:
+        self._begin_ps = time_ps
+        self.wake()
+
+    def _visit_sender(self, channel: SenderChannel, time_ps: Ps) -> None:
+        costs = self._costs
+        if channel.credits:
+            time_ps += costs.credit
+            channel.tell_free(channel.credits, time_ps)
+            channel.freed += channel.credits
+            channel.credits = 0
+        if self.is_open and channel.may_send and self.machine.wire_free_ps(time_ps) <= time_ps:
+            time_ps += costs.send
+            self.machine.send_packet(channel, time_ps)
+            channel.sent += 1
+            channel.far.sent += 1
+            time_ps += costs.sent
+        self._go_on(time_ps)
+
+    def _visit_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
+        costs = self._costs
+        if self.is_acked and channel.acked < channel.arrived:
+            time_ps += costs.ack
+            sender = self.machine.look_into(channel, channel.acked).sender
+            channel.acked += 1
+            self.machine.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
+        if self._may_handle(channel):
+            arrived = self.machine.look_into(channel, channel.handled)
+            handled = Handled(arrived.sender)
+            for way in arrived.hop.ways:
+                channel.downstream[way].forwarded += 1
+            end_ps = self.machine.pass_on(channel, arrived, handled, time_ps + costs.forward, costs.further)
+            channel.open.append(handled)
+            channel.handled += 1
+            if end_ps is None:
+                self._suspended = channel
+                return
+            time_ps = end_ps + costs.forwarded
+        self._end_receiver(channel, time_ps)
+
+    def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
+        """Tell the far end of all slots whose packets have left, in order."""
+        completes_ps = channel.completes_ps
+        if completes_ps is not None and completes_ps <= time_ps:
+            time_ps += self._costs.completion
+            completed = [0] * MOST_SENDERS
+            while completes_ps is not None and completes_ps <= time_ps:
+                completed[channel.open.popleft().sender] += 1
+                channel.completed += 1
+                completes_ps = channel.completes_ps
+            self.machine.send_credits(channel.vc, completed, NONE, time_ps)
+        self._go_on(time_ps)
+
+
+def _at(sender: int, count: int) -> Sequence[int]:
+    """``count`` for one of the sender channels."""
+    return [count if each == sender else 0 for each in range(MOST_SENDERS)]
