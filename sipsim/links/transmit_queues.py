@@ -31,6 +31,8 @@ from sipsim.units import drain_ps
 
 Ps = int
 QUEUES = 2
+LONG_COMMAND = 2**16
+"""Of which the link cuts packets of full size."""
 
 
 class TransmitTimes(NamedTuple):
@@ -90,6 +92,8 @@ class TransmitQueue:
         self._accept_ahead = accept_ahead
         self._queue: int | None = None
         self._starts: deque[Ps] = deque()
+        self._carried: deque[TransmitTimes] = deque(maxlen=accept_ahead + 2)
+        self._longest_ps = self._wire.drain_ps(max(link.packets(LONG_COMMAND)))
 
     def submit(self, queue: int, now_ps: Ps, nbytes: int) -> TransmitTimes | None:
         """Take a command of ``nbytes``, 1 or more; None where the queue refuses it, because it is busy.
@@ -111,6 +115,7 @@ class TransmitQueue:
             found = wire.retransmitter.schedule(start_ps, wire.free_ps, wire.link.packets(nbytes))
             times = TransmitTimes(found.first_ps, found.end_ps, found.end_ps + wire.latency_ps, found.loss)
         self._starts.append(times.start_ps)
+        self._carried.append(times)
         return times
 
     def is_busy(self, queue: int, now_ps: Ps) -> bool:
@@ -119,6 +124,32 @@ class TransmitQueue:
         while starts and starts[0] <= now_ps:
             starts.popleft()
         return queue == self._queue and len(starts) >= self._accept_ahead
+
+    def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
+        """Take a short command on the queue that is not in use, which takes turns with the packets of the other: it waits for
+        the packet that the wire carries, and what is taken later waits for it. Where the link has outages it waits for
+        all that was taken before, as what is sent again keeps its order.
+        """
+        wire = self._wire
+        if wire.retransmitter is not None:
+            start_ps = wire.take(now_ps, wire.link.wire_bytes(nbytes))
+            found = wire.retransmitter.schedule(start_ps, wire.free_ps, wire.link.packets(nbytes))
+            return TransmitTimes(found.first_ps, found.end_ps, found.end_ps + wire.latency_ps, found.loss)
+        start_ps = self._packet_end_ps(now_ps)
+        wire.take(now_ps, wire.link.wire_bytes(nbytes))
+        end_ps = start_ps + wire.drain_ps(wire.link.wire_bytes(nbytes))
+        return TransmitTimes(start_ps, end_ps, end_ps + wire.latency_ps)
+
+    def _packet_end_ps(self, now_ps: Ps) -> Ps:
+        """When the packet that the wire carries has left."""
+        carried = self._carried
+        while carried and carried[0].tail_left_ps <= now_ps:
+            carried.popleft()
+        if not carried or carried[0].start_ps > now_ps:
+            return now_ps
+        times, packet_ps = carried[0], self._longest_ps
+        packets = -(-(now_ps - times.start_ps) // packet_ps)
+        return min(times.start_ps + packets * packet_ps, times.tail_left_ps)
 
     def all_started_ps(self, now_ps: Ps) -> Ps:
         """The earliest time from ``now_ps`` on at which all its commands have started."""

@@ -56,7 +56,7 @@ class Transmitter:
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
         self._copy_bytes = params.copy_bytes
-        self._read_ps = self._written_ps = 0
+        self._read_ps = self._written_ps = self._between_ps = 0
         self._one: TransmitQueue | None = None
         self._both: TransmitQueues | None = None
         if params.queues == 1:
@@ -95,6 +95,19 @@ class Transmitter:
         assert times is not None, "the queue is free then"
         self._on_its_way(0, 0, EthWrite(destination, data), times, stored_bytes)
         return times.tail_left_ps
+
+    def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
+        """Put a short command into the queue that the other commands do not use, at ``time_ps``, now or later."""
+        self.bytes_sent += len(data)
+        assert self._one is not None, "a router has one queue"
+        times = self._one.submit_between(time_ps, len(data))
+        if times.loss is not None:
+            self._losses.add(times.loss, len(data), EthWrite(destination, data))
+            return
+        # The store of a word takes less than a wire's packet, and words keep their order.
+        self._between_ps = max(self._between_ps, times.arrival_ps)
+        self._log.eth_send(self._core, 1, 0, destination, len(data), times.tail_left_ps, self._between_ps)
+        self._send(self._between_ps, EthWrite(destination, data))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
         """Put a command into a queue: ``nbytes`` from here to an address there, which are taken now.

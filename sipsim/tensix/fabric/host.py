@@ -128,10 +128,10 @@ class Fabric:
             if onward is way or other is None:
                 continue
             order = self._places.order(onward, way)
-            for receiver in machine.router.receivers:
-                vc = receiver.vc
-                if self._vcs > 1 and self._places.is_dateline(self.rank, way):
-                    vc = 1
+            changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, way)
+            # Nothing crosses the dateline twice: what comes over it on channel 1 has no way on.
+            for receiver in machine.router.receivers[: 1 if changes_vc else None]:
+                vc = 1 if changes_vc else receiver.vc
                 channel = other.router.senders[1 + vc * self._places.passing + order]
                 self._forward(machine, receiver, onward, other, channel)
 

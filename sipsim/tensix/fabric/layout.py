@@ -26,6 +26,7 @@ class Shape(NamedTuple):
 
     senders: int
     vcs: int
+    worker_slots: int
     slots: Slots
     payload_bytes: int
     header_bytes: int
@@ -65,8 +66,11 @@ class Layout(NamedTuple):
 
     def sender(self, number: int) -> Ring:
         """The ring of a sender channel."""
-        slots, nbytes = self.shape.slots.sender, self.shape.slot_bytes
-        return Ring(self.base + CONTROL_BYTES + number * slots * nbytes, slots, nbytes)
+        shape, first = self.shape, self.base + CONTROL_BYTES
+        if number == 0:
+            return Ring(first, shape.worker_slots, shape.slot_bytes)
+        before = shape.worker_slots + (number - 1) * shape.slots.sender
+        return Ring(first + before * shape.slot_bytes, shape.slots.sender, shape.slot_bytes)
 
     def receiver(self, vc: int) -> Ring:
         """The ring of a receiver channel."""
@@ -90,16 +94,18 @@ def layout(
     is_short: bool,
     has_sync_word: bool,
 ) -> Layout:
-    """The layout with the first of ``choices`` that fits. With two virtual channels, rings of both have half the slots.
+    """The layout with the first of ``choices`` that fits. With two virtual channels, all rings but the
+    worker's have half the slots.
 
     Raises:
         KernelMisuse: when none fits.
     """
     header_bytes = SHORT_BYTES if is_short else LONG_BYTES
     for slots in choices:
+        worker_slots = slots.sender
         if vcs > 1:
             slots = Slots(sender=max(slots.sender // vcs, 1), receiver=max(slots.receiver // vcs, 1))
-        shape = Shape(senders, vcs, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0)
+        shape = Shape(senders, vcs, worker_slots, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0)
         found = Layout(base, shape)
         if found.end <= end:
             return found

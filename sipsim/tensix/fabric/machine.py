@@ -87,7 +87,7 @@ class RouterMachine:
 
     def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
         data = CREDITS.pack(vc, 0, *completed, *acked)
-        self._transmitter.send_at(at_ps, self.layout.credits, data, self._stored_bytes)
+        self._transmitter.send_between(at_ps, self.layout.credits, data)
 
     def look_into(self, channel: ReceiverChannel, number: int) -> Arrived:
         looked = self._looked.get(channel.vc)

@@ -26,8 +26,10 @@ NONE = (0,) * MOST_SENDERS
 class Costs(NamedTuple):
     """``RouterCosts`` in ps."""
 
+    round: Ps
     look: Ps
     send: Ps
+    switch: Ps
     sent: Ps
     credit: Ps
     forward: Ps
@@ -105,10 +107,12 @@ class Router:
         self._transaction_ids = transaction_ids
         self._engine = engine
         self._loop: list[Channel] = [senders[0], *receivers, *senders[1:]]
+        self._round_ps = self._costs.round + len(self._loop) * self._costs.look
         self._begin_ps: Ps = 0
         self._position = 0
         self._next: tuple[Ps, int] | None = None
         self._seq = 0
+        self._last: SenderChannel = senders[0]
         self._suspended: ReceiverChannel | None = None
         self.is_open = False
 
@@ -158,30 +162,32 @@ class Router:
 
     def _next_visit(self) -> tuple[Ps, int] | None:
         """When the loop comes first to a channel that is ready then, and to which."""
-        look, count = self._costs.look, len(self._loop)
-        begin_ps, position = self._begin_ps, self._position
-        if self._engine.now_ps > begin_ps:
-            looks = -(-(self._engine.now_ps - begin_ps) // look)
-            begin_ps, position = begin_ps + looks * look, position + looks
+        look, now_ps = self._costs.look, self._engine.now_ps
+        round_ps = self._round_ps
+        first_ps = self._begin_ps - self._position * look
         best: tuple[Ps, int] | None = None
         for index, channel in enumerate(self._loop):
-            ready_ps = self._ready_ps(channel, begin_ps)
+            visit_ps = first_ps + index * look
+            if index < self._position:
+                visit_ps += round_ps
+            ready_ps = self._ready_ps(channel, visit_ps if visit_ps > now_ps else now_ps)
             if ready_ps is not None:
-                looks = -(-(ready_ps - begin_ps) // look) if ready_ps > begin_ps else 0
-                visit_ps = begin_ps + (looks + (index - position - looks) % count) * look
+                if ready_ps > visit_ps:
+                    visit_ps += -(-(ready_ps - visit_ps) // round_ps) * round_ps
                 if best is None or visit_ps < best[0]:
                     best = visit_ps, index
         return best
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
-        """From when on a visit of a channel finds work, as far as is known now."""
+        """From when on a visit of a channel finds work, not before ``begin_ps``, as far as is known now."""
         if isinstance(channel, SenderChannel):
             if channel.credits:
                 return begin_ps
             return self.machine.wire_free_ps(begin_ps) if self.is_open and channel.may_send else None
         if self._may_handle(channel) or (self.is_acked and channel.acked < channel.arrived):
             return begin_ps
-        return channel.completes_ps
+        completes_ps = channel.completes_ps
+        return None if completes_ps is None else max(completes_ps, begin_ps)
 
     def _may_handle(self, channel: ReceiverChannel) -> bool:
         if channel.handled >= channel.arrived or len(channel.open) >= self._transaction_ids:
@@ -194,7 +200,7 @@ class Router:
             return
         begin_ps, index = self._next
         self._next = None
-        self._position = (index + 1) % len(self._loop)
+        self._position = index + 1
         channel = self._loop[index]
         if isinstance(channel, SenderChannel):
             self._visit_sender(channel, begin_ps + self._costs.look)
@@ -202,6 +208,9 @@ class Router:
             self._visit_receiver(channel, begin_ps + self._costs.look)
 
     def _go_on(self, time_ps: Ps) -> None:
+        if self._position == len(self._loop):
+            self._position = 0
+            time_ps += self._costs.round
         self._begin_ps = time_ps
         self.wake()
 
@@ -214,6 +223,9 @@ class Router:
             channel.credits = 0
         if self.is_open and channel.may_send and self.machine.wire_free_ps(time_ps) <= time_ps:
             time_ps += costs.send
+            if channel is not self._last:
+                time_ps += costs.switch
+                self._last = channel
             self.machine.send_packet(channel, time_ps)
             channel.sent += 1
             channel.far.sent += 1

@@ -1,0 +1,156 @@
+"""Host script ``fabric_traffic``: workers that send packets over a fabric, and how long that takes.
+
+Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a packet each; ``packets``
+a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips from distance ``start`` on, or ``east`` and ``south``
+on a mesh. Each flow has bytes and a place of its own at every target, which is checked there, as is the number of its last
+packets. The time is that from the start to the end of a chip's workers, who end when the router has taken their last packet.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sipsim.tensix.dataflow import Dataflow
+from sipsim.tensix.fabric.connection import FabricEndpoint, FabricSender
+from sipsim.tensix.fabric.packet import (
+    OPPOSITE,
+    Route,
+    Target,
+    Way,
+    increment_of,
+    mesh_unicast,
+    multicast,
+    scatter_to,
+    write_and_increment,
+    write_to,
+)
+from sipsim.tensix.ubench.common import check, pattern, settings, tell
+
+HALF = 2
+
+
+class Flow(NamedTuple):
+    """Packets of one worker over one route. ``number``: of the flow, unique over the run; ``endpoint``: of its link."""
+
+    number: int
+    endpoint: int
+    route: Route
+
+
+def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Sequence[tuple[Target, Target]],
+         packets: int, source: int, nbytes: int, df: Dataflow) -> None:  # fmt: skip
+    """The kernel of a sender. ``targets``: of each flow, for all packets but the last, and for that."""
+    senders = [FabricSender(endpoint, df) for endpoint in endpoints]
+    for sender in senders:
+        sender.open()
+    for number in range(packets):
+        for flow, (target, last) in zip(flows, targets, strict=True):
+            to = last if number == packets - 1 else target
+            senders[flow.endpoint].send(flow.route, to, source, nbytes if to.takes_payload else 0)
+    for sender in senders:
+        sender.close()
+
+
+def collect(semaphore: int, expected: int, df: Dataflow) -> None:
+    """The kernel of a target: all flows have come."""
+    df.noc_semaphore_wait(semaphore, expected)
+
+
+def route_of(flow: dict[str, Any]) -> Route:
+    """Of a flow in the settings."""
+    if "way" in flow:
+        return multicast(flow["start"], flow["number"], Way[flow["way"]])
+    return mesh_unicast(flow["east"], flow["south"])
+
+
+def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:
+    """The chips that a flow of a chip goes to, by position."""
+    if "way" in flow:
+        sign = 1 if flow["way"] == "E" else -1
+        return [(position + sign * hop) % size for hop in range(flow["start"], flow["start"] + flow["number"])]
+    return [position + flow["east"] + flow["south"] * columns]
+
+
+def worker(rank: int, world_size: int, tt: Any) -> None:
+    asked = settings()
+    nbytes, packets, flows_of = asked["nbytes"], asked["packets"], asked["workers"]
+    fabric = tt.open_fabric(**asked["fabric"])
+    base = tt.l1_base(tt.workers[0])
+    source, arrivals = base, base + max(nbytes, 16)
+    target_core = tt.workers[len(tt.workers) // HALF]
+    stride = -(-nbytes // 16) * 16
+    numbers, expected = _numbered(flows_of), 0
+    columns = asked["fabric"].get("columns", 0)
+    semaphore_at = tt.l1_base(target_core) - 64
+
+    program = tt.create_program()
+    for index, flows in enumerate(flows_of[fabric.position]):
+        core = tt.workers[index]
+        links = list(dict.fromkeys((_first_way(flow), flow.get("link", 0)) for flow in flows))
+        endpoints = [fabric.connect(core, Way[way], link) for way, link in links]
+        made, targets = [], []
+        for flow in flows:
+            number = numbers[fabric.position, index, len(made)]
+            made.append(Flow(number, links.index((_first_way(flow), flow.get("link", 0))), route_of(flow)))
+            place = (target_core, arrivals + number * stride)
+            targets.append(_targets(asked["command"], place, nbytes, target_core, semaphore_at))
+        tt.write(core, source, pattern(nbytes, fabric.position))
+        tt.create_kernel(program, send, core, args=(endpoints, made, targets, packets, source, nbytes))
+    coming = []
+    for position, workers in enumerate(flows_of):
+        for index, flows in enumerate(workers):
+            for each, flow in enumerate(flows):
+                if fabric.position in reached(flow, position, fabric.size, columns or fabric.size):
+                    coming.append((numbers[position, index, each], position))
+    expected = len(coming)
+    begin_ns = tt.now_ns()
+    tt.enqueue_program(program)
+    tt.finish()
+    sent_ns = tt.now_ns()
+    program = tt.create_program()
+    tt.create_kernel(program, collect, target_core, args=(semaphore_at, expected * _increments(asked["command"], packets)))
+    tt.enqueue_program(program)
+    tt.finish()
+    if nbytes and asked["command"] != "increment":
+        for number, position in coming:
+            found = tt.read(target_core, arrivals + number * stride, nbytes)
+            check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
+    tell(rank=rank, sent_ns=sent_ns - begin_ns, ended_ns=tt.now_ns() - begin_ns)
+
+
+def _increments(command: str, packets: int) -> int:
+    return packets if command in ("fused", "fused_no_flush", "increment", "increment_flush") else 1
+
+
+def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semaphore: int) -> tuple[Target, Target]:
+    last = write_and_increment(*place, core, semaphore, is_flushed=False)
+    if command == "write":
+        return write_to(*place), last
+    if command == "scatter":
+        first = -(-nbytes // HALF // 16) * 16
+        return scatter_to(place, (place[0], place[1] + first), first), last
+    if command in ("increment", "increment_flush"):
+        found = increment_of(core, semaphore, is_flushed=command == "increment_flush")
+        return found, found
+    found = write_and_increment(*place, core, semaphore, is_flushed=command == "fused")
+    return found, found
+
+
+def _first_way(flow: dict[str, Any]) -> str:
+    if "way" in flow:
+        return str(flow["way"])
+    if flow["east"]:
+        return "E" if flow["east"] > 0 else "W"
+    return "S" if flow["south"] > 0 else "N"
+
+
+def _numbered(flows_of: Sequence[Sequence[Sequence[Any]]]) -> dict[tuple[int, int, int], int]:
+    places = [
+        (position, index, each)
+        for position, workers in enumerate(flows_of)
+        for index, flows in enumerate(workers)
+        for each in range(len(flows))
+    ]
+    return {place: number for number, place in enumerate(places)}
+
+
+_ = OPPOSITE
