@@ -11,8 +11,8 @@ import argparse
 import json
 import math
 
-from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.validation import TO_REPRODUCE, Verdict, validate
+from launcher.bench.published import TO_REPRODUCE, Published, default_files, read_published
+from launcher.bench.validation import Verdict, validate
 
 LINK, CHIP = "links.tenstorrent_100g.params", "system.chip_params"
 KEYS = {
@@ -46,7 +46,7 @@ def cost(values: Values, rows: list[Published]) -> tuple[float, list[Verdict]]:
     """The weighted sum of squares, and the rows."""
     settings = tuple(f"{KEYS[name]}={value}" for name, value in values.items())
     verdicts = validate(rows, {"wormhole": settings})
-    logs = [(weight(each.row), math.log(each.simulated / each.row.value)) for each in verdicts if each.simulated]
+    logs = [(weight(each.row), math.log(each.error + 1)) for each in verdicts if each.error is not None]
     return sum(factor * log * log for factor, log in logs), verdicts
 
 

@@ -11,8 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.validation import NEAR, TO_REPRODUCE, Summary, Verdict, summary, validate
+from launcher.bench.published import TO_REPRODUCE, Published, default_files, read_published
+from launcher.bench.validation import NEAR, Summary, Verdict, summary, validate
 from sipsim.config.load import default_dir
 from sipsim.errors import AhbmError, ConfigError
 
@@ -55,8 +55,8 @@ PARAMETERS = {
 def table(verdicts: list[Verdict]) -> str:
     """A line a row, in Markdown."""
     lines = ["| row | test | bytes | unit | measured | simulated | error |", "|---|---|---:|---|---:|---:|---:|"]
-    for row, simulated in verdicts:
-        error = Verdict(row, simulated).error
+    for verdict in verdicts:
+        row, simulated, error = verdict.row, verdict.simulated, verdict.error
         if row.kind == TO_REPRODUCE:
             ends = ["-", "-"] if simulated is None or error is None else [f"{simulated:.4g}", f"{100 * error:+.1f} %"]
             size = "" if row.nbytes is None else row.nbytes
