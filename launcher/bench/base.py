@@ -106,6 +106,10 @@ class Bench(ABC, Generic[AnyCase]):
     def claim(self, row: Published) -> Claim | None:
         """What answers a published row to be reproduced; None for a row that it does not simulate."""
 
+    def effort(self, case: AnyCase) -> float:
+        """How long a case takes, in a unit of one's own: of several processes none should start a long one last."""
+        return float(sum(case.sizes))
+
     @abstractmethod
     def measure(self, case: AnyCase, machine: Machine) -> list[Figure]:
         """Simulate a case, with all its sizes.

@@ -69,6 +69,14 @@ class Machine:
         ethernet = kind.params(resolved).ethernet
         return ethernet.l1_KiB * KIB - ethernet.kernel_base - SEMAPHORE_AREA
 
+    def check(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: for those that cannot be.
+        """
+        assert self.room
+
     def check_room(self, buffers: int, nbytes: int) -> None:
         """Check that so many buffers, each with a word behind it, fit.
 

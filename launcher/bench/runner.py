@@ -54,15 +54,15 @@ class Runner:
     """
 
     def __init__(self, processes: int | None = None) -> None:
-        self._processes = processes or os.cpu_count() or 1
+        self.processes = processes or os.cpu_count() or 1
         self._pool: ProcessPoolExecutor | None = None
         self._known: dict[Job, Outcome] = {}
 
     def outcomes(self, jobs: Iterable[Job]) -> dict[Job, Outcome]:
         """The outcome of each job."""
         wanted = dict.fromkeys(jobs)
-        new = [job for job in wanted if job not in self._known]
-        if self._processes == 1:
+        new = sorted((job for job in wanted if job not in self._known), key=_effort, reverse=True)
+        if self.processes == 1:
             self._known.update((job, run_job(job)) for job in new)
         else:
             self._run(new)
@@ -70,7 +70,7 @@ class Runner:
 
     def _run(self, jobs: list[Job]) -> None:
         """A process that dies takes down the pool and all that waits for it: those are run again, alone each."""
-        pool = self._pool = self._pool or _pool(self._processes)
+        pool = self._pool = self._pool or _pool(self.processes)
         lost = []
         try:
             futures = {job: pool.submit(run_job, job) for job in jobs}
@@ -101,6 +101,10 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _effort(job: Job) -> float:
+    return BENCHES.get(job.bench).effort(job.case)
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:

@@ -69,7 +69,7 @@ def validate(
     jobs = _jobs(requests, settings or {})
     outcomes = (runner or Runner(1)).outcomes(jobs.values())
     return [
-        _verdict(row, request, outcomes.get(jobs[_run_of(request)]) if request.claim else None)
+        _verdict(row, request, outcomes.get(jobs[run_of(request)]) if request.claim else None)
         for row, request in zip(wanted, requests, strict=True)
     ]
 
@@ -102,7 +102,7 @@ def request_of(row: Published) -> Request:
     return Request("", chip, None)
 
 
-def _run_of(request: Request) -> tuple[object, ...]:
+def run_of(request: Request) -> tuple[object, ...]:
     """Equal for rows that share a run."""
     assert request.claim is not None
     case = request.claim.case
@@ -116,11 +116,11 @@ def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object,
     jobs = {}
     for request in claimed:
         assert request.claim is not None
-        sizes.setdefault(_run_of(request), set()).update(request.claim.case.sizes)
+        sizes.setdefault(run_of(request), set()).update(request.claim.case.sizes)
     for request in claimed:
         assert request.claim is not None
-        case = replace(request.claim.case, sizes=tuple(sorted(sizes[_run_of(request)])))
-        jobs[_run_of(request)] = Job(request.bench, case, request.chip, settings.get(request.chip, ()))
+        case = replace(request.claim.case, sizes=tuple(sorted(sizes[run_of(request)])))
+        jobs[run_of(request)] = Job(request.bench, case, request.chip, settings.get(request.chip, ()))
     return jobs
 
 
