@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from launcher.bench.machine import LINKS
+from launcher.bench.mechanisms import RAW_LINKS
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.tables import percent
@@ -26,7 +27,6 @@ from launcher.bench.validation import CHIPS, NEAR, Verdict, request_of, run_of, 
 from launcher.run import arguments
 
 LINK, CHIP = "links.tenstorrent_100g.params", "system.chip_params"
-RAW_LINKS = ("seed_ubench", "eth_link_latency_no_edm", "eth_link_bandwidth_no_edm")
 TIGHT = ("~5%", "530-620")
 LINE_RATE_BYTES = 2048
 FAILED = math.log(10)

@@ -66,6 +66,7 @@ def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch
         ([], ":1: column id is missing"),
         ([HEAD, ROW, ROW], ":3: row A1 stands in line 2 already"),
         ([HEAD, ROW.replace("A1", "")], ":2: a row needs an id"),
+        ([HEAD, ROW.replace("A1", "A" * 200_000)], ": is no CSV: field larger than field limit"),
     ],
 )
 def test_a_bad_file_is_one_line(lines: list[str], line: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from scripts_of_the_project import script
 
 from launcher.bench import tables
 from launcher.bench.machine import LINKS, Machine
-from launcher.bench.mechanisms import ALL_ON, MECHANISMS, joined, without_each
+from launcher.bench.mechanisms import ALL_ON, MECHANISMS, Mechanism, joined, without_each
 from launcher.bench.published import COLUMNS, FURTHER, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.validation import Verdict, summary, validate
@@ -136,22 +136,29 @@ def test_families_are_counted_by_architecture() -> None:
     ]
 
 
+MECHANISMS_OF_TWO = {
+    "b": Mechanism({"wormhole": ("b=2",)}),
+    "of other programs": Mechanism({"wormhole": ("b=2", "c=3")}, ("other",)),
+}
+
+
 def test_without_a_mechanism_its_settings_come_last_and_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = FakeBench(lambda case, nbytes, machine: 100.0 if "b=2" not in machine.settings else 200.0)
     install(monkeypatch, bench)
-    monkeypatch.setattr("launcher.bench.mechanisms.MECHANISMS", {"b": {"wormhole": ("b=2",)}})
+    monkeypatch.setattr("launcher.bench.mechanisms.MECHANISMS", MECHANISMS_OF_TWO)
     rows = [published(), published(id="A2", architecture="blackhole")]
     found = without_each(rows, {"wormhole": ("a=1",)}, Runner(1))
     assert [settings for _, _, settings in bench.ran] == [("a=1",), (), ("a=1", "b=2")]
     assert tables.without(found).splitlines()[2:] == [
         f"| {ALL_ON} | 2 of 2 | +0 | 0.0 % |",
         "| b | 1 of 2 | -1 | 100.0 % |",
+        "| of other programs | 2 of 2 | +0 | 0.0 % |",
     ]
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_switches_a_mechanism_off_is_a_setting_of_each_chip(name: str) -> None:
-    for chip, settings in joined({}, MECHANISMS[name]).items():
+    for chip, settings in joined({}, MECHANISMS[name].off).items():
         assert settings
         Machine(chip=chip, settings=settings).check()
 

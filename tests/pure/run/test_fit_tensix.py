@@ -56,9 +56,9 @@ def test_without_a_round_the_values_stay(bench: FakeBench) -> None:
 
 
 def test_a_value_is_never_below_zero(bench: FakeBench) -> None:
-    free = [published(value=16.0)]
-    values, _ = FIT.Search([A, B], free, Runner(1)).fit({"a": 1.0, "b": 1.0}, 3)
-    assert min(values.values()) >= 0
+    """The row would have b = -5."""
+    search = FIT.Search([A._replace(step=0.0), B], [published(value=11.0)], Runner(1))
+    assert search.fit({"a": 1.0, "b": 1.0}, 6)[0] == {"a": 1.0, "b": 0.0}
 
 
 def test_rows_that_a_parameter_has_no_effect_on_are_not_simulated_again(bench: FakeBench) -> None:
