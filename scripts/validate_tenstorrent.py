@@ -1,39 +1,32 @@
 #!/usr/bin/env python3
 """Published figures of Tenstorrent hardware beside simulated ones: every row, its error, and what mechanisms add.
 
-``--csv FILE`` takes any file with the columns of ``configs/published``; rows that no bench knows have no figure and
-count as misses. ``--page FILE`` puts the tables into a page, between the lines that name them.
+``--csv FILE`` takes any file with the columns of ``configs/published``; rows that no bench claims have no figure and
+count as misses, and so do rows of a case that fails. ``--page FILE`` puts the tables into a page, between the lines
+that name them. The exit code is 0 if no case has failed, 2 for a mistake, and 3 else.
 """
 
 import argparse
+import importlib
+import importlib.util
 import json
 import re
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+from launcher.bench import tables
+from launcher.bench.machine import LINKS, Machine
+from launcher.bench.mechanisms import without_each
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.validation import NEAR, TO_REPRODUCE, Summary, Verdict, summary, validate
+from launcher.bench.runner import Runner
+from launcher.bench.validation import Settings, Verdict, summary, validate
+from launcher.run import arguments
 from sipsim.config.load import default_dir
-from sipsim.errors import AhbmError, ConfigError
+from sipsim.errors import ConfigError
 
-CHIPS = ("wormhole", "blackhole")
-LINK = "links.tenstorrent_100g.params"
-RISC = "system.chip_params.risc"
-MOVER = "system.chip_params.data_mover"
-MECHANISMS = {
-    "messages are stored in both subsystems": ("system.chip_params.ethernet.copy_GBps=null",),
-    "a timer takes time to read": (f"{RISC}.timer_ns=0.001",),
-    "a look takes time": (f"{RISC}.poll_ns=0.001",),
-    "visits of channels take time": (f"{MOVER}.sender_visit_ns=0", f"{MOVER}.receiver_visit_ns=0"),
-    "an Ethernet command takes time": (f"{RISC}.eth_command_ns=0",),
-    "a NoC command takes time": (f"{RISC}.noc_command_ns=0",),
-    "packets have 50 B of overhead": tuple(
-        f"{LINK}.{key}=0"
-        for key in ("preamble_bytes", "header_bytes", "stream_header_bytes", "fcs_bytes", "min_frame_bytes")
-    ),
-    "a link has latency": (f"{LINK}.latency_ns=1",),
-}
-"""Each with the settings that switch it off."""
+FAILED_EXIT = 3
 PARAMETERS = {
     "latency_ns": "both Ethernet subsystems and the wire, from the first bit sent to the first seen",
     "copy_GBps": "each subsystem moves a message between L1 and the wire; it is on its way when all of it is there",
@@ -52,53 +45,14 @@ PARAMETERS = {
 }
 
 
-def table(verdicts: list[Verdict]) -> str:
-    """A line a row, in Markdown."""
-    lines = ["| row | test | bytes | unit | measured | simulated | error |", "|---|---|---:|---|---:|---:|---:|"]
-    for row, simulated in verdicts:
-        error = Verdict(row, simulated).error
-        if row.kind == TO_REPRODUCE:
-            ends = ["-", "-"] if simulated is None or error is None else [f"{simulated:.4g}", f"{100 * error:+.1f} %"]
-            size = "" if row.nbytes is None else row.nbytes
-            lines.append(f"| {row.id} | `{row.test}` | {size} | {row.metric} | {row.value:g} | {ends[0]} | {ends[1]} |")
-    return "\n".join(lines)
-
-
-def line_of(found: Summary) -> str:
-    """A summary in words."""
-    median = "no figure" if found.median is None else f"median error {100 * found.median:.1f} %"
-    return f"{found.near} of {found.rows} rows within {100 * NEAR:.0f} %, {median}"
-
-
-def families(verdicts: list[Verdict]) -> str:
-    """A line a family and architecture, in Markdown."""
-    keys = dict.fromkeys((verdict.row.architecture, verdict.row.family) for verdict in verdicts)
-    lines = ["| architecture | family | rows | within 15 % | median error |", "|---|---|---:|---:|---:|"]
-    for key in keys:
-        found = summary([each for each in verdicts if (each.row.architecture, each.row.family) == key])
-        if found.rows:
-            median = "-" if found.median is None else f"{100 * found.median:.1f} %"
-            lines.append(f"| {key[0]} | `{key[1]}` | {found.rows} | {found.near} | {median} |")
-    return "\n".join(lines)
-
-
-def mechanisms(rows: list[Published]) -> str:
-    """What is lost without each mechanism, in Markdown."""
-    lines = ["| without | rows within 15 % | median error |", "|---|---:|---:|"]
-    for name, settings in {"(all are on)": (), **MECHANISMS}.items():
-        found = summary(validate(rows, {"wormhole": settings}))
-        lines.append(f"| {name} | {found.near} of {found.rows} | {100 * (found.median or 0):.1f} % |")
-    return "\n".join(lines)
-
-
 def parameters() -> str:
     """The parameters that these rows depend on, with where each comes from, in Markdown."""
     lines = ["| parameter | Wormhole | Blackhole | unit | meaning | source (Wormhole; Blackhole) |"]
     lines.append("|---|---:|---:|---|---|---|")
-    texts = [(default_dir() / "chips" / f"{chip}.yaml").read_text() for chip in CHIPS]
+    texts = [(default_dir() / "chips" / f"{chip}.yaml").read_text() for chip in LINKS]
     links = (default_dir() / "links.yaml").read_text()
     # The link first: DRAM has a latency, too.
-    texts = [links[links.index(f"  {name}:") :] + text for text, name in zip(texts, LINK_NAMES, strict=True)]
+    texts = [links[links.index(f"  {name}:") :] + text for text, name in zip(texts, LINKS.values(), strict=True)]
     for key, meaning in PARAMETERS.items():
         found = [re.search(rf"^ *{key}: (\S+)  # \[([^\]]*)\] source: (.*)$", text, re.MULTILINE) for text in texts]
         first, second = found
@@ -109,48 +63,119 @@ def parameters() -> str:
     return "\n".join(lines)
 
 
-LINK_NAMES = ("tenstorrent_100g", "tenstorrent_400g")
-
-
 def put(page: str, name: str, text: str) -> str:
     """The page with a table between the lines that name it."""
     first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if first not in page or last not in page:
+        raise ConfigError(f"--page: the lines {first} and {last} are missing")
     before, _, rest = page.partition(first)
     _, _, behind = rest.partition(last)
     return f"{before}{first}\n{text}\n{last}{behind}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--csv", type=Path, help="published figures, in place of the project's")
-    parser.add_argument("--json", type=Path, help="write rows as id, kind, measured, simulated, error")
-    parser.add_argument("--mechanisms", action="store_true", help="simulate without each mechanism, too")
-    parser.add_argument("--page", type=Path, help="put all tables into this page")
-    chosen = parser.parse_args()
-    try:
-        rows = [row for path in ([chosen.csv] if chosen.csv else default_files()) for row in read_published(path)]
-        verdicts = validate(rows)
-    except AhbmError as error:
-        print(f"validate_tenstorrent.py: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, ConfigError) else 3
+def chosen_rows(chosen: argparse.Namespace) -> list[Published]:
+    """The rows of the files, or those that the flags name.
+
+    Raises:
+        ConfigError: for a file that is no table of figures, and names that no row has.
+    """
+    rows = [row for path in ([chosen.csv] if chosen.csv else default_files()) for row in read_published(path)]
+    for flag, names, of in (("--family", chosen.family, "family"), ("--rows", chosen.rows, "id")):
+        missing = [name for name in names if name not in {getattr(row, of) for row in rows}]
+        if missing:
+            raise ConfigError(f"{flag}: no row has the {of} {missing[0]!r}")
+        rows = [row for row in rows if not names or getattr(row, of) in names]
+    return rows
+
+
+def chosen_settings(words: list[str]) -> Settings:
+    """What ``--set`` asks for, by chip.
+
+    Raises:
+        ConfigError: for a chip, a key or a value that cannot be.
+    """
+    settings: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        chip, _, setting = word.partition(":")
+        if chip not in LINKS:
+            raise ConfigError(f"--set {word}: must be CHIP:KEY=VALUE, with a chip of {', '.join(LINKS)}")
+        settings[chip] = (*settings.get(chip, ()), setting)
+    for chip, own in settings.items():
+        Machine(chip=chip, settings=own).check()
+    return settings
+
+
+def plotting(path: Path | None) -> Any:
+    """``matplotlib.pyplot``, if a picture is asked for.
+
+    Raises:
+        ConfigError: where it is not installed.
+    """
+    if path is None:
+        return None
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--plot: matplotlib is not installed")
+    importlib.import_module("matplotlib").use("Agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def write(chosen: argparse.Namespace, verdicts: list[Verdict], texts: dict[str, str], pyplot: Any) -> None:
+    """All files that the flags ask for."""
     if chosen.json:
-        told = [
-            {"id": v.row.id, "kind": v.row.kind, "measured": v.row.value, "simulated": v.simulated, "error": v.error}
-            for v in verdicts
-        ]
-        chosen.json.write_text(json.dumps({"rows": told}, indent=1) + "\n")
-    texts = {"rows": table(verdicts), "families": families(verdicts), "parameters": parameters()}
-    if chosen.mechanisms or chosen.page:
-        texts["mechanisms"] = mechanisms(rows)
-    for text in texts.values():
-        print(text, end="\n\n")
-    print(line_of(summary(verdicts)))
+        chosen.json.write_text(json.dumps(tables.document(verdicts), indent=1) + "\n")
+    if chosen.plot:
+        tables.scatter(verdicts, pyplot).savefig(chosen.plot)
     if chosen.page:
         page = chosen.page.read_text()
         for name, text in texts.items():
             page = put(page, name, text)
         chosen.page.write_text(page)
-    return 0
+
+
+def flags() -> argparse.ArgumentParser:
+    """The command line."""
+    names = {"type": lambda text: text.split(","), "default": [], "metavar": "NAME[,NAME...]"}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="published figures, in place of the project's")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write rows as id, kind, measured, simulated, error")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated over measured, as PNG or SVG")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put all tables into this page")
+    parser.add_argument("--family", **names, help="these families alone")
+    parser.add_argument("--rows", **names, help="these rows alone")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="settings", metavar="CHIP:KEY=VALUE", help="as of ahbm-launch"
+    )
+    parser.add_argument("--mechanisms", action="store_true", help="simulate without each mechanism, too")
+    parser.add_argument("--jobs", type=arguments.IntRange(1), metavar="N", help="processes; one a core, if not given")
+    return parser
+
+
+def main() -> int:
+    chosen, started_s = flags().parse_args(), time.monotonic()
+    try:
+        rows, settings, pyplot = chosen_rows(chosen), chosen_settings(chosen.settings), plotting(chosen.plot)
+        with Runner(chosen.jobs) as runner:
+            verdicts = validate(rows, settings, runner)
+            texts = {
+                "rows": tables.rows(verdicts),
+                "families": tables.families(verdicts),
+                "unclaimed": tables.unclaimed(verdicts),
+                "parameters": parameters(),
+            }
+            if chosen.mechanisms or chosen.page:
+                texts["mechanisms"] = tables.without(without_each(rows, settings, runner))
+        write(chosen, verdicts, texts, pyplot)
+    except ConfigError as error:
+        print(f"validate_tenstorrent.py: {error}", file=sys.stderr)
+        return error.exit_code
+    for text in texts.values():
+        print(text, end="\n\n")
+    print(tables.line_of(summary(verdicts)))
+    print(f"{time.monotonic() - started_s:.1f} s")
+    failed = tables.failures(verdicts)
+    if failed:
+        print(f"failed:\n{failed}", file=sys.stderr)
+    return FAILED_EXIT if failed else 0
 
 
 if __name__ == "__main__":

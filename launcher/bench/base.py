@@ -1,28 +1,69 @@
-"""A bench: a command of ``ahbm-bench``, and the published tests that it simulates. One is a module of ``benches``."""
+"""A bench: a command of ``ahbm-bench``, and the published rows that it claims. One is a module of ``benches``.
+
+How a bench claims rows. :meth:`Bench.claim` is handed each row whose ``family`` is one of ``Bench.families``, and
+answers with a :class:`Claim`, or with None, and then the row counts as a miss. A claim has the *case*, all that the
+simulation has to know besides the chip, and which figure of it is the row's: that of ``nbytes`` and ``statistic``, in
+the row's own ``metric``. It is a rule on what a row says was measured, never on its value or its id: ``claim`` is given
+rows of files that nobody here has seen, with sizes, counts and notes of their own. So it looks at all that would change
+the result, and answers None to what it does not simulate. Whatever a row leaves out is None or "".
+
+A case is a frozen dataclass, so it is hashable and can go to another process; what a bench needs beside ``test``,
+``channels``, ``hops`` and ``sizes`` are fields of a subclass. Rows with equal cases share a run, in which
+:meth:`Bench.measure` gives all figures of the case; runs know nothing of each other and their order decides nothing.
+The chip is not part of a case: ``measure`` is given chips of the row's architecture with the settings to be tried. What
+a case needs of other settings it puts in front of those, ``machine.with_first("system.chip_params...=...")``, so that
+an experiment has the last word.
+
+    @dataclass(frozen=True)
+    class FabricCase(Case):
+        topology: str = "line"
+        links: int = 1
+
+    class FabricBandwidth(Bench[FabricCase]):
+        families = ("fabric_edm_bandwidth_t3k",)
+
+        def claim(self, row):
+            if row.topology not in TOPOLOGIES or row.nbytes is None or not row.links:
+                return None
+            return Claim(FabricCase(row.test, sizes=(row.nbytes,), topology=row.topology, links=row.links),
+                         row.nbytes, row.statistic)
+
+        def measure(self, case, machine):
+            told = machine.run("fabric_bandwidth", ...)
+            return [Figure(case.test, case.sizes[0], "GB/s", "busiest_link", told[0]["GBps"])]
+"""
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from launcher.bench.machine import Machine
+from launcher.bench.published import Published
 from sipsim.registry import Registry
 
 
-class Case(NamedTuple):
-    """A test as published figures name it, with ``channels`` buffers, over ``hops`` links."""
+@dataclass(frozen=True)
+class Case:
+    """A test as published figures name it, with ``channels`` buffers, over ``hops`` links; ``sizes`` in bytes."""
 
     test: str
-    channels: int
-    hops: int
+    channels: int = 1
+    hops: int = 1
+    sizes: tuple[int, ...] = ()
+
+    def columns(self) -> dict[str, Any]:
+        """Its fields without ``test`` and ``sizes``; those of one bench's cases can be sorted."""
+        names = (field.name for field in fields(self))
+        return {name: getattr(self, name) for name in names if name not in ("test", "sizes")}
 
 
 class Figure(NamedTuple):
-    """What a case measured with packets of ``nbytes``. ``metric``: its unit; ``statistic``: what it is of the case;
-    ``note``: what was not as asked for.
+    """What a case measured with ``nbytes``. ``test``: as published figures name it; ``metric``: its unit;
+    ``statistic``: what it is of the case; ``note``: what was not as asked for.
     """
 
-    case: Case
+    test: str
     nbytes: int
     metric: str
     statistic: str
@@ -30,39 +71,53 @@ class Figure(NamedTuple):
     note: str = ""
 
 
-class Bench(ABC):
-    """``about``: a line for the help. ``families``: of published rows, whose tests it knows. ``sizes``, ``channels``:
-    what it measures if not told otherwise.
+class Claim(NamedTuple):
+    """The case that is a row's, and which of its figures."""
+
+    case: Case
+    nbytes: int
+    statistic: str
+
+
+AnyCase = TypeVar("AnyCase", bound=Case)
+
+
+class Bench(ABC, Generic[AnyCase]):
+    """``about``: a line for the help. ``families``: of published rows, from which it claims. ``sizes``, ``channels``:
+    what it measures if not told otherwise. ``sweeps``: cases that differ in sizes only are one run, which measures the
+    sizes one after the other; then a figure may depend a little on the sizes before it.
     """
 
     about: ClassVar[str]
     families: ClassVar[tuple[str, ...]]
     sizes: ClassVar[tuple[int, ...]]
     channels: ClassVar[tuple[int, ...]]
+    sweeps: ClassVar[bool] = False
 
     @abstractmethod
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         """Its own flags; ``--sizes`` and ``--channels`` are every bench's."""
 
     @abstractmethod
-    def cases(self, chosen: argparse.Namespace) -> list[Case]:
+    def cases(self, chosen: argparse.Namespace) -> list[AnyCase]:
         """What its flags ask for."""
 
     @abstractmethod
-    def knows(self, test: str) -> bool:
-        """Whether published figures of a test are of this bench."""
+    def claim(self, row: Published) -> Claim | None:
+        """What answers a published row to be reproduced; None for a row that it does not simulate."""
 
-    def case_of(self, test: str, channels: int, hops: int) -> Case:
-        """The case to be measured for a published row; one may answer the rows of several tests."""
-        return Case(test, channels, hops)
+    def effort(self, case: AnyCase) -> float:
+        """How long a case takes, in a unit of one's own: of several processes none should start a long one last."""
+        return float(sum(case.sizes))
 
     @abstractmethod
-    def measure(self, case: Case, sizes: Sequence[int], machine: Machine) -> list[Figure]:
-        """Simulate a case.
+    def measure(self, case: AnyCase, machine: Machine) -> list[Figure]:
+        """Simulate a case, with all its sizes.
 
         Raises:
+            ConfigError: for settings or sizes that cannot be.
             SimulationError: when a run fails.
         """
 
 
-BENCHES: Registry[Bench] = Registry("bench", "launcher.bench.benches")
+BENCHES: Registry[Bench[Any]] = Registry("bench", "launcher.bench.benches")

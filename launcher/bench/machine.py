@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,11 +23,21 @@ LINKS = {"wormhole": "tenstorrent_100g", "blackhole": "tenstorrent_400g"}
 """The chips, and the preset of their links."""
 ARCHITECTURES = {"wormhole": "wormhole_b0", "blackhole": "blackhole"}
 """The chips, as published figures name them."""
+WORD = 16
+"""Bytes: of an Ethernet command."""
+MOST_BYTES, MOST_CHANNELS = 131072, 32
+
+
+def can_send(nbytes: int, channels: int) -> bool:
+    """Whether a bench of raw links takes packets of this size, from so many buffers."""
+    return 0 < nbytes <= MOST_BYTES and nbytes % WORD == 0 and 0 < channels <= MOST_CHANNELS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Chips of a kind in a ring. ``settings``: as of ``--set``; ``samples``: None, as many as the published test."""
+    """Chips of a kind, in a ring if a run does not say otherwise. ``settings``: as of ``--set``; ``samples``: None, as
+    many as the published test.
+    """
 
     chip: str = "wormhole"
     link: str | None = None
@@ -59,6 +69,14 @@ class Machine:
         ethernet = kind.params(resolved).ethernet
         return ethernet.l1_KiB * KIB - ethernet.kernel_base - SEMAPHORE_AREA
 
+    def check(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: for those that cannot be.
+        """
+        assert self.room
+
     def check_room(self, buffers: int, nbytes: int) -> None:
         """Check that so many buffers, each with a word behind it, fit.
 
@@ -74,8 +92,14 @@ class Machine:
     def _settings(self) -> list[str]:
         return [f"system.chip={self.chip}", *self.settings]
 
-    def run(self, script: str, sips: int, arguments: Mapping[str, object]) -> list[dict[str, Any]]:
-        """What the ranks of a host script of ``sipsim.tensix.ubench`` have told.
+    def with_first(self, *settings: str) -> "Machine":
+        """The same with settings that those it has already may overrule."""
+        return replace(self, settings=(*settings, *self.settings))
+
+    def run(
+        self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
+    ) -> list[dict[str, Any]]:
+        """What the ranks of a host script of ``sipsim.tensix.ubench`` have told. ``topology``: as of ``--topology``.
 
         Raises:
             SimulationError: when the run fails.
@@ -86,7 +110,7 @@ class Machine:
             as_module=True,
             script_args=[json.dumps(arguments)],
             sips=sips,
-            topology="ring_1d",
+            topology=topology,
             link=self.link_name,
             engine=self.engine,
             set=self._settings,

@@ -5,14 +5,13 @@ import importlib.util
 from pathlib import Path
 
 from launcher.bench.base import BENCHES
-from launcher.bench.machine import LINKS, Machine
+from launcher.bench.machine import LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
 from launcher.engines import ENGINES
 from launcher.run import arguments
 from launcher.run.options import USAGE_EXIT, Parser, Usage, Version
 from sipsim.registry import unknown_name
 
-WORD = 16
-MOST_BYTES, MOST_CHANNELS, MOST_SAMPLES = 131072, 32, 100_000
+MOST_SAMPLES = 100_000
 DIRECTIONS, WORKERS = ("uni", "bi"), ("none", "ids", "flush")
 
 

@@ -1,11 +1,11 @@
-"""Published figures of hardware: rows of a CSV file, and which simulated figure answers which row."""
+"""Published figures of hardware: rows of a CSV file."""
 
 import csv
-from collections.abc import Iterable
+import io
+import math
 from pathlib import Path
 from typing import NamedTuple
 
-from launcher.bench.base import Figure
 from sipsim.config.load import default_dir
 from sipsim.errors import ConfigError
 
@@ -22,33 +22,38 @@ COLUMNS = (
     "kind",
     "statistic",
 )
-"""Those that are read; others may stand beside them."""
+"""Those that a file must have; those of ``FURTHER`` are read too, and others may stand beside them."""
+FURTHER = ("topology", "num_devices", "num_links", "total_bytes", "noc_message_type", "note", "tolerance")
 MAX_FILE_BYTES = 16 * 2**20
+MAX_DIGITS = 15
+TO_REPRODUCE = "output"
 
 
 class Published(NamedTuple):
-    """A row. ``kind``: ``output`` is to be reproduced, ``input`` may be a parameter. ``nbytes``: None if not given."""
+    """A row. ``kind``: ``output`` is to be reproduced, ``input`` may be a parameter. Numbers are None, and texts "",
+    where the file says nothing. ``devices`` is a text, since rows of several systems say ``2,4``. ``message``: the type
+    of NoC message. ``problem``: what of the row could not be read; nobody can claim such a row.
+    """
 
     id: str
     architecture: str
     family: str
     test: str
-    hops: int
+    hops: int | None
     nbytes: int | None
-    channels: int
+    channels: int | None
     metric: str
-    value: float
+    value: float | None
     kind: str
     statistic: str
+    topology: str = ""
+    devices: str = ""
+    links: int | None = None
+    total_bytes: int | None = None
+    message: str = ""
+    note: str = ""
     tolerance: str = ""
-
-    def is_answered_by(self, figure: Figure) -> bool:
-        """Whether a figure of this row's architecture is what the row measured."""
-        case = figure.case
-        if case.hops != max(self.hops, 1):
-            return False
-        is_same_case = (case.test, case.channels, figure.nbytes) == (self.test, self.channels, self.nbytes)
-        return is_same_case and (figure.metric, figure.statistic) == (self.metric, self.statistic)
+    problem: str = ""
 
 
 def default_files() -> list[Path]:
@@ -57,10 +62,11 @@ def default_files() -> list[Path]:
 
 
 def read_published(path: Path) -> list[Published]:
-    """The rows of a file.
+    """The rows of a file. One that cannot be understood is a row with a ``problem``.
 
     Raises:
-        ConfigError: one line with the file, the line and what is wrong.
+        ConfigError: one line with the file, the line and what is wrong: no table, a column that is missing, rows
+            without an id or with the same.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -70,56 +76,65 @@ def read_published(path: Path) -> list[Published]:
         raise ConfigError(f"{path}: is no text in UTF-8") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    reader = csv.DictReader(text.splitlines())
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        raise ConfigError(f"{path}:1: column {missing[0]} is missing; needed are {', '.join(COLUMNS)}")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     rows, seen = [], dict[str, int]()
-    for values in reader:
-        row = _row(values, f"{path}:{reader.line_num}")
-        if row.id in seen:
-            raise ConfigError(f"{path}:{reader.line_num}: row {row.id} stands in line {seen[row.id]} already")
-        seen[row.id] = reader.line_num
-        rows.append(row)
+    try:
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ConfigError(f"{path}:1: column {missing[0]} is missing; needed are {', '.join(COLUMNS)}")
+        for values in reader:
+            row = _row({name: values.get(name) or "" for name in (*COLUMNS, *FURTHER)})
+            if not row.id:
+                raise ConfigError(f"{path}:{reader.line_num}: a row needs an id")
+            if row.id in seen:
+                raise ConfigError(f"{path}:{reader.line_num}: row {row.id} stands in line {seen[row.id]} already")
+            seen[row.id] = reader.line_num
+            rows.append(row)
+    except csv.Error as error:
+        raise ConfigError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
     return rows
 
 
-def _row(values: dict[str, str | None], where: str) -> Published:
-    def number(name: str, default: int | None) -> int | None:
-        text = (values[name] or "").strip()
-        if not text:
-            return default
-        if not text.isascii() or not text.isdigit() or len(text) > 15:
-            raise ConfigError(f"{where}: {name} {text!r} must be a whole number")
-        return int(text)
+def _row(values: dict[str, str]) -> Published:
+    problems: list[str] = []
 
-    text = (values["value"] or "").strip()
-    try:
-        value = float(text)
-    except ValueError:
-        raise ConfigError(f"{where}: value {text!r} must be a number") from None
-    names = {name: values[name] or "" for name in ("id", "arch", "family", "test", "metric", "kind", "statistic")}
-    if not names["id"]:
-        raise ConfigError(f"{where}: a row needs an id")
-    hops, channels = number("hops", 1), number("channels", 1)
-    assert hops is not None
-    assert channels is not None
+    def whole(name: str) -> int | None:
+        text = values[name].strip()
+        if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+            return int(text)
+        if text:
+            problems.append(f"{name} {text!r} is no whole number")
+        return None
+
+    def measured() -> float | None:
+        text = values["value"].strip()
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value):
+            return value
+        problems.append(f"value {text!r} is no number")
+        return None
+
     return Published(
-        id=names["id"],
-        architecture=names["arch"],
-        family=names["family"],
-        test=names["test"],
-        hops=hops,
-        nbytes=number("packet_size_bytes", None),
-        channels=channels,
-        metric=names["metric"],
-        value=value,
-        kind=names["kind"],
-        statistic=names["statistic"],
-        tolerance=values.get("tolerance") or "",
+        id=values["id"],
+        architecture=values["arch"],
+        family=values["family"],
+        test=values["test"],
+        hops=whole("hops"),
+        nbytes=whole("packet_size_bytes"),
+        channels=whole("channels"),
+        metric=values["metric"],
+        value=measured(),
+        kind=values["kind"],
+        statistic=values["statistic"],
+        topology=values["topology"],
+        devices=values["num_devices"],
+        links=whole("num_links"),
+        total_bytes=whole("total_bytes"),
+        message=values["noc_message_type"],
+        note=values["note"],
+        tolerance=values["tolerance"],
+        problem="; ".join(problems),
     )
-
-
-def row_of(figure: Figure, architecture: str, rows: Iterable[Published]) -> Published | None:
-    """The published row that a figure answers, if there is one."""
-    return next((row for row in rows if row.architecture == architecture and row.is_answered_by(figure)), None)

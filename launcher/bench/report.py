@@ -3,63 +3,68 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from launcher.bench.base import Figure
+from launcher.bench.base import Case, Figure
 from launcher.bench.published import Published
 
-COLUMNS = ("arch", "test", "channels", "hops", "bytes", "metric", "statistic", "simulated", "published", "error", "id")
 WIDTH, HEIGHT = 64, 14
 LEAST_POINTS = 3
 SIMULATED, PUBLISHED = "*", "o"
 
 
 class Line(NamedTuple):
-    """A figure of chips of an architecture, and its published row, if there is one."""
+    """A figure of a case on chips of an architecture, and its published row, if there is one."""
 
     architecture: str
+    case: Case
     figure: Figure
     published: Published | None
 
     @property
+    def known(self) -> float | None:
+        """The published value."""
+        return self.published.value if self.published else None
+
+    @property
     def error(self) -> float | None:
         """Simulated over published, less 1."""
-        if self.published is None or not self.published.value:
-            return None
-        return self.figure.value / self.published.value - 1
+        return self.figure.value / self.known - 1 if self.known else None
 
     @property
     def title(self) -> str:
         """The table that it stands in."""
-        figure, case = self.figure, self.figure.case
-        return f"{case.test}: {figure.statistic} in {figure.metric}, channels {case.channels}, hops {case.hops}"
+        figure = self.figure
+        columns = "".join(f", {name} {value}" for name, value in self.case.columns().items())
+        return f"{figure.test}: {figure.statistic} in {figure.metric}{columns}"
 
     def document(self) -> dict[str, Any]:
-        """Its fields, as ``COLUMNS`` names them."""
+        """Its fields by column; those of the case are the bench's own."""
         figure, row = self.figure, self.published
         return {
             "arch": self.architecture,
-            "test": figure.case.test,
-            "channels": figure.case.channels,
-            "hops": figure.case.hops,
+            "test": figure.test,
+            **self.case.columns(),
             "bytes": figure.nbytes,
             "metric": figure.metric,
             "statistic": figure.statistic,
             "simulated": figure.value,
-            "published": row.value if row else None,
+            "published": self.known,
             "error": self.error,
             "id": row.id if row else None,
         }
 
 
-def csv_text(lines: Iterable[Line]) -> str:
+def csv_text(lines: Sequence[Line]) -> str:
     """Lines as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    documents = [line.document() for line in lines]
+    columns = dict.fromkeys(name for document in documents for name in document)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(line.document() for line in lines)
+    writer.writerows(documents)
     return text.getvalue()
 
 
@@ -78,17 +83,18 @@ def tables(lines: Sequence[Line]) -> str:
 
 def best_channels(lines: Sequence[Line]) -> str:
     """For cases with several numbers of channels, the number that gives most bytes a second, by size."""
-    by_case: dict[tuple[str, int, int], list[Figure]] = {}
+    by_case: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
         figure = line.figure
         if figure.metric == "GB/s":
-            by_case.setdefault((figure.case.test, figure.case.hops, figure.nbytes), []).append(figure)
-    rows = [(key, max(each, key=lambda figure: figure.value)) for key, each in by_case.items() if len(each) > 1]
+            others = (item for item in line.case.columns().items() if item[0] != "channels")
+            by_case.setdefault((figure.test, *others, figure.nbytes), []).append(line)
+    rows = [max(each, key=lambda line: line.figure.value) for each in by_case.values() if len(each) > 1]
     if not rows:
         return ""
     texts = ["", "the number of channels that gives most", f"{'bytes':>10} {'GB/s':>8} {'channels':>9}  test"]
     texts += [
-        f"{nbytes:>10} {figure.value:>8.2f} {figure.case.channels:>9}  {test}" for (test, _, nbytes), figure in rows
+        f"{figure.nbytes:>10} {figure.value:>8.2f} {case.channels:>9}  {figure.test}" for _, case, figure, _ in rows
     ]
     return "\n".join(texts)
 
@@ -105,11 +111,11 @@ def plots(lines: Sequence[Line]) -> str:
 
 def _place(line: Line) -> tuple[object, ...]:
     figure = line.figure
-    return figure.case.test, figure.statistic, figure.metric, figure.case.channels, figure.case.hops, figure.nbytes
+    return figure.test, figure.statistic, figure.metric, *line.case.columns().values(), figure.nbytes
 
 
 def _plot(points: Sequence[Line]) -> str:
-    most = max(max(line.figure.value, line.published.value if line.published else 0) for line in points) or 1
+    most = max(max(line.figure.value, line.known or 0) for line in points) or 1
     least_size, most_size = (math.log2(end(line.figure.nbytes for line in points)) for end in (min, max))
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
 
@@ -119,8 +125,8 @@ def _plot(points: Sequence[Line]) -> str:
         grid[HEIGHT - 1 - y][x] = mark
 
     for line in points:
-        if line.published is not None:
-            put(line.figure.nbytes, line.published.value, PUBLISHED)
+        if line.known is not None:
+            put(line.figure.nbytes, line.known, PUBLISHED)
     for line in points:
         put(line.figure.nbytes, line.figure.value, SIMULATED)
     names = [f"{most:.4g}", *[""] * (HEIGHT - 2), "0"]
@@ -139,7 +145,7 @@ def picture(lines: Sequence[Line], pyplot: Any) -> Any:
         axis.set_xlabel("bytes")
         axis.set_ylabel(points[0].figure.metric)
         axis.plot([p.figure.nbytes for p in points], [p.figure.value for p in points], "*-", label="simulated")
-        known = [(p.figure.nbytes, p.published.value) for p in points if p.published is not None]
+        known = [(p.figure.nbytes, p.known) for p in points if p.known is not None]
         if known:
             axis.plot(*zip(*known, strict=True), "o", label="published")
         axis.set_ylim(bottom=0)

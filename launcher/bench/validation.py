@@ -1,22 +1,30 @@
-"""Published figures beside simulated ones: every row of a file that a bench knows, and how far off it is."""
+"""Published figures beside simulated ones: every row of a file that a bench claims, and how far off it is."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from launcher.bench.base import BENCHES, Bench, Case, Figure
-from launcher.bench.machine import ARCHITECTURES, Machine
-from launcher.bench.published import Published
+from launcher.bench.base import BENCHES, Claim
+from launcher.bench.machine import ARCHITECTURES
+from launcher.bench.published import TO_REPRODUCE, Published
+from launcher.bench.runner import Job, Outcome, Runner, one_line
 
-TO_REPRODUCE = "output"
 NEAR = 0.15
+CHIPS = {architecture: chip for chip, architecture in ARCHITECTURES.items()}
+Settings = Mapping[str, tuple[str, ...]]
+"""By chip, as of ``--set``."""
 
 
 class Verdict(NamedTuple):
-    """A published row; ``simulated`` and ``error`` (relative) are None where no bench knows the row."""
+    """A published row; ``simulated`` and ``error`` (relative) are None where there is no figure. ``claimed``: by a
+    bench; ``reason``: why there is no figure, where there is more to say than that nobody claims the row.
+    """
 
     row: Published
     simulated: float | None
+    claimed: bool = True
+    reason: str = ""
 
     @property
     def error(self) -> float | None:
@@ -25,69 +33,104 @@ class Verdict(NamedTuple):
             return None
         return self.simulated / self.row.value - 1
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run of the row's case has failed."""
+        return self.claimed and self.simulated is None
+
 
 class Summary(NamedTuple):
-    """Of rows to be reproduced: how many, how many within ``NEAR``; over those with a figure, errors' median and RMS
-    of their logarithms. None where there is no figure."""
+    """Of rows to be reproduced: how many, how many claimed, how many within ``NEAR``; over those with a figure, errors'
+    median and RMS of their logarithms. None where there is no figure."""
 
     rows: int
+    claimed: int
     near: int
     median: float | None
     log_rms: float | None
 
 
-def validate(rows: Iterable[Published], settings: dict[str, tuple[str, ...]] | None = None) -> list[Verdict]:
-    """Simulate all rows that are to be reproduced. ``settings``: by chip, as of ``--set``.
+class Request(NamedTuple):
+    """What a row asks of a bench on a chip; without ``claim`` nobody claims it, and ``reason`` may say why."""
 
-    Raises:
-        SimulationError: when a run fails.
-    """
+    bench: str
+    chip: str
+    claim: Claim | None
+    reason: str = ""
+
+
+def validate(
+    rows: Iterable[Published], settings: Settings | None = None, runner: Runner | None = None
+) -> list[Verdict]:
+    """Simulate all rows that are to be reproduced; a case that fails gives its rows a ``reason``. ``runner``: in this
+    process, if not given."""
     wanted = list(rows)
-    machines = {
-        name: Machine(chip=chip, settings=(settings or {}).get(chip, ())) for chip, name in ARCHITECTURES.items()
-    }
-    figures = {name: _figures(wanted, machine) for name, machine in machines.items()}
-    return [Verdict(row, _answer(row, figures.get(row.architecture, []))) for row in wanted]
+    requests = [request_of(row) for row in wanted]
+    jobs = _jobs(requests, settings or {})
+    outcomes = (runner or Runner(1)).outcomes(jobs.values())
+    return [
+        _verdict(row, request, outcomes.get(jobs[run_of(request)]) if request.claim else None)
+        for row, request in zip(wanted, requests, strict=True)
+    ]
 
 
 def summary(verdicts: Sequence[Verdict]) -> Summary:
     """Of rows to be reproduced; one without a figure is not near."""
     counted = [verdict for verdict in verdicts if verdict.row.kind == TO_REPRODUCE]
     errors = sorted(abs(verdict.error) for verdict in counted if verdict.error is not None)
-    logs = [
-        math.log(verdict.simulated / verdict.row.value)
-        for verdict in counted
-        if verdict.simulated is not None and verdict.simulated > 0 and verdict.row.value > 0
-    ]
+    logs = [math.log(verdict.error + 1) for verdict in counted if verdict.error is not None and verdict.error > -1]
     log_rms = math.sqrt(sum(each * each for each in logs) / len(logs)) if logs else None
-    near = sum(error <= NEAR for error in errors)
-    return Summary(len(counted), near, errors[len(errors) // 2] if errors else None, log_rms)
+    near, claimed = sum(error <= NEAR for error in errors), sum(verdict.claimed for verdict in counted)
+    return Summary(len(counted), claimed, near, errors[len(errors) // 2] if errors else None, log_rms)
 
 
-def bench_of(row: Published) -> Bench | None:
-    """The bench that simulates a row, if there is one."""
-    if row.kind != TO_REPRODUCE or row.nbytes is None:
-        return None
-    benches = (BENCHES.get(name) for name in BENCHES.names())
-    return next((bench for bench in benches if row.family in bench.families and bench.knows(row.test)), None)
+def request_of(row: Published) -> Request:
+    """What a row asks for. A bench that cannot make sense of a row does not claim it."""
+    chip = CHIPS.get(row.architecture, "")
+    if row.kind != TO_REPRODUCE or not chip or row.problem:
+        return Request("", chip, None, row.problem)
+    for name in BENCHES.names():
+        bench = BENCHES.get(name)
+        if row.family not in bench.families:
+            continue
+        try:
+            claim = bench.claim(row)
+        except Exception as problem:  # A row of a file that nobody has seen; no other row may suffer.
+            return Request(name, chip, None, one_line(f"{type(problem).__name__}: {problem}"))
+        if claim is not None:
+            return Request(name, chip, claim)
+    return Request("", chip, None)
 
 
-def _figures(rows: Iterable[Published], machine: Machine) -> list[Figure]:
-    """What the benches measure for all rows of an architecture; each case once, with all its sizes."""
-    sizes: dict[tuple[str, Case], set[int]] = {}
-    benches: dict[str, Bench] = {}
-    for row in rows:
-        bench = bench_of(row) if row.architecture == machine.architecture else None
-        if bench is not None and row.nbytes is not None:
-            key = type(bench).__name__, bench.case_of(row.test, row.channels, row.hops)
-            benches[key[0]] = bench
-            sizes.setdefault(key, set()).add(row.nbytes)
-    return [
-        figure for (name, case), each in sizes.items() for figure in benches[name].measure(case, sorted(each), machine)
-    ]
+def run_of(request: Request) -> tuple[object, ...]:
+    """Equal for rows that share a run."""
+    assert request.claim is not None
+    case = request.claim.case
+    return request.bench, request.chip, replace(case, sizes=()) if BENCHES.get(request.bench).sweeps else case
 
 
-def _answer(row: Published, figures: Iterable[Figure]) -> float | None:
-    if bench_of(row) is None:
-        return None
-    return next((figure.value for figure in figures if row.is_answered_by(figure)), None)
+def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object, ...], Job]:
+    """The job of each run, with all sizes that rows claim of it."""
+    claimed = [request for request in requests if request.claim is not None]
+    sizes: dict[tuple[object, ...], set[int]] = {}
+    jobs = {}
+    for request in claimed:
+        assert request.claim is not None
+        sizes.setdefault(run_of(request), set()).update(request.claim.case.sizes)
+    for request in claimed:
+        assert request.claim is not None
+        case = replace(request.claim.case, sizes=tuple(sorted(sizes[run_of(request)])))
+        jobs[run_of(request)] = Job(request.bench, case, request.chip, settings.get(request.chip, ()))
+    return jobs
+
+
+def _verdict(row: Published, request: Request, outcome: Outcome | None) -> Verdict:
+    claim = request.claim
+    if claim is None or outcome is None:
+        return Verdict(row, None, claimed=False, reason=request.reason)
+    if outcome.error:
+        return Verdict(row, None, reason=outcome.error)
+    for figure in outcome.figures:
+        if (figure.nbytes, figure.statistic, figure.metric) == (claim.nbytes, claim.statistic, row.metric):
+            return Verdict(row, figure.value)
+    return Verdict(row, None, claimed=False, reason=f"no figure of {claim.statistic} in {row.metric}")

@@ -4,13 +4,15 @@ import importlib
 import json
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.bench.base import BENCHES
+from launcher.bench.base import BENCHES, Case
 from launcher.bench.options import machine_of, parse_bench
-from launcher.bench.published import Published, default_files, read_published, row_of
+from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
+from launcher.bench.validation import request_of
 from launcher.cli.command import run_command, write_file
 from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run.results.result import check_files
@@ -31,9 +33,27 @@ def _run(argv: list[str]) -> None:
 def _lines(chosen: Namespace) -> list[Line]:
     rows = _published(chosen.csv_in)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
-    figures = [figure for case in bench.cases(chosen) for figure in bench.measure(case, chosen.sizes, machine)]
-    name = machine.architecture
-    return [Line(name, figure, row_of(figure, name, rows)) for figure in figures]
+    known = _claimed(chosen, rows)
+    return [
+        Line(machine.architecture, case, figure, known.get(_key(case, figure.nbytes, figure.statistic, figure.metric)))
+        for case in bench.cases(chosen)
+        for figure in bench.measure(case, machine)
+    ]
+
+
+def _claimed(chosen: Namespace, rows: list[Published]) -> dict[tuple[object, ...], Published]:
+    """The rows that the bench claims for the chip, by case without sizes, and figure."""
+    known: dict[tuple[object, ...], Published] = {}
+    for row in rows:
+        request = request_of(row)
+        if (request.bench, request.chip) == (chosen.bench, chosen.chip) and request.claim is not None:
+            claim = request.claim
+            known.setdefault(_key(claim.case, claim.nbytes, claim.statistic, row.metric), row)
+    return known
+
+
+def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, ...]:
+    return replace(case, sizes=()), nbytes, statistic, metric
 
 
 def _published(file: Path | None) -> list[Published]:

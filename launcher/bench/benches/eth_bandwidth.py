@@ -2,26 +2,28 @@
 
 import argparse
 import re
-from collections.abc import Sequence
 from typing import ClassVar
 
-from launcher.bench.base import BENCHES, Bench, Case, Figure
-from launcher.bench.machine import Machine
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.machine import Machine, can_send
+from launcher.bench.published import Published
 from launcher.run import arguments
 
 SAMPLES = {"uni": 256, "bi": 1000}
 """Messages a direction in the published tests, by directions."""
+STATISTIC = "per_direction"
 _TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
 WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_write_worker", "_no_trid")}
 
 
-class EthBandwidth(Bench):
+class EthBandwidth(Bench[Case]):
     """Rows ``per_direction``: GB/s of payload in the sender's loop, from the first send to the last free buffer."""
 
     about: ClassVar[str] = "bytes a second over one link, by size"
     families: ClassVar[tuple[str, ...]] = ("eth_link_bandwidth_no_edm",)
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 256, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
+    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--directions", type=arguments.names, default=("uni", "bi"), help="uni, bi or both (uni,bi)")
@@ -35,22 +37,24 @@ class EthBandwidth(Bench):
 
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
         return [
-            Case(f"test_erisc{before}_bw_{directions}_dir{behind}", channels, 1)
+            Case(f"test_erisc{before}_bw_{directions}_dir{behind}", channels, sizes=tuple(chosen.sizes))
             for before, behind in (WORKER_SUFFIXES[each] for each in chosen.worker)
             for directions in chosen.directions
             for channels in chosen.channels
         ]
 
-    def knows(self, test: str) -> bool:
-        return _TEST.fullmatch(test) is not None
+    def claim(self, row: Published) -> Claim | None:
+        if _TEST.fullmatch(row.test) is None or row.statistic != STATISTIC:
+            return None
+        return claim_of_link(row, row.test)
 
-    def measure(self, case: Case, sizes: Sequence[int], machine: Machine) -> list[Figure]:
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
         found = _TEST.fullmatch(case.test)
         assert found is not None
         samples = machine.samples or SAMPLES[found["directions"]]
-        machine.check_room(2 if found["directions"] == "bi" else 1, max(sizes))
+        machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
         told = machine.run("eth_bandwidth", 2, {
-            "sizes": list(sizes),
+            "sizes": list(case.sizes),
             "channels": case.channels,
             "samples": samples,
             "is_bidirectional": found["directions"] == "bi",
@@ -61,8 +65,16 @@ class EthBandwidth(Bench):
             if each["rank"] == 0:
                 value, fit = samples * each["nbytes"] / each["loop_ns"], each["channels"]
                 note = f"{fit} channels, which fit" if fit < case.channels else ""
-                figures.append(Figure(case, each["nbytes"], "GB/s", "per_direction", value, note))
+                figures.append(Figure(case.test, each["nbytes"], "GB/s", STATISTIC, value, note))
         return figures
+
+
+def claim_of_link(row: Published, test: str) -> Claim | None:
+    """The claim of a row of one link, to be measured as ``test``."""
+    nbytes, channels = row.nbytes or 0, 1 if row.channels is None else row.channels
+    if (row.hops or 1) != 1 or not can_send(nbytes, channels):
+        return None
+    return Claim(Case(test, channels, sizes=(nbytes,)), nbytes, row.statistic)
 
 
 def worker_mode(found: "re.Match[str]") -> str:

@@ -5,9 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from launcher.bench.base import BENCHES, Bench, Case, Figure
-from launcher.bench.benches.eth_bandwidth import WORKER_SUFFIXES, worker_mode
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.benches.eth_bandwidth import WORKER_SUFFIXES, claim_of_link, worker_mode
 from launcher.bench.machine import Machine
+from launcher.bench.published import Published
 from launcher.run import arguments
 
 SAMPLES = 4
@@ -19,10 +20,11 @@ PHASES = {
 }
 """Tests of one profiled ping, and the statistic of each."""
 ROUND_TRIP = "single_link_round_trip"
+IN_A_LOOP = "sender_main_loop_1_sample"
 _LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
 
 
-class EthPing(Bench):
+class EthPing(Bench[Case]):
     """The phases of a profiled ping, and ``sender_main_loop_1_sample``: the sender's loop for one message, unprofiled.
 
     As the guide has them, one way is the round trip without the sending, halved; subsystem and wire are that without
@@ -33,6 +35,7 @@ class EthPing(Bench):
     families: ClassVar[tuple[str, ...]] = ("eth_link_latency_no_edm", "seed_ubench")
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
+    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument(
@@ -45,27 +48,29 @@ class EthPing(Bench):
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
         ends = [WORKER_SUFFIXES[each] for each in chosen.worker]
         tests = [f"test_erisc{before}_latency_uni_dir{behind}" for before, behind in ends]
-        return [Case(ROUND_TRIP, 1, 1), *(Case(test, channels, 1) for test in tests for channels in chosen.channels)]
+        sizes = tuple(chosen.sizes)
+        loops = [Case(test, channels, sizes=sizes) for test in tests for channels in chosen.channels]
+        return [Case(ROUND_TRIP, sizes=sizes), *loops]
 
-    def knows(self, test: str) -> bool:
-        return test in PHASES or _LOOP.fullmatch(test) is not None
+    def claim(self, row: Published) -> Claim | None:
+        if PHASES.get(row.test) == row.statistic:
+            return claim_of_link(row, ROUND_TRIP) if row.channels in (None, 1) else None
+        is_loop = _LOOP.fullmatch(row.test) is not None and row.statistic == IN_A_LOOP
+        return claim_of_link(row, row.test) if is_loop else None
 
-    def case_of(self, test: str, channels: int, hops: int) -> Case:
-        return Case(ROUND_TRIP if test in PHASES else test, channels, 1)
-
-    def measure(self, case: Case, sizes: Sequence[int], machine: Machine) -> list[Figure]:
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
         found = _LOOP.fullmatch(case.test)
-        machine.check_room(1, max(sizes))
+        machine.check_room(1, max(case.sizes))
         if found is None:
-            return _phases(sizes, machine)
+            return _phases(case.sizes, machine)
         told = machine.run("eth_bandwidth", 2, {
-            "sizes": list(sizes),
+            "sizes": list(case.sizes),
             "channels": case.channels,
             "samples": 1,
             "is_bidirectional": False,
             "worker": worker_mode(found),
         })  # fmt: skip
-        return [Figure(case, each["nbytes"], "ns", "sender_main_loop_1_sample", each["loop_ns"]) for each in told]
+        return [Figure(case.test, each["nbytes"], "ns", IN_A_LOOP, each["loop_ns"]) for each in told]
 
 
 def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
@@ -80,7 +85,7 @@ def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
             "eth_subsystem_plus_wire": (round_ns - send_ns - answer_ns) / 2 - bytes_ns,
             "initiate_send": send_ns,
         }
-        figures += [Figure(Case(test, 1, 1), nbytes, "ns", PHASES[test], ns) for test, ns in values.items()]
+        figures += [Figure(test, nbytes, "ns", PHASES[test], ns) for test, ns in values.items()]
     return figures
 
 

@@ -1,11 +1,11 @@
 """``ahbm-bench ring-latency``: the time of packets once around a ring of chips, without the data mover."""
 
 import argparse
-from collections.abc import Sequence
 from typing import ClassVar
 
-from launcher.bench.base import BENCHES, Bench, Case, Figure
-from launcher.bench.machine import Machine
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.machine import Machine, can_send
+from launcher.bench.published import Published
 from launcher.run import arguments
 
 SAMPLES = 2
@@ -14,28 +14,36 @@ TESTS = {"ring_ping_no_edm": False, "ring_ping_no_edm_merged_sync": True}
 MOST_HOPS = 64
 
 
-class RingLatency(Bench):
+class RingLatency(Bench[Case]):
     """Rows ``per_hop`` in ns and ``total_N_hops`` in us, with ``channels`` packets at once."""
 
     about: ClassVar[str] = "the time of packets once around a ring of chips"
     families: ClassVar[tuple[str, ...]] = ("seed_ubench",)
     sizes: ClassVar[tuple[int, ...]] = (16, 64, 256, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (1,)
+    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         hops = arguments.list_of(arguments.IntRange(2, MOST_HOPS))
         group.add_argument("--hops", type=hops, default=[8], metavar="N[,N...]", help="chips in the ring (8)")
 
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
-        return [Case(test, channels, hops) for test in TESTS for hops in chosen.hops for channels in chosen.channels]
+        sizes, counts = tuple(chosen.sizes), chosen.channels
+        return [Case(test, n, hops, sizes) for test in TESTS for hops in chosen.hops for n in counts]
 
-    def knows(self, test: str) -> bool:
-        return test in TESTS
+    def claim(self, row: Published) -> Claim | None:
+        hops, nbytes = row.hops or 1, row.nbytes or 0
+        channels = 1 if row.channels is None else row.channels
+        if row.test not in TESTS or not 2 <= hops <= MOST_HOPS or not can_send(nbytes, channels):
+            return None
+        if row.statistic not in ("per_hop", f"total_{hops}_hops"):
+            return None
+        return Claim(Case(row.test, channels, hops, (nbytes,)), nbytes, row.statistic)
 
-    def measure(self, case: Case, sizes: Sequence[int], machine: Machine) -> list[Figure]:
-        machine.check_room(case.channels, max(sizes))
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
+        machine.check_room(case.channels, max(case.sizes))
         told = machine.run("ring_latency", case.hops, {
-            "sizes": list(sizes),
+            "sizes": list(case.sizes),
             "channels": case.channels,
             "samples": machine.samples or SAMPLES,
             "is_merged": TESTS[case.test],
@@ -43,8 +51,8 @@ class RingLatency(Bench):
         figures = []
         for each in told:
             lap_ns = each["lap_ns"]
-            figures.append(Figure(case, each["nbytes"], "ns", "per_hop", lap_ns / case.hops))
-            figures.append(Figure(case, each["nbytes"], "us", f"total_{case.hops}_hops", lap_ns / 1000))
+            figures.append(Figure(case.test, each["nbytes"], "ns", "per_hop", lap_ns / case.hops))
+            figures.append(Figure(case.test, each["nbytes"], "us", f"total_{case.hops}_hops", lap_ns / 1000))
         return figures
 
 

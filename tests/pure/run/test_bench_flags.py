@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bench.base import BENCHES, Case, Figure
+from launcher.bench.base import BENCHES, Case, Claim, Figure
 from launcher.bench.options import parse_bench
-from launcher.bench.published import COLUMNS, Published, default_files, read_published, row_of
+from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
-from launcher.bench.validation import NEAR, Verdict, bench_of, summary
+from launcher.bench.validation import NEAR, Verdict, request_of, summary
 from launcher.cli.bench import main
 from launcher.run.options import Usage
 from sipsim.errors import ConfigError
@@ -64,10 +64,9 @@ def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch
     [
         (["id,arch", "A1,x"], ":1: column family is missing"),
         ([], ":1: column id is missing"),
-        ([HEAD, ROW.replace("0.28", "fast")], ":2: value 'fast' must be a number"),
         ([HEAD, ROW, ROW], ":3: row A1 stands in line 2 already"),
         ([HEAD, ROW.replace("A1", "")], ":2: a row needs an id"),
-        ([HEAD, ROW.replace(",1,16,16,", ",1,-16,16,")], ":2: packet_size_bytes '-16' must be a whole number"),
+        ([HEAD, ROW.replace("A1", "A" * 200_000)], ": is no CSV: field larger than field limit"),
     ],
 )
 def test_a_bad_file_is_one_line(lines: list[str], line: str, tmp_path: Path) -> None:
@@ -95,34 +94,49 @@ def published(**changed: object) -> Published:
     return Published(**{**values, **changed})  # type: ignore[arg-type]
 
 
-FIGURE = Figure(Case("test_erisc_bw_uni_dir", 16, 1), 16, "GB/s", "per_direction", 0.28)
+CASE = Case("test_erisc_bw_uni_dir", 16)
+FIGURE = Figure("test_erisc_bw_uni_dir", 16, "GB/s", "per_direction", 0.28)
+PING = {"family": "seed_ubench", "test": "single_link_round_trip", "channels": 1, "metric": "ns"}
+RING = {"family": "seed_ubench", "test": "ring_ping_no_edm", "channels": 1, "hops": 8, "metric": "us"}
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_answered"),
+    ("changed", "bench", "case"),
     [
-        ({}, True), ({"architecture": "blackhole"}, False), ({"test": "test_erisc_bw_bi_dir"}, False),
-        ({"nbytes": 32}, False), ({"nbytes": None}, False), ({"channels": 1}, False), ({"hops": 2}, False),
-        ({"metric": "ns"}, False), ({"statistic": "round_trip"}, False),
+        ({}, "eth-bandwidth", Case("test_erisc_bw_uni_dir", 16, 1, (16,))),
+        ({"architecture": "blackhole"}, "eth-bandwidth", Case("test_erisc_bw_uni_dir", 16, 1, (16,))),
+        ({"hops": None, "channels": None}, "eth-bandwidth", Case("test_erisc_bw_uni_dir", 1, 1, (16,))),
+        ({**PING, "statistic": "round_trip", "hops": 0}, "eth-ping", Case("single_link_round_trip", 1, 1, (16,))),
+        ({**RING, "statistic": "total_8_hops"}, "ring-latency", Case("ring_ping_no_edm", 1, 8, (16,))),
+    ],
+)
+def test_a_row_is_claimed_with_its_case(changed: dict[str, object], bench: str, case: Case) -> None:
+    row = published(**changed)
+    found = request_of(row)
+    assert (found.bench, found.claim) == (bench, Claim(case, 16, row.statistic))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "input"}, {"family": "ccl_perf"}, {"architecture": "grayskull"}, {"problem": "value 'a' is no number"},
+        {"test": "test_erisc_bw_uni_dir_fast"},
+        {"nbytes": None}, {"nbytes": 0}, {"nbytes": 17}, {"channels": 0}, {"hops": 2}, {"statistic": "round_trip"},
+        {**PING, "statistic": "one_way_midpoint"}, {**PING, "statistic": "round_trip", "channels": 2},
+        {**RING, "statistic": "total_4_hops"}, {**RING, "statistic": "per_hop", "hops": None},
+        {**RING, "statistic": "per_hop", "hops": 1}, {**RING, "statistic": "per_hop", "hops": 65},
     ],
 )  # fmt: skip
-def test_a_figure_answers_the_row_of_its_case(changed: dict[str, object], is_answered: bool) -> None:
+def test_what_no_bench_simulates_is_not_claimed(changed: dict[str, object]) -> None:
     row = published(**changed)
-    assert row_of(FIGURE, "wormhole_b0", [row]) == (row if is_answered else None)
+    assert request_of(row).claim is None
+    assert request_of(row).reason == row.problem
 
 
-def test_every_row_that_comes_with_the_project_has_its_bench() -> None:
-    rows = [row for path in default_files() for row in read_published(path)]
-    found = {row.id for row in rows if bench_of(row) is not None}
-    assert {row.id for row in rows if row.kind == "output"} == found
-    assert len(found) == 38
-
-
-@pytest.mark.parametrize(
-    "changed", [{"kind": "input"}, {"family": "ccl_perf"}, {"test": "test_erisc_bw_uni_dir_fast"}, {"nbytes": None}]
-)
-def test_what_no_bench_knows_has_no_figure(changed: dict[str, object]) -> None:
-    assert bench_of(published(**changed)) is None
+def test_every_row_of_raw_links_that_comes_with_the_project_is_claimed() -> None:
+    rows = [row for path in default_files() if path.name == "ethernet.csv" for row in read_published(path)]
+    assert [row.id for row in rows if row.kind == "output" and request_of(row).claim is None] == []
+    assert len([row for row in rows if row.kind == "output"]) == 38
 
 
 def test_a_row_without_a_figure_is_a_miss_and_one_at_the_limit_is_near() -> None:
@@ -134,7 +148,7 @@ def test_a_row_without_a_figure_is_a_miss_and_one_at_the_limit_is_near() -> None
 
 def test_tables_and_plots_show_simulated_beside_published() -> None:
     lines = [
-        Line("wormhole_b0", FIGURE._replace(nbytes=nbytes, value=value), row)
+        Line("wormhole_b0", CASE, FIGURE._replace(nbytes=nbytes, value=value), row)
         for nbytes, value, row in (
             (16, 1.0, None), (128, 4.0, None), (1024, 6.0, published(value=8.0)), (8192, 10.0, published(value=8.0)),
         )
@@ -158,9 +172,12 @@ def test_tables_and_plots_show_simulated_beside_published() -> None:
 
 
 def test_of_several_numbers_of_channels_the_best_is_told() -> None:
-    few, many = (FIGURE._replace(case=FIGURE.case._replace(channels=n), value=v) for n, v in ((4, 2.0), (16, 3.0)))
-    assert best_channels([Line("wormhole_b0", few, None)]) == ""
-    last = best_channels([Line("wormhole_b0", each, None) for each in (few, many)]).splitlines()[-1]
+    lines = [
+        Line("wormhole_b0", Case("test_erisc_bw_uni_dir", n), FIGURE._replace(value=value), None)
+        for n, value in ((4, 2.0), (16, 3.0))
+    ]
+    assert best_channels(lines[:1]) == ""
+    last = best_channels(lines).splitlines()[-1]
     assert last.split() == ["16", "3.00", "16", "test_erisc_bw_uni_dir"]
 
 
