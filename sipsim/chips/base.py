@@ -110,6 +110,10 @@ class Chip(ABC):
     def add_host_task(self, task: Task) -> None:
         """The host program's task, which counts as waiting until it has ended."""
 
+    def start_host(self, task: Task) -> None:
+        """Start the host program, whose task was added: now, at time 0, or as the chip's config has it."""
+        task.resume()
+
     @abstractmethod
     def tasks(self) -> list[Task]:
         """The tasks that may not have ended, servers included."""
