@@ -56,7 +56,9 @@ class IpcqTypeMismatch(SimulationError):
 
 
 class IpcqDeadlock(SimulationError):
-    """F3 and F5 of ADR-0023: no event is left, and kernels or scripts still wait."""
+    """F3 and F5 of ADR-0023: no event is left, and kernels or scripts still wait. Of every chip, whatever waits there:
+    programs look for one kind of deadlock.
+    """
 
     kind = "IpcqDeadlock"
 

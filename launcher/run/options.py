@@ -52,6 +52,7 @@ class Options(RunSettings):
     cluster: Path | None
     shape: tuple[int, int] | None
     link: str | None
+    jitter: int | None
     variant: str | None
     config: Path | None
     ccl: Path | None
@@ -291,6 +292,7 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
         metavar="T",
         help="stop when simulated time has reached T, such as 30us",
     )
+    group.add_argument("--jitter", type=arguments.IntRange(0), metavar="SEED", help="add latencies (chips of tiles)")
     group.add_argument("--dry-run", action="store_true", help="check everything, start nothing, say what it would take")
 
 

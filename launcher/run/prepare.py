@@ -66,6 +66,7 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
         ("--chip", "system.chip", options.chip),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
+        ("--jitter", "system.chip_params.jitter.seed", getattr(options, "jitter", None)),
         ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
     )
     return overrides + [

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import greenlet
 import msgspec
+from msgspec.structs import replace
 
 from broker.wire import PacketBatch
 from sipsim.config.document import Problem, Rule
@@ -26,7 +27,7 @@ from sipsim.plan.base import RunPlan
 from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.calls import GroupCall, OpenCall
-from sipsim.record.dump import SipDump, Unread, task_state
+from sipsim.record.dump import BlockedResource, SipDump, Unread, task_state
 from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
 from sipsim.record.outages import OutageUse
@@ -109,6 +110,10 @@ class Chip(ABC):
     def add_host_task(self, task: Task) -> None:
         """The host program's task, which counts as waiting until it has ended."""
 
+    def start_host(self, task: Task) -> None:
+        """Start the host program, whose task was added: now, at time 0, or as the chip's config has it."""
+        task.resume()
+
     @abstractmethod
     def tasks(self) -> list[Task]:
         """The tasks that may not have ended, servers included."""
@@ -131,6 +136,12 @@ class Chip(ABC):
         """
         return self.unfinished()
 
+    def blocked(self) -> Iterable[BlockedResource]:
+        """The parts of it that cannot go on, besides its tasks, when nothing can happen any more: by whom they are
+        held up, so that a report finds the cycle, across SIPs too.
+        """
+        return ()
+
     def calls(self) -> Sequence[GroupCall]:
         """The collectives and groups that the host script has called."""
         return ()
@@ -152,8 +163,10 @@ class Chip(ABC):
         return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
 
     def dump(self) -> bytes:
-        """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks."""
-        return msgspec.json.encode(self.tasks_dump())
+        """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks and what else
+        is blocked.
+        """
+        return msgspec.json.encode(replace(self.tasks_dump(), blocked=tuple(self.blocked())))
 
     @abstractmethod
     def results(self) -> ChipResults:

@@ -18,6 +18,7 @@ from sipsim.config.document import Problem, Rule
 from sipsim.config.load import default_dir
 from sipsim.config.model import Resolved
 from sipsim.config.strict_yaml import read_mapping
+from sipsim.control.rules import skews_of_ranks
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError, InvariantViolation
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge
@@ -35,6 +36,7 @@ from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.host import Fabric
 from sipsim.tensix.floor_plan import FloorPlan, Kind
 from sipsim.tensix.host import Metal
+from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.launches import Launches
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.params import ChipParams
@@ -45,6 +47,7 @@ from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
 from sipsim.topology.build import build_links
 from sipsim.topology.tenstorrent import port_of
+from sipsim.units import ns_to_ps
 
 PARAMS = ("system", "chip_params")
 KERNELS = "its kernels"
@@ -65,11 +68,13 @@ class TensixChip(Chip):
         self.oplog = OpLog(context.keep_oplog)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
-        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, NocFabric(engine, ONE_QUEUE), engine, self.log)
+        self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
+        noc = NocFabric(engine, ONE_QUEUE)
+        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
         self.api = self.metal = Metal(self)
-        self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host)
+        self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host, jitter)
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
@@ -120,7 +125,8 @@ class TensixChip(Chip):
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
         outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
-        return Transmitter(name, kind, outages, plan.params.ethernet, core, memory, self.engine, send, self.log)
+        jitter = None if self._jitter is None else self._jitter.of_link(channel)
+        return Transmitter(name, kind, outages, plan.params.ethernet, core, memory, self.engine, send, self.log, jitter)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.
@@ -149,6 +155,13 @@ class TensixChip(Chip):
 
     def add_host_task(self, task: Task) -> None:
         self.host_task = task
+
+    def start_host(self, task: Task) -> None:
+        skew_ns = self.plan.params.launch.start_skew_ns.get(str(self.session.rank))
+        if skew_ns:
+            self.engine.at(ns_to_ps(skew_ns), task.resume)
+        else:
+            task.resume()
 
     def tasks(self) -> list[Task]:
         return [*self.launches.tasks(), *([self.host_task] if self.host_task else [])]
@@ -200,7 +213,7 @@ class TensixKind(ChipKind[TensixPlan]):
 
     @property
     def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
-        return (self._a_link_a_channel, self._copies_keep_up)
+        return (self._a_link_a_channel, self._copies_keep_up, self._skews_are_of_ranks)
 
     def _a_link_a_channel(self, resolved: Resolved) -> Problem | None:
         """E, W, N and S are Ethernet channels that have a name of their own, too."""
@@ -225,6 +238,10 @@ class TensixKind(ChipKind[TensixPlan]):
                     f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",
                 )
         return None
+
+    def _skews_are_of_ranks(self, resolved: Resolved) -> Problem | None:
+        skews, path = self.params(resolved).launch.start_skew_ns, (*PARAMS, "launch", "start_skew_ns")
+        return skews_of_ranks(skews, path, resolved.topology.system.sips.count)
 
     def params(self, resolved: Resolved) -> ChipParams:
         """Those of a checked config."""

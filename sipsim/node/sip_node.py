@@ -95,7 +95,7 @@ class SipNode(SyncClient):
         task = self._make_task(HOST_SCRIPT, chip.bridge.body(self._host_program), chip.loop)
         chip.host_task = task
         chip.add_host_task(task)
-        task.resume()
+        chip.start_host(task)
 
     def commands_ended(self) -> int:
         return self.chip.commands_ended()

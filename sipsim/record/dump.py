@@ -84,9 +84,22 @@ class TaskState(msgspec.Struct, frozen=True):
     is_server: bool = False
 
 
+class BlockedResource(NamedTuple):
+    """A part of the hardware that cannot go on before another one does, such as a channel of a router.
+
+    ``name``: unique over the run, such as ``SIP 2 eth8 receiver 0``. ``waits_for``: the name of the other one, which
+    need not be blocked itself. A name that is told several times goes on with any of those. ``text``: what it holds and
+    lacks, such as ``8 of its 8 slots hold packets``.
+    """
+
+    name: str
+    waits_for: str
+    text: str
+
+
 class SipDump(msgspec.Struct, frozen=True):
     """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called, by group;
-    ``open_calls``: those that have not ended.
+    ``open_calls``: those that have not ended. ``blocked``: what is in the chip and blocks there.
     """
 
     rank: int
@@ -95,6 +108,7 @@ class SipDump(msgspec.Struct, frozen=True):
     tasks: tuple[TaskState, ...]
     calls: dict[int, int] = {}
     open_calls: tuple[OpenCall, ...] = ()
+    blocked: tuple[BlockedResource, ...] = ()
 
 
 NOT_STARTED = "its start"

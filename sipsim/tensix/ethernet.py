@@ -18,6 +18,7 @@ from sipsim.links.outages import Outage
 from sipsim.links.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
 from sipsim.record.outages import OutageUse
 from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.jitter import Delays
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import Pin, TileMemory
 from sipsim.tensix.params import EthernetParams
@@ -32,7 +33,7 @@ WORD_BYTES = 16
 class Transmitter:
     """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``, ``memory``: the near one's.
 
-    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one.
+    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``jitter``: of arrivals, if any.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Transmitter:
         engine: Engine,
         send: Callable[[Ps, EthWrite], None],
         log: TileLog,
+        jitter: Delays | None = None,
     ) -> None:
         self._name = name
         self._core = core
@@ -53,6 +55,7 @@ class Transmitter:
         self._engine = engine
         self._send = send
         self._log = log
+        self._jitter = jitter
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
         self._copy_bytes = params.copy_bytes
@@ -156,6 +159,8 @@ class Transmitter:
         self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
         self._written_ps = max(self._written_ps, self._read_ps) + copy_ps
         left_ps, arrival_ps = times.tail_left_ps, self._written_ps
+        if self._jitter is not None:
+            arrival_ps = self._jitter.later_ps(arrival_ps)
         self._log.eth_send(self._core, queue, source, message.address, nbytes, left_ps, arrival_ps)
         self._send(arrival_ps, message)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sipsim.engine import Engine
 from sipsim.task import Task
 from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.programs import KernelSpec, Program
 
 Place = tuple[Core, int]
@@ -26,7 +27,7 @@ class _Launch(NamedTuple):
 
 class Launches:
     """``make(spec, ended)``: the task of a kernel, which calls ``ended`` at its end. ``set_word``: a semaphore.
-    ``on_idle``: called when all kernels have ended.
+    ``on_idle``: called when all kernels have ended. ``jitter``: of the starts of kernels, if any.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Launches:
         make: Callable[[KernelSpec, Callable[[], None]], Task],
         set_word: Callable[[Core, int, int], None],
         on_idle: Callable[[], None],
+        jitter: Jitter | None = None,
     ) -> None:
         self._engine = engine
         self._make = make
         self._set_word = set_word
         self._on_idle = on_idle
+        self._jitter = jitter
         self._queue: deque[_Launch] = deque()
         self._running: dict[Place, Task] = {}
 
@@ -73,9 +76,10 @@ class Launches:
             for (core, address), initial in program.semaphores.items():
                 self._set_word(core, address, initial)
             self._running |= tasks
-            for task in tasks.values():
+            for place, task in tasks.items():
                 task.waits_for = None
-                self._engine.at(self._engine.now_ps, task.resume)
+                late_ps = 0 if self._jitter is None else self._jitter.start_delay_ps(*place)
+                self._engine.at(self._engine.now_ps + late_ps, task.resume)
         if self.is_idle:
             self._on_idle()
 

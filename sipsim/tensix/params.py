@@ -156,6 +156,23 @@ class FabricParams(Section, frozen=True):
     revisions: dict[str, RevisionParams]
 
 
+class JitterParams(Section, frozen=True):
+    """What is added to latencies, from 0 to so much, if there is a ``seed``: to the arrival of an Ethernet message, to
+    the start of a NoC command, to that of a kernel.
+    """
+
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+    link_ns: Ns
+    noc_ns: Ns
+    start_ns: Ns
+
+
+class LaunchParams(Section, frozen=True):
+    """``start_skew_ns``: by rank, how much later than that of the others its host program starts."""
+
+    start_skew_ns: dict[str, Ns]
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -167,6 +184,8 @@ class ChipParams(Section, frozen=True):
     risc: RiscParams
     data_mover: DataMoverParams
     fabric: FabricParams
+    launch: LaunchParams
+    jitter: JitterParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""

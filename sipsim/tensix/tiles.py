@@ -5,7 +5,10 @@ from collections.abc import Callable
 from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
+from sipsim.noc.graph import Route
+from sipsim.noc.transfer import Done
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
+from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
 from sipsim.tensix.noc import NOCS, NocGraph
@@ -20,7 +23,14 @@ class Tiles:
     """All tiles of SIP ``sip``."""
 
     def __init__(
-        self, sip: int, plan: FloorPlan, graph: NocGraph, fabric: Fabric, engine: Engine, log: TileLog
+        self,
+        sip: int,
+        plan: FloorPlan,
+        graph: NocGraph,
+        fabric: Fabric,
+        engine: Engine,
+        log: TileLog,
+        jitter: Jitter | None = None,
     ) -> None:
         self._sip = sip
         self._plan = plan
@@ -28,6 +38,7 @@ class Tiles:
         self._fabric = fabric
         self._engine = engine
         self._log = log
+        self._jitter = jitter
         self._memories: dict[Core, TileMemory] = {}
         noc = plan.params.noc
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
@@ -59,7 +70,8 @@ class Tiles:
         route = self._graph.carrying(by.noc, by.core, core)
         by.writes += 1
         start_ps = self._engine.now_ps
-        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
+        delay_ps = 0 if self._jitter is None else self._jitter.noc_delay_ps(by.noc, by.core, core, start_ps)
+        by.flushed_ps = max(by.flushed_ps, start_ps + delay_ps) + route.edges[0].drain_ps(nbytes)
         if write_id is not None:
             by.unsent[write_id] += 1
             self._engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
@@ -72,7 +84,7 @@ class Tiles:
             by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
             _tell(by)
 
-        self._fabric.start(route, nbytes, arrive)
+        self._fabric.start(route, nbytes, arrive, delay_ps=delay_ps)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
@@ -85,7 +97,7 @@ class Tiles:
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, by.name)
             self._log.noc_increment(start_ps, by.core, core, address, value)
 
-        self._fabric.start(self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
+        self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
     def read(self, by: Processor, core: Core, address: int, to: int, nbytes: int) -> None:
         """A read into the processor's tile: a request, and the bytes that come back."""
@@ -104,9 +116,14 @@ class Tiles:
                 by.reads -= 1
                 _tell(by)
 
-            self._fabric.start(self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
+            self._start(by.noc, core, by.core, self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
 
-        self._fabric.start(self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
+        self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
+
+    def _start(self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done) -> None:
+        jitter = self._jitter
+        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
+        self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
 
     def deliver(
         self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
@@ -117,7 +134,10 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(to, len(data))
-        noc, start_ps = self._nearer(src, core), self._engine.now_ps + delay_ps
+        noc = self._nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        start_ps = self._engine.now_ps + delay_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self._engine.now_ps, by)
@@ -130,6 +150,9 @@ class Tiles:
         """Add to a word of a tile, ``delay_ps`` from now and the way there; it meets no traffic."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
+        if self._jitter is not None:
+            noc = self._nearer(src, core)
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
         start_ps = self._engine.now_ps + delay_ps
 
         def arrive() -> None:

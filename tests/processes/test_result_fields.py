@@ -30,7 +30,7 @@ from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
 from sipsim.ccl.hangs.deadlock import explain_deadlock
-from sipsim.record.dump import NOT_STARTED, SipDump, TaskState
+from sipsim.record.dump import NOT_STARTED, BlockedResource, SipDump, TaskState
 from sipsim.record.fields import FieldLine, fields_of
 from sipsim.record.replay.verdict import Difference, Verdict
 from sipsim.record.trace import TraceLine
@@ -129,9 +129,11 @@ def supervised(*facts: Any) -> RunError:
 
 
 def from_dumps() -> dict[str, RunError]:
-    """Kernels that have not started, where a run is stopped and in a deadlock; a rank that does not answer."""
+    """Kernels that have not started, where a run is stopped and in a deadlock, with a channel that is blocked; a rank
+    that does not answer.
+    """
     kernel = TaskState((0, 1, 0), "cube 1, PE 0", NOT_STARTED, "", ())
-    dump = SipDump(0, 5, (), (kernel,))
+    dump = SipDump(0, 5, (), (kernel,), blocked=(BlockedResource("SIP 0 eth0", "SIP 0 eth0", "full"),))
     stopped = positions_of([0, 1], {0: dump}, {}, NO_ANSWER, "")
     deadlock = explain_deadlock([msgspec.json.encode(dump)])
     return {

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.wire import BadFrame
+from sipsim.ccl.hangs.blocked import BlockedChannels, explain_blocked
 from sipsim.ccl.hangs.calls import calls_hint
+from sipsim.ccl.hangs.cycles import find_cycle
 from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
@@ -37,6 +39,15 @@ class Explanation(NamedTuple):
     facts: DeadlockFacts
 
 
+class _Cause(NamedTuple):
+    """``first``: for the headline; ``second``: for the line below, or empty; ``reason`` and ``hint`` of the facts."""
+
+    first: str
+    second: str
+    reason: str
+    hint: str
+
+
 class _State(NamedTuple):
     """All that the dumps say, and ``folder``, below which files are shown by their path from there."""
 
@@ -57,57 +68,61 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
     """
     dumps = [dump_from(blob) for blob in blobs]
     waits = list(_all_waits(dumps))
-    cycle = find_cycle(waits)
+    cycle = cycle_of(waits)
     roots = cycle or find_roots(waits)
     are_roots = set(map(id, roots))
     ordered = [*roots, *(wait for wait in waits if id(wait) not in are_roots)]
     others = [task for dump in dumps for task in dump.tasks if not task.op]
     state = _State(dumps, ordered, others, roots, cycle, _unread_by_place(dumps), folder)
-    reason = _cycle_text(state) if cycle else _missing_text(state) if roots else _other_text(others, folder)
-    hint, more = _hints(state)
+    blocked = explain_blocked(dumps)
+    cause = _cause(state, blocked)
     now_ps = max((d.now_ps for d in dumps), default=0)
     places = {task.place for task in (*others, *(wait.task for wait in waits)) if task.place[1] >= 0}
     waiting = "1 PE waits and " if len(places) == 1 else f"{len(places)} PEs wait and " if places else ""
-    headline = f"{hint or reason}; {waiting}nothing can happen any more, at {format_time_ps(now_ps)}"
-    second = reason if hint else more
-    report = [*([f"  {second}"] if second else []), *folded(_kernel_entries(state)), *_script_lines(state)]
+    headline = f"{cause.first}; {waiting}nothing can happen any more, at {format_time_ps(now_ps)}"
+    positions = [*folded(_kernel_entries(state)), *_script_lines(state)]
+    second = [f"  {cause.second}"] if cause.second else []
     facts: DeadlockFacts = {
-        "reason": reason,
-        "hint": hint or more,
+        "reason": cause.reason,
+        "hint": cause.hint,
         "time_ps": now_ps,
         "waits": [_facts(wait) for wait in ordered],
         "cycle": [list(wait.task.place) for wait in cycle],
         "others": [task_facts(task) for task in others],
+        "blocked": blocked.facts if blocked else [],
+        "channel_cycle": blocked.cycle if blocked else [],
     }
-    whole = [headline, *report, "", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
+    whole = [headline, *second, *(blocked.lines if blocked else []), *positions]
+    whole += ["", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
     whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]
+    report = [*second, *(blocked.short_lines if blocked else []), *positions]
     return Explanation(headline, "\n".join(report), "\n".join(whole) + "\n", facts)
 
 
-def find_cycle(waits: list[Wait]) -> list[Wait]:
-    """PEs that wait for each other in a cycle, starting at the least place; empty when there is none.
+def _cause(state: _State, blocked: BlockedChannels | None) -> _Cause:
+    """A cycle of channels is what it is; a missing message may have a likelier cause."""
+    hint, more = _hints(state)
+    if blocked is not None and blocked.cycle:
+        return _Cause(f"deadlock: {blocked.reason}", hint or more, blocked.reason, hint or more)
+    if state.cycle:
+        reason = _cycle_text(state)
+    elif state.roots:
+        reason = _missing_text(state)
+    else:
+        reason = blocked.reason if blocked else _other_text(state.others, state.folder)
+    return _Cause(hint or reason, reason if hint else more, reason, hint or more)
+
+
+def cycle_of(waits: list[Wait]) -> list[Wait]:
+    """PEs that wait for each other in a cycle, starting at the least place on it; empty when there is none.
 
     A PE that waits for any of several directions is blocked only if all of their peers are.
     """
-    by_place: dict[Place, list[Wait]] = {}
-    waiters: dict[Place, list[Place]] = {}
-    for wait in waits:
-        by_place.setdefault(wait.task.place, []).append(wait)
-        waiters.setdefault(wait.local.peer, []).append(wait.task.place)
-    free = [place for place, its in by_place.items() if any(w.local.peer not in by_place for w in its)]
-    while free:
-        place = free.pop()
-        if by_place.pop(place, None) is not None:
-            free += waiters.get(place, [])
-    if not by_place:
-        return []
-    # Each PE left waits for a PE that is left, so every path closes.
-    path = [by_place[min(by_place)][0]]
-    index = {path[0].task.place: 0}
-    while path[-1].local.peer not in index:
-        index[path[-1].local.peer] = len(path)
-        path.append(by_place[path[-1].local.peer][0])
-    return path[index[path[-1].local.peer] :]
+    ordered = sorted(waits, key=lambda wait: wait.task.place)
+    first: dict[Place, Wait] = {}
+    for wait in ordered:
+        first.setdefault(wait.task.place, wait)
+    return [first[place] for place in find_cycle((wait.task.place, wait.local.peer) for wait in ordered)]
 
 
 def find_roots(waits: list[Wait]) -> list[Wait]:

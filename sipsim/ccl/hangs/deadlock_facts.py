@@ -57,6 +57,14 @@ class PositionFacts(TaskFacts, total=False):
     unknown: Annotated[str, no_time("Why nothing is known of the rank.")]
 
 
+class BlockedFacts(TypedDict):
+    """A part of the hardware that cannot go on: :class:`sipsim.record.dump.BlockedResource`."""
+
+    name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
+    waits_for: Annotated[str, no_time("The name of what has to go on first, which need not be blocked.")]
+    text: Annotated[str, no_time("What it holds and lacks; may be empty.")]
+
+
 class DeadlockFacts(TypedDict):
     """Who waits for what when nothing can happen any more."""
 
@@ -66,3 +74,8 @@ class DeadlockFacts(TypedDict):
     waits: Annotated[list[WaitFacts], no_time("Every PE that waits on a queue pair; those of the cause come first.")]
     others: Annotated[list[TaskFacts], no_time("Kernels and scripts that wait for something else than a queue pair.")]
     cycle: Annotated[list[list[int]], no_time("SIP, cube and PE of each PE in the cycle; empty without a cycle.")]
+    blocked: Annotated[list[BlockedFacts], no_time("Channels that are blocked; those of the cause come first.")]
+    channel_cycle: Annotated[
+        list[str],
+        no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),
+    ]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from broker.wire import BadFrame
-from sipsim.ccl.hangs.deadlock import explain_deadlock, find_cycle
+from sipsim.ccl.hangs.deadlock import cycle_of, explain_deadlock
 from sipsim.record.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
@@ -123,7 +123,7 @@ class TestCycles:
         assert line.startswith("a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0, all at a/mine.py:31; 1 PE ")
 
     def test_none(self) -> None:
-        assert find_cycle([]) == []
+        assert cycle_of([]) == []
 
 
 class TestMissingPeer:

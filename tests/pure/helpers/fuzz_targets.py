@@ -48,7 +48,7 @@ from sipsim.links.frames import encode as encode_packet
 from sipsim.plan.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
 from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
 from sipsim.record.calls import GroupCall
-from sipsim.record.dump import QueueState, SipDump, TaskState
+from sipsim.record.dump import BlockedResource, QueueState, SipDump, TaskState
 from sipsim.record.trace import TRACE_FILE
 from sipsim.recovery.packet_log import PacketLog
 
@@ -261,6 +261,7 @@ DUMP = SipDump(
     0, 5,
     (QueueState((0, 0, 0), "E", (1, 0, 0), 1, 1, 1, 0, 64, 32, 128, 1),),
     (TaskState((0, 0, 0), "kernel", "recv E", "recv", ("E",)), TaskState((0, -1, -1), "script", "a kernel", "", ())),
+    blocked=(BlockedResource("SIP 0 eth0 sender 0", "SIP 0 eth0 sender 0", "full"),),
 )  # fmt: skip
 KEPT = {
     "schema": SCHEMA,
