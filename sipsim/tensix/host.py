@@ -84,6 +84,10 @@ class Metal:
         """Routers that a packet of a NoC goes on to, from one tile to another."""
         return int(self._plan.graph.hops(noc, src, dst))
 
+    def nearer_noc(self, src: Core, dst: Core) -> int:
+        """The NoC whose way from one tile to another is shorter."""
+        return min(NOCS, key=lambda noc: self.noc_hops(noc, src, dst))
+
     def drain_ns(self, core: Core, nbytes: int) -> float:
         """Bytes at the rate of the link of an Ethernet core, without framing."""
         link = self._plan.links[self.rank][self.channel_of(core)]

@@ -15,7 +15,7 @@ from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.params import Avoidance, FlowControl, RevisionParams
 from sipsim.tensix.tiles import KIB
 
-WAYS: Final = {"forward": Way.E, "backward": Way.W, "east": Way.E, "west": Way.W, "north": Way.N, "south": Way.S}
+WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
 WORKER_BYTES = 128
 """At the end of a worker's L1, for each connection."""
 
@@ -64,11 +64,7 @@ class Fabric:
         worker = Core(*worker)
         if worker not in self._chip.plan.floor_plan.workers:
             raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
-        way = WAYS.get(direction) if isinstance(direction, str) else direction
-        machine = None if way is None else self._machines.get((way, link))
-        if machine is None:
-            there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
-            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
+        machine = self._machine(direction, link)
         self._connections[worker] = used = self._connections.get(worker, 0) + 1
         words = self._params.tensix.l1_KiB * KIB - used * WORKER_BYTES
         shape, ring = self._layout.shape, machine.router.senders[0].ring
@@ -80,6 +76,14 @@ class Fabric:
     def routers(self) -> list[Router]:
         """Of this chip."""
         return [machine.router for machine in self._machines.values()]
+
+    def _machine(self, direction: str | Way, link: int) -> RouterMachine:
+        way = WAYS.get(direction) if isinstance(direction, str) else direction
+        machine = None if way is None else self._machines.get((way, link))
+        if machine is None:
+            there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
+        return machine
 
     # --- building -------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,10 @@ CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
 
 
+def _nothing() -> None:
+    """Nobody waits for a write."""
+
+
 class RouterMachine:
     """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text. ``stored_bytes``: of a
     packet, in each Ethernet subsystem.
@@ -93,7 +97,12 @@ class RouterMachine:
         looked = self._looked.get(channel.vc)
         if looked is None or looked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
-            looked = self._looked[channel.vc] = number, Arrived(next_hop(header, self.router.own), header[4])
+            hop = next_hop(header, self.router.own)
+            for way in hop.ways:
+                if way not in channel.downstream:
+                    what = f"the route of a packet leads {way.name} from {channel.name}, where the fabric has no link"
+                    raise KernelMisuse(f"{what}; give it fewer hops")
+            looked = self._looked[channel.vc] = number, Arrived(hop, header[4])
         return looked[1]
 
     def pass_on(
@@ -127,18 +136,14 @@ class RouterMachine:
             self._write(target.core, target.address, first, at_ps, handled)
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
-        if not target.is_flushed:
-            self._write(target.core, target.address, payload, at_ps, handled)
-            self._increment(target, at_ps + further_ps, handled)
-            return at_ps + further_ps
-
-        def is_written() -> None:
-            increment_ps = handled.left_ps + further_ps
-            self._increment(target, increment_ps, handled)
-            self.router.resume(increment_ps)
-
+        is_written = self._resume_when(handled) if target.is_flushed else _nothing
         self._write(target.core, target.address, payload, at_ps, handled, is_written)
-        return None
+        # On one virtual channel, so it comes behind the write.
+        self._increment(target, at_ps + further_ps, handled)
+        return None if target.is_flushed else at_ps + further_ps
+
+    def _resume_when(self, handled: Handled) -> Callable[[], None]:
+        return lambda: self.router.resume(handled.left_ps)
 
     def _write(
         self,
@@ -147,7 +152,7 @@ class RouterMachine:
         data: bytes,
         at_ps: Ps,
         handled: Handled,
-        written: Callable[[], None] = lambda: None,
+        written: Callable[[], None] = _nothing,
     ) -> None:
         handled.writes += 1
 

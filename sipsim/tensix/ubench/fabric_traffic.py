@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.fabric.connection import FabricEndpoint, FabricSender
 from sipsim.tensix.fabric.packet import (
-    OPPOSITE,
     Route,
     Target,
     Way,
@@ -85,16 +84,17 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
     program = tt.create_program()
     for index, flows in enumerate(flows_of[fabric.position]):
         core = tt.workers[index]
-        links = list(dict.fromkeys((_first_way(flow), flow.get("link", 0)) for flow in flows))
-        endpoints = [fabric.connect(core, Way[way], link) for way, link in links]
+        links = list(dict.fromkeys((first_way(flow), flow.get("link", 0)) for flow in flows))
+        endpoints = [fabric.connect(core, way, link) for way, link in links]
         made, targets = [], []
         for flow in flows:
             number = numbers[fabric.position, index, len(made)]
-            made.append(Flow(number, links.index((_first_way(flow), flow.get("link", 0))), route_of(flow)))
+            made.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
             place = (target_core, arrivals + number * stride)
             targets.append(_targets(asked["command"], place, nbytes, target_core, semaphore_at))
         tt.write(core, source, pattern(nbytes, fabric.position))
-        tt.create_kernel(program, send, core, args=(endpoints, made, targets, packets, source, nbytes))
+        config = tt.DataMovementConfig(noc=tt.nearer_noc(core, endpoints[0].router))
+        tt.create_kernel(program, send, core, config, (endpoints, made, targets, packets, source, nbytes))
     coming = []
     for position, workers in enumerate(flows_of):
         for index, flows in enumerate(workers):
@@ -110,7 +110,7 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
     tt.create_kernel(program, collect, target_core, args=(semaphore_at, expected * _increments(asked["command"], packets)))
     tt.enqueue_program(program)
     tt.finish()
-    if nbytes and asked["command"] != "increment":
+    if asked["command"] not in ("increment", "increment_flush"):
         for number, position in coming:
             found = tt.read(target_core, arrivals + number * stride, nbytes)
             check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
@@ -135,7 +135,8 @@ def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semap
     return found, found
 
 
-def _first_way(flow: dict[str, Any]) -> str:
+def first_way(flow: dict[str, Any]) -> str:
+    """Of a flow in the settings."""
     if "way" in flow:
         return str(flow["way"])
     if flow["east"]:
@@ -152,5 +153,3 @@ def _numbered(flows_of: Sequence[Sequence[Sequence[Any]]]) -> dict[tuple[int, in
     ]
     return {place: number for number, place in enumerate(places)}
 
-
-_ = OPPOSITE

@@ -1,0 +1,210 @@
+"""``ahbm-bench fabric-bandwidth``: bytes a second over the busiest link of a fabric, all workers sending at once."""
+
+import argparse
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.machine import Machine
+from launcher.bench.published import Published
+from launcher.bench.traffic import Line, Workers, all_on_mesh, busiest, from_one, from_one_on_mesh, on_line, on_ring
+from launcher.run import arguments
+
+GOLDEN = ("fabric_edm_bandwidth_t3k", "fabric_edm_bandwidth_6u", "fabric_edm_bandwidth_wh8", "fabric_edm_bandwidth_bh")
+SUMMARY = (
+    "fabric_bandwidth_summary_t3k",
+    "fabric_bandwidth_summary_whgalaxy",
+    "fabric_bandwidth_summary_bh_p150",
+)
+COMMANDS = {
+    "noc_unicast_write": "write",
+    "noc_unicast_scatter_write": "scatter",
+    "noc_unicast_flush_atomic_inc": "increment_flush",
+    "noc_unicast_no_flush_atomic_inc": "increment",
+    "noc_unicast_atomic_inc": "increment",
+    "noc_fused_unicast_write_flush_atomic_inc": "fused",
+    "noc_fused_unicast_write_no_flush_atomic_inc": "fused_no_flush",
+    "noc_fused_unicast_atomic_inc": "fused",
+}
+"""NoC messages as published rows name them, and as the host script does."""
+PATTERNS = ("neighbor", "line", "line_forward", "line_one_forward", "one_to_all", "half_ring", "full_ring", "saturate_ring",
+            "line_on_ring", "mesh_one_to_all", "mesh_all")  # fmt: skip
+TESTS_OF_SUMMARY = {
+    "NeighborExchangeUnicast": ("neighbor", False),
+    "LinearMulticast": ("line", True),
+    "LinearUnicast": ("line", False),
+    "UnidirLinearMulticast": ("line_forward", True),
+    "UnidirLinearUnicast": ("line_forward", False),
+    "SingleSenderLinearUnicastAllDevices": ("one_to_all", False),
+    "FullRingMulticast": ("full_ring", True),
+    "FullRingUnicast": ("full_ring", False),
+    "HalfRingMulticast": ("half_ring", True),
+    "HalfRingUnicast": ("half_ring", False),
+    "SingleSenderMeshUnicastAllDevices": ("mesh_one_to_all", False),
+}
+OLD, NEW = "2025-03", "2025-11"
+PACKETS = 240
+"""Over the busiest link in the longer of two runs; half as many in the other."""
+MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 12
+
+
+@dataclass(frozen=True)
+class FabricCase(Case):
+    """``pattern``: of ``PATTERNS``. ``apart``: a worker for each way. ``shape``: rows and columns of a mesh, else (1, chips)."""
+
+    pattern: str = "line"
+    is_multicast: bool = True
+    apart: bool = True
+    ends_only: bool = False
+    shape: tuple[int, int] = (1, 4)
+    links: int = 1
+    revision: str = NEW
+    payload_bytes: int = 0
+    command: str = "write"
+
+    @property
+    def chips(self) -> int:
+        """Of the fabric."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def topology(self) -> str:
+        """Of the fabric."""
+        if self.pattern == "neighbor":
+            return "neighbor"
+        if self.pattern.startswith("mesh"):
+            return "mesh"
+        return "ring" if "ring" in self.pattern else "line"
+
+    def traffic(self) -> list[Workers]:
+        """The flows of each chip."""
+        chips, one_way = self.chips, self.pattern in ("line_forward", "line_one_forward")
+        line = Line(chips, self.is_multicast, self.apart, self.ends_only, one_way, self.links)
+        if self.pattern == "mesh_one_to_all":
+            return from_one_on_mesh(*self.shape)
+        if self.pattern == "mesh_all":
+            return all_on_mesh(*self.shape)
+        if self.pattern == "one_to_all":
+            return from_one(chips)
+        if self.pattern == "neighbor":
+            found = on_ring(line, 1, 1)
+            found[0] = [[flow for flow in flows if flow["way"] == "E"] for flows in found[0]]
+            found[-1] = [[flow for flow in flows if flow["way"] == "W"] for flows in found[-1]]
+            return [[flows for flows in workers if flows] for workers in found]
+        if self.topology == "ring" and self.pattern != "line_on_ring":
+            half = chips // 2
+            each = {"half_ring": (half, chips - 1 - half), "full_ring": (chips - 1, chips - 1), "saturate_ring": (1, 1)}
+            return on_ring(line, *each[self.pattern])
+        return on_line(line._replace(ends_only=self.ends_only or self.pattern == "line_one_forward"))
+
+
+class FabricBandwidth(Bench[FabricCase]):
+    """Rows ``busiest_link`` and ``busiest_link_avg`` in GB/s: bytes of payload over the link that most flows cross."""
+
+    about: ClassVar[str] = "bytes a second over the busiest link of a fabric of data movers"
+    families: ClassVar[tuple[str, ...]] = (*GOLDEN, *SUMMARY)
+    sizes: ClassVar[tuple[int, ...]] = (16, 2048, 4096)
+    channels: ClassVar[tuple[int, ...]] = (1,)
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        group.add_argument("--pattern", choices=PATTERNS, default="line", help="which chips send to which (line)")
+        group.add_argument("--chips", type=arguments.IntRange(2, MOST_CHIPS), default=4, metavar="N", help="(4)")
+        group.add_argument("--rows", type=arguments.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="of a mesh (1)")
+        group.add_argument("--links", type=arguments.IntRange(1, MOST_LINKS), default=1, metavar="N", help="side by side (1)")
+        group.add_argument("--unicast", action="store_true", help="to the last chip alone, not to all on the way")
+        group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="(write)")
+        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
+        group.add_argument("--payload", type=int, default=0, metavar="BYTES", help="of the longest packet (the chip's)")
+
+    def cases(self, chosen: argparse.Namespace) -> list[FabricCase]:
+        shape = (chosen.rows, chosen.chips // chosen.rows)
+        return [
+            FabricCase(
+                chosen.pattern,
+                sizes=(nbytes,),
+                pattern=chosen.pattern,
+                is_multicast=not chosen.unicast,
+                shape=shape,
+                links=chosen.links,
+                revision=chosen.revision,
+                payload_bytes=chosen.payload,
+                command=chosen.command,
+            )
+            for nbytes in chosen.sizes
+        ]
+
+    def claim(self, row: Published) -> Claim | None:
+        command = COMMANDS.get(row.message.lower())
+        if command is None or row.metric != "GB/s" or row.nbytes is None or row.nbytes < 1:
+            return None
+        case = self._golden(row, command) if row.family in GOLDEN else self._summary(row, command)
+        return None if case is None else Claim(case, row.nbytes, row.statistic)
+
+    def measure(self, case: FabricCase, machine: Machine) -> list[Figure]:
+        (nbytes,) = case.sizes
+        traffic, columns = case.traffic(), case.shape[1] if case.topology == "mesh" else 0
+        streams = busiest(traffic, columns)
+        packets = max(PACKETS // streams // 2, LEAST_PACKETS)
+        ended_ns = []
+        sips, settings = "ring_1d" if machine.chip != "wormhole" else "tt_ring", ()
+        if case.topology == "mesh":
+            sips, settings = "mesh_2d_no_wrap", (f"system.sips.shape=[{case.shape[1]},{case.shape[0]}]",)
+        elif sips == "tt_ring":
+            settings = (f"system.sips.num_links={case.links}",)
+        fabric = {"topology": case.topology, "num_links": case.links, "revision": case.revision, "columns": columns}
+        fabric["payload_bytes"] = case.payload_bytes or None
+        for count in (packets, 2 * packets):
+            asked = {"fabric": fabric, "workers": traffic, "packets": count, "nbytes": nbytes, "command": case.command}
+            told = machine.with_first(*settings).run("fabric_traffic", case.chips, asked, topology=sips)
+            ended_ns.append(max(each["ended_ns"] for each in told))
+        value = nbytes * packets * streams / (ended_ns[1] - ended_ns[0])
+        statistics = ("busiest_link", "busiest_link_avg")
+        return [Figure(case.test, nbytes, "GB/s", statistic, value) for statistic in statistics]
+
+    def effort(self, case: FabricCase) -> float:
+        return float(case.chips * case.links)
+
+    def _golden(self, row: Published, command: str) -> FabricCase | None:
+        found = re.fullmatch(r"(mcast|unicast)_([A-Za-z]+?)(?:_\dx\d_mesh)?(_single_worker_unidir)?", row.test)
+        chips, links = _whole(row.devices), row.links or 1
+        patterns = {"Linear": "line", "HalfRing": "half_ring", "FullRing": "full_ring", "SaturateChipToChipRing": "saturate_ring",
+                    "RingAsLinear": "line_on_ring"}  # fmt: skip
+        if found is None or found[2] not in patterns or not 2 <= chips <= MOST_CHIPS or links > MOST_LINKS:
+            return None
+        flags = dict(re.findall(r"(\w+)=(\d)", row.note))
+        ends_only = flags.get("disable_interior_workers") == "1"
+        apart = flags.get("senders_unidirectional") == "1"
+        pattern = patterns[found[2]]
+        if ends_only and apart:
+            pattern = {"line": "line_one_forward", "line_on_ring": "ring_one_forward"}.get(pattern, pattern)
+        if pattern == "ring_one_forward":
+            return None
+        shape, sizes = (1, chips), (row.nbytes or 0,)
+        is_multicast = found[1] == "mcast"
+        return FabricCase(row.test, sizes=sizes, pattern=pattern, is_multicast=is_multicast, apart=apart, ends_only=ends_only,
+                          shape=shape, links=links, revision=OLD, command=command)  # fmt: skip
+
+    def _summary(self, row: Published, command: str) -> FabricCase | None:
+        custom = re.fullmatch(r"CustomMaxPacketSize(Linear|Mesh)\d+K", row.test)
+        pattern, is_multicast = TESTS_OF_SUMMARY.get(row.test, ("", False))
+        if custom:
+            pattern = "one_to_all" if custom[1] == "Linear" else "mesh_one_to_all"
+        counts = [int(each) for each in row.devices.split(",") if each.strip().isdigit()]
+        chips = max(counts, default=8 if pattern.startswith("mesh") else 4)
+        if not pattern or not 2 <= chips <= MOST_CHIPS or (row.links or 1) > MOST_LINKS:
+            return None
+        shape = (2, chips // 2) if pattern.startswith("mesh") else (1, chips)
+        is_early = "early revision" in row.note
+        payload = (row.nbytes or 0) if custom else 0
+        return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=is_multicast,
+                          apart=pattern in ("neighbor", "line", "line_forward"), shape=shape, links=row.links or 1,
+                          revision=NEW if is_early or row.architecture != "blackhole" else "2026",
+                          payload_bytes=payload, command=command)  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+
+
+BENCHES.register("fabric-bandwidth")(FabricBandwidth())

@@ -1,0 +1,126 @@
+"""``ahbm-bench fabric-latency``: the time of one packet at a time over a fabric that nothing else uses."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.benches.fabric_bandwidth import COMMANDS, MOST_CHIPS, NEW, OLD
+from launcher.bench.machine import Machine
+from launcher.bench.published import Published
+from launcher.run import arguments
+
+SAMPLES = 16
+ONE_LINE, ONE_RING = (f"test_1D_{each}_fabric_latency_on_uncongested_fabric" for each in ("line", "ring"))
+NET = {"LatencyLinearUnicast": "line", "LatencyRingUnicast": "ring", "LatencyMeshUnicast": "mesh"}
+TOPOLOGIES = ("line", "ring", "mesh")
+HALF_RATE_GALAXY = 32
+"""Chips of a Galaxy, whose Blackhole links run at half their rate (TT0689)."""
+SLOPE_BYTES, SLOPE_CHIPS = 16, 8
+
+
+@dataclass(frozen=True)
+class LatencyCase(Case):
+    """``chips`` of a ``topology``; ``hops`` there. ``is_circuit``: the packet goes once around the ring."""
+
+    topology: str = "line"
+    chips: int = 2
+    is_circuit: bool = False
+    revision: str = NEW
+    command: str = "write"
+    is_half_rate: bool = False
+
+    def flows(self) -> dict[str, Any]:
+        """Sender, receiver and routes."""
+        if self.is_circuit:
+            return {"sender": 0, "receiver": 0, "there": {"way": "E", "start": self.chips, "number": 1}}
+        if self.topology == "mesh":
+            return {"sender": 0, "receiver": self.hops, "there": {"east": self.hops, "south": 0},
+                    "back": {"east": -self.hops, "south": 0}}  # fmt: skip
+        there, back = ({"way": way, "start": self.hops, "number": 1} for way in "EW")
+        return {"sender": 0, "receiver": self.hops, "there": there, "back": back}
+
+
+class FabricLatency(Bench[LatencyCase]):
+    """Rows in ns: ``mean_round_trip`` and ``per_hop`` of it; ``net_avg_round_trip_1_hop_each_way`` without the receiver's own
+    time; ``slope_per_hop`` of round trips over 1 and more hops.
+    """
+
+    about: ClassVar[str] = "the time of one packet at a time over a fabric of data movers"
+    families: ClassVar[tuple[str, ...]] = ("fabric_1d_latency", "fabric_latency_summary", "per_hop_forwarding_slope")
+    sizes: ClassVar[tuple[int, ...]] = (16, 1024, 4096)
+    channels: ClassVar[tuple[int, ...]] = (1,)
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="(line)")
+        group.add_argument("--chips", type=arguments.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="(8)")
+        group.add_argument("--hops", type=arguments.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="there (1)")
+        group.add_argument("--command", choices=("write", "fused"), default="write", help="(write)")
+        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
+
+    def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
+        return [
+            LatencyCase(
+                f"{chosen.fabric}_latency",
+                hops=min(chosen.hops, chosen.chips - 1),
+                sizes=(nbytes,),
+                topology=chosen.fabric,
+                chips=chosen.chips,
+                revision=chosen.revision,
+                command=chosen.command,
+            )
+            for nbytes in chosen.sizes
+        ]
+
+    def claim(self, row: Published) -> Claim | None:
+        chips = int(row.devices) if row.devices.isascii() and row.devices.isdigit() and len(row.devices) < 4 else 0
+        if row.metric != "ns":
+            return None
+        if row.test == "round_trip_slope" and row.statistic == "slope_per_hop" and row.topology in TOPOLOGIES:
+            hops = SLOPE_CHIPS // 2 - 1 if row.topology == "mesh" else SLOPE_CHIPS - 1
+            case = LatencyCase(row.test, hops=hops, sizes=(SLOPE_BYTES,), topology=row.topology, chips=SLOPE_CHIPS)
+            return Claim(case, SLOPE_BYTES, row.statistic)
+        if row.nbytes is None or not 2 <= chips <= MOST_CHIPS:
+            return None
+        sizes = (row.nbytes,)
+        if row.test in (ONE_LINE, ONE_RING) and row.statistic in ("mean_round_trip", "per_hop"):
+            is_ring = row.test == ONE_RING
+            case = LatencyCase(row.test, hops=chips - 1, sizes=sizes, topology="ring" if is_ring else "line", chips=chips,
+                               is_circuit=is_ring, revision=OLD)  # fmt: skip
+            return Claim(case, row.nbytes, row.statistic)
+        command = COMMANDS.get(row.message.lower())
+        if row.test in NET and command in ("write", "fused") and row.statistic == "net_avg_round_trip_1_hop_each_way":
+            is_blackhole = row.architecture == "blackhole"
+            topology = NET[row.test]
+            case = LatencyCase(row.test, sizes=sizes, topology=topology, chips=4, revision="2026" if is_blackhole else NEW,
+                               command=command, is_half_rate=is_blackhole and chips == HALF_RATE_GALAXY)  # fmt: skip
+            return Claim(case, row.nbytes, row.statistic)
+        return None
+
+    def measure(self, case: LatencyCase, machine: Machine) -> list[Figure]:
+        (nbytes,) = case.sizes
+        if case.is_half_rate:
+            machine = machine.with_first(f"links.{machine.link_name}.params.bandwidth_GBps=25")
+        if case.test == "round_trip_slope":
+            near, far = (self._told(case, machine, hops, nbytes)["gross"] for hops in (1, case.hops))
+            return [Figure(case.test, nbytes, "ns", "slope_per_hop", (far - near) / (case.hops - 1) / 2)]
+        told = self._told(case, machine, case.hops, nbytes)
+        hops = case.chips if case.is_circuit else 2 * case.hops
+        values = {"mean_round_trip": told["gross"], "per_hop": told["gross"] / hops,
+                  "net_avg_round_trip_1_hop_each_way": told["net"]}  # fmt: skip
+        return [Figure(case.test, nbytes, "ns", statistic, value) for statistic, value in values.items()]
+
+    def _told(self, case: LatencyCase, machine: Machine, hops: int, nbytes: int) -> dict[str, float]:
+        rows = 2 if case.topology == "mesh" else 1
+        fabric = {"topology": case.topology, "revision": case.revision, "columns": case.chips // rows if rows > 1 else 0}
+        asked = {"fabric": fabric, "nbytes": nbytes, "samples": SAMPLES, "command": case.command}
+        asked |= LatencyCase(**{**case.__dict__, "hops": hops}).flows()
+        sips = "mesh_2d_no_wrap" if rows > 1 else "ring_1d"
+        if rows > 1:
+            machine = machine.with_first(f"system.sips.shape=[{case.chips // rows},{rows}]")
+        told = machine.run("fabric_latency", case.chips, asked, topology=sips)
+        gross = next(each["mean_ns"] for each in told if each["sender"])
+        return {"gross": gross, "net": gross - sum(each["mean_ns"] for each in told if not each["sender"])}
+
+
+BENCHES.register("fabric-latency")(FabricLatency())

@@ -1,0 +1,101 @@
+"""Patterns of traffic on a fabric: the flows of each chip's workers, as host script ``fabric_traffic`` takes them. Pure.
+
+A flow is a mapping: ``way``, ``start``, ``number`` and ``link`` on a line or ring, ``east`` and ``south`` on a mesh.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Flow = dict[str, Any]
+Workers = list[list[Flow]]
+
+
+class Line(NamedTuple):
+    """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone. ``ends_only``:
+    interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for each way; else
+    one worker serves both by turns. ``links``: side by side, with workers of their own.
+    """
+
+    chips: int
+    is_multicast: bool
+    apart: bool = True
+    ends_only: bool = False
+    forward_only: bool = False
+    links: int = 1
+
+
+def on_line(line: Line) -> list[Workers]:
+    """Every chip to all chips before it and behind it."""
+    last = line.chips - 1
+
+    def reach(position: int) -> tuple[int, int]:
+        may = not line.ends_only or position in ((0,) if line.forward_only else (0, last))
+        return (last - position if may else 0), (position if may and not line.forward_only else 0)
+
+    return _each_chip(line, reach)
+
+
+def on_ring(line: Line, forward: int, backward: int) -> list[Workers]:
+    """Every chip to so many chips each way."""
+    return _each_chip(line, lambda _position: (forward, backward))
+
+
+def from_one(chips: int, at: int = 0) -> list[Workers]:
+    """One worker of one chip to every other chip by turns."""
+    flows = [_flow("E" if to > at else "W", abs(to - at), 1, 0) for to in range(chips) if to != at]
+    return [[flows] if position == at else [] for position in range(chips)]
+
+
+def from_one_on_mesh(rows: int, columns: int) -> list[Workers]:
+    """One worker of the first chip to every other chip by turns."""
+    flows = [{"east": column, "south": row} for row in range(rows) for column in range(columns) if row or column]
+    return [[flows], *([] for _ in range(rows * columns - 1))]
+
+
+def all_on_mesh(rows: int, columns: int) -> list[Workers]:
+    """A worker of every chip to every other chip by turns."""
+    places = [(row, column) for row in range(rows) for column in range(columns)]
+    return [[[{"east": c - column, "south": r - row} for r, c in places if (r, c) != (row, column)]]
+            for row, column in places]  # fmt: skip
+
+
+def busiest(traffic: list[Workers], columns: int = 0) -> int:
+    """Flows over the link that has most, one way."""
+    size = len(traffic)
+    counted: Counter[tuple[object, ...]] = Counter()
+    for position, workers in enumerate(traffic):
+        for flow in (flow for flows in workers for flow in flows):
+            counted.update(_links_of(flow, position, size, columns or size))
+    return max(counted.values())
+
+
+def _links_of(flow: Flow, position: int, size: int, columns: int) -> list[tuple[object, ...]]:
+    if "way" in flow:
+        sign = 1 if flow["way"] == "E" else -1
+        last = flow["start"] + flow["number"] - 1
+        return [((position + sign * hop) % size, flow["way"], flow.get("link", 0)) for hop in range(last)]
+    row, column = divmod(position, columns)
+    east, south = flow["east"], flow["south"]
+    along = [(row, column + (hop if east > 0 else -hop), "E" if east > 0 else "W") for hop in range(abs(east))]
+    down = [(row + (hop if south > 0 else -hop), column + east, "S" if south > 0 else "N") for hop in range(abs(south))]
+    return [*along, *down]
+
+
+def _each_chip(line: Line, reach: Callable[[int], tuple[int, int]]) -> list[Workers]:
+    found: list[Workers] = []
+    for position in range(line.chips):
+        workers: Workers = []
+        for link in range(line.links):
+            flows = []
+            for way, hops in zip("EW", reach(position), strict=True):
+                if hops:
+                    start, number = (1, hops) if line.is_multicast else (hops, 1)
+                    flows.append(_flow(way, start, number, link))
+            workers += [[flow] for flow in flows] if line.apart else [flows] if flows else []
+        found.append(workers)
+    return found
+
+
+def _flow(way: str, start: int, number: int, link: int) -> Flow:
+    return {"way": way, "start": start, "number": number, "link": link}
