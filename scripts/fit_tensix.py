@@ -18,6 +18,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from launcher.bench.benches.fabric_bandwidth import FabricBandwidth
+from launcher.bench.benches.fabric_latency import FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.mechanisms import RAW_LINKS
 from launcher.bench.published import Published, default_files, read_published
@@ -27,6 +29,8 @@ from launcher.bench.validation import CHIPS, NEAR, Verdict, request_of, run_of, 
 from launcher.run import arguments
 
 LINK, CHIP = "links.tenstorrent_100g.params", "system.chip_params"
+COSTS = f"{CHIP}.fabric.costs"
+FABRIC = (*FabricBandwidth.families, *FabricLatency.families)
 TIGHT = ("~5%", "530-620")
 LINE_RATE_BYTES = 2048
 FAILED = math.log(10)
@@ -52,6 +56,12 @@ PARAMETERS = (
     Parameter("noc_command_ns", "wormhole", f"{CHIP}.risc.noc_command_ns", 45.0, 3.0),
     Parameter("timer_ns", "wormhole", f"{CHIP}.risc.timer_ns", 40.0, 3.0, RAW_LINKS),
     Parameter("sender_visit_ns", "wormhole", f"{CHIP}.data_mover.sender_visit_ns", 27.0, 4.0, RAW_LINKS),
+    Parameter("round_ns", "wormhole", f"{COSTS}.round_ns", 120.0, 10.0, FABRIC),
+    Parameter("send_ns", "wormhole", f"{COSTS}.send_ns", 20.0, 5.0, FABRIC),
+    Parameter("sent_ns", "wormhole", f"{COSTS}.sent_ns", 30.0, 5.0, FABRIC),
+    Parameter("switch_ns", "wormhole", f"{COSTS}.switch_ns", 70.0, 10.0, FABRIC),
+    Parameter("forward_ns", "wormhole", f"{COSTS}.forward_ns", 35.0, 5.0, FABRIC),
+    Parameter("stored_bytes", "wormhole", f"{CHIP}.fabric.copy_bytes", 512.0, 128.0, FABRIC),
     Parameter("receiver_visit_ns", "wormhole", f"{CHIP}.data_mover.receiver_visit_ns", 0.0, 2.0, RAW_LINKS),
 )
 """All that can be fitted, a line each."""

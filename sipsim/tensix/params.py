@@ -90,7 +90,7 @@ class RouterCosts(Section, frozen=True):
     visit. Of a sender channel: ``send_ns`` before the Ethernet command of a packet, and ``switch_ns`` if the last
     one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
     that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet, ``further_ns``
-    before each further one, ``forwarded_ns`` behind them, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
+    before each further one, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
     first-level acknowledgement.
     """
 
@@ -102,7 +102,6 @@ class RouterCosts(Section, frozen=True):
     credit_ns: Ns
     forward_ns: Ns
     further_ns: Ns
-    forwarded_ns: Ns
     completion_ns: Ns
     ack_ns: Ns
 

@@ -102,7 +102,7 @@ def layout(
     """
     header_bytes = SHORT_BYTES if is_short else LONG_BYTES
     for slots in choices:
-        worker_slots = slots.sender
+        worker_slots = max(slots.sender // vcs, 1)
         if vcs > 1:
             slots = Slots(sender=max(slots.sender // vcs, 1), receiver=max(slots.receiver // vcs, 1))
         shape = Shape(senders, vcs, worker_slots, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0)

@@ -34,7 +34,6 @@ class Costs(NamedTuple):
     credit: Ps
     forward: Ps
     further: Ps
-    forwarded: Ps
     completion: Ps
     ack: Ps
 
@@ -250,7 +249,7 @@ class Router:
             if end_ps is None:
                 self._suspended = channel
                 return
-            time_ps = end_ps + costs.forwarded
+            time_ps = end_ps
         self._end_receiver(channel, time_ps)
 
     def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
