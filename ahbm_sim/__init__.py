@@ -73,6 +73,11 @@ def bench() -> int:
     return _start("ahbm-bench", "launcher.cli.bench")
 
 
+def races() -> int:
+    """``ahbm-races``."""
+    return _start("ahbm-races", "launcher.cli.races")
+
+
 def agent() -> int:
     """``ahbm-agent``."""
     return _start("ahbm-agent", "launcher.hosts.agent")

@@ -42,11 +42,10 @@ def resolve(options: Options | Namespace) -> Resolved:
     _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
     try:
         resolved = load(options.config, options.ccl, overrides, options.variant)
-        outages = getattr(options, "outages", ())
-        if outages:
-            overrides.append(_with_outages(resolved, outages))
-            resolved = load(options.config, options.ccl, overrides, options.variant)
-        return resolved
+        outages, jitter = getattr(options, "outages", ()), getattr(options, "jitter", None)
+        more = [_with_outages(resolved, outages)] if outages else []
+        more += [_with_jitter(resolved, jitter)] if jitter is not None else []
+        return load(options.config, options.ccl, [*overrides, *more], options.variant) if more else resolved
     except ConfigError as error:
         # The flag is of that name, so the user has set no key of another.
         flag = f"--algorithm {_one_algorithm(options.algorithm)}: {ALGORITHM}: "
@@ -66,7 +65,6 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
         ("--chip", "system.chip", options.chip),
         ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
         ("--link", "system.sips.link", options.link),
-        ("--jitter", "system.chip_params.jitter.seed", getattr(options, "jitter", None)),
         ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
     )
     return overrides + [
@@ -101,6 +99,14 @@ def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
         raise ConfigError(f"--fault {error}") from None
     known = to_builtins(resolved.topology.system.sips.outages)
     return Override("system.sips.outages", [*known, *more], f"--fault {' --fault '.join(specs)}")
+
+
+def _with_jitter(resolved: Resolved, seed: int) -> Override:
+    """The seed of chips that have jitter."""
+    if "jitter" not in kind_of(resolved).Params.__struct_fields__:
+        chip = resolved.topology.system.chip
+        raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; chips of tiles do, such as --chip wormhole")
+    return Override("system.chip_params.jitter.seed", seed, f"--jitter {seed}")
 
 
 def prepare(options: Options) -> Prepared:

@@ -70,7 +70,8 @@ class ChipResults(NamedTuple):
     """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
     ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
     parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
-    found, if it had one, what outages of the links that leave it have cost, and lines about servers that had work left.
+    found, if it had one, what outages of the links that leave it have cost, lines about servers that had work left,
+    and hashes of what a race search compares, by name.
     """
 
     memory_sha256: str
@@ -86,6 +87,7 @@ class ChipResults(NamedTuple):
     verdict: Verdict | None = None
     outages: tuple[OutageUse, ...] = ()
     left: tuple[str, ...] = ()
+    results: Mapping[str, str] = {}
 
 
 class Chip(ABC):

@@ -4,7 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
@@ -34,15 +34,17 @@ from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.host import Fabric
-from sipsim.tensix.floor_plan import FloorPlan, Kind
+from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.launches import Launches
 from sipsim.tensix.log import TileLog
+from sipsim.tensix.memory import TileMemory
 from sipsim.tensix.params import ChipParams
 from sipsim.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.tensix.processor import Processor
 from sipsim.tensix.programs import KernelSpec
+from sipsim.tensix.results import Results
 from sipsim.tensix.tiles import Tiles
 from sipsim.tensix.wire import EthWrite
 from sipsim.topology.build import build_links
@@ -73,6 +75,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
+        self.declared = Results()
         self.api = self.metal = Metal(self)
         self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host, jitter)
 
@@ -182,7 +185,22 @@ class TensixChip(Chip):
         outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
         movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
         left = tuple(f"{task.name} has not ended: {task.waits_for}" for task in movers)
-        return ChipResults(memories.hexdigest(), self.oplog.sha256(), sent, outages=tuple(outages), left=left)
+        return ChipResults(
+            memories.hexdigest(),
+            self.oplog.sha256(),
+            sent,
+            outages=tuple(outages),
+            left=left,
+            results=self.declared.digests(self._of_programs()),
+        )
+
+    def _of_programs(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
+        kinds = self.plan.floor_plan.kinds
+        for core, memory in self.tiles.in_use():
+            if kinds[core] is Kind.TENSIX:
+                yield "workers", core, memory, self.metal.l1_base(core)
+            elif kinds[core] is Kind.DRAM:
+                yield "DRAM", core, memory, 0
 
     def close(self) -> None:
         super().close()

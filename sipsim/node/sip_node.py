@@ -166,6 +166,7 @@ class SipNode(SyncClient):
             launch_records=results.launch_records,
             verdict=results.verdict,
             outages=results.outages,
+            results=dict(results.results),
         )
         return to_bytes(outcome)
 

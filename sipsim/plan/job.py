@@ -142,6 +142,10 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
+    results: Annotated[
+        dict[str, str],
+        no_time("Of chips of tiles: SHA-256 of each declared result, by name; without any of workers and of DRAM."),
+    ] = {}
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
     cpu_s: Annotated[float, host_time("CPU time of the process, user and system, in s.")]
     peak_pss_mib: Annotated[

@@ -116,6 +116,16 @@ class Metal:
         data: bytes = self._chip.tiles.memory(Core(*core)).read(address, nbytes)
         return data
 
+    def declare_result(self, core: Core, address: int, nbytes: int, name: str = "") -> None:
+        """Bytes of a tile that are a result of the run at its end: ``ahbm-races`` compares these, and with none
+        declared all that programs have in workers and in DRAM.
+
+        Raises:
+            KernelMisuse: for a name that another result has.
+        """
+        core = Core(*core)
+        self._chip.declared.declare(name, core, self._chip.tiles.memory(core), address, nbytes)
+
     # --- programs -------------------------------------------------------------------------------------------------
 
     def create_program(self) -> Program:

@@ -14,7 +14,9 @@ Jitter only adds latency. That keeps every bound of the conservative synchronisa
   allow any time behind a cause.
 
 Order is kept where hardware keeps it: messages of one direction of a link arrive as they were sent, and commands of one
-tile to another on one NoC start as they were issued. All other orders may change; that is what it is for.
+tile to another on one NoC start as they were issued. All other orders may change; that is what it is for. What waits
+until writes have left (``noc_async_writes_flushed``) does not wait for their draws, as if others were in front of them
+on their way.
 """
 
 from hashlib import blake2b

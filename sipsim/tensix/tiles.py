@@ -70,8 +70,7 @@ class Tiles:
         route = self._graph.carrying(by.noc, by.core, core)
         by.writes += 1
         start_ps = self._engine.now_ps
-        delay_ps = 0 if self._jitter is None else self._jitter.noc_delay_ps(by.noc, by.core, core, start_ps)
-        by.flushed_ps = max(by.flushed_ps, start_ps + delay_ps) + route.edges[0].drain_ps(nbytes)
+        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
         if write_id is not None:
             by.unsent[write_id] += 1
             self._engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
@@ -84,7 +83,7 @@ class Tiles:
             by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
             _tell(by)
 
-        self._fabric.start(route, nbytes, arrive, delay_ps=delay_ps)
+        self._start(by.noc, by.core, core, route, nbytes, arrive)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
         """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""

@@ -35,7 +35,7 @@ RUN_KEYS = [
 ]
 RANK_KEYS = [
     "rank", "pid", "host", "restarts", "sim_end_ps", "events", "grants", "packets_sent", "packets_received",
-    "bytes_sent", "tensor_sha256", "oplog_sha256", "wall_s", "cpu_s", "peak_pss_mib",
+    "bytes_sent", "tensor_sha256", "oplog_sha256", "results", "wall_s", "cpu_s", "peak_pss_mib",
     "run_s", "send_s", "wait_s",
 ]
 # fmt: on

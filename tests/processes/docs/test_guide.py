@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted((ROOT / "docs").glob("*-guide.md")), ROOT / "docs/collectives.md"]
 GUIDES = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
 CCL = GUIDES["ccl-author-guide.md"]
-COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe"}
+COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe", "ahbm-races": "launcher.cli.races"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# ([\w./]+?)(, continued)?\n")
 MASKED = (

@@ -1,0 +1,63 @@
+"""What a race search compares: the bytes of tiles that a host script has declared as its results.
+
+Without any, all of what programs have in workers and in DRAM. Not the L1 of Ethernet cores, nor the semaphores of
+workers: in which of its buffers a data mover has left what, and how far a counter has come, may differ in good runs.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.memory import PAGE_BYTES, TileMemory
+
+
+class Declared(NamedTuple):
+    """A range of a tile's memory."""
+
+    memory: TileMemory
+    address: int
+    nbytes: int
+
+
+class Results:
+    """The declared results of a chip, by name."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, Declared] = {}
+
+    def declare(self, name: str, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
+        """Add a range; without a ``name`` it is called by its tile and address.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+            KernelMisuse: for a name that another one has.
+        """
+        memory.check(address, nbytes)
+        name = name or f"{nbytes} B at 0x{address:x} of {core}"
+        if name in self._declared:
+            raise KernelMisuse(f"a result is called {name!r} already; give each a name of its own")
+        self._declared[name] = Declared(memory, address, nbytes)
+
+    def digests(self, others: Iterable[tuple[str, Core, TileMemory, int]]) -> dict[str, str]:
+        """SHA-256 by name. ``others``: without declared ones, memories by the name under which they are taken
+        together, their tile and the first address that counts.
+        """
+        if self._declared:
+            return {name: _sha256([each.memory.read(*each[1:])]) for name, each in sorted(self._declared.items())}
+        parts: dict[str, list[bytes]] = {}
+        for name, core, memory, first in others:
+            found = parts.setdefault(name, [])
+            for page, data in memory.pages():
+                kept = data[max(first - page * PAGE_BYTES, 0) :]
+                if any(kept):
+                    found += [f"{core} {page} ".encode(), kept]
+        return {name: _sha256(found) for name, found in parts.items()}
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
