@@ -4,7 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric as NocFabric
+from sipsim.record.dump import BlockedResource
 from sipsim.record.oplog import OpLog, oplog_file
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
@@ -33,7 +34,9 @@ from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
+from sipsim.tensix.fabric.audit import blocked, unsettled
 from sipsim.tensix.fabric.host import Fabric
+from sipsim.tensix.fabric.router import Router
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.host import Metal
 from sipsim.tensix.jitter import Jitter
@@ -172,6 +175,12 @@ class TensixChip(Chip):
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
 
+    def blocked(self) -> Iterable[BlockedResource]:
+        return blocked(self._routers())
+
+    def _routers(self) -> list[Router]:
+        return [router for fabric in self.fabrics for router in fabric.routers]
+
     def waiting(self) -> int:
         """Kernels and the host program that have not ended, servers aside."""
         return len(self.unfinished())
@@ -184,7 +193,7 @@ class TensixChip(Chip):
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
         outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
         movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
-        left = tuple(f"{task.name} has not ended: {task.waits_for}" for task in movers)
+        left = (*(f"{task.name} has not ended: {task.waits_for}" for task in movers), *unsettled(self._routers()))
         return ChipResults(
             memories.hexdigest(),
             self.oplog.sha256(),

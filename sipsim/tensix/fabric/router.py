@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation
 from sipsim.tensix.fabric.channels import FarReceiver, Handled, ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.packet import Hop, Way
 from sipsim.tensix.params import RouterCosts
@@ -136,7 +137,11 @@ class Router:
         """From the far end, by sender channel."""
         for channel, n_completed, n_acked in zip(self.senders, completed, acked, strict=False):
             channel.credits += n_acked if self.is_acked else n_completed
-        self.fars[vc].completed += sum(completed)
+        far = self.fars[vc]
+        far.completed += sum(completed)
+        if far.completed > far.sent:
+            told = f"{far.completed} of {far.sent} packets that were sent to {far.name} are told as completed"
+            raise InvariantViolation(f"{self.name}: {told}")
         self.wake()
 
     def wake(self) -> None:
