@@ -146,9 +146,7 @@ class Transmitter:
         pin.until_ps = times.tail_left_ps
         self._on_its_way(queue, source, message, times, self._copy_bytes)
 
-    def _on_its_way(
-        self, queue: int, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int
-    ) -> None:
+    def _on_its_way(self, queue: int, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int) -> None:
         """Through both subsystems, to the far core."""
         nbytes = len(message.data)
         if times.loss is not None:

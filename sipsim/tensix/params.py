@@ -144,13 +144,14 @@ class RevisionParams(Section, frozen=True):
 class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
-    subsystem stores. ``revisions``: the last one is the default.
+    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``revisions``: the last one is the default.
     """
 
     payload_bytes: PositiveInt
     most_payload_bytes: PositiveInt
     transaction_ids: PositiveInt
     copy_bytes: PositiveInt
+    mux_visit_ns: Ns
     costs: RouterCosts
     revisions: dict[str, RevisionParams]
 

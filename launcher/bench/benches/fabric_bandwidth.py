@@ -110,8 +110,12 @@ class FabricBandwidth(Bench[FabricCase]):
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--pattern", choices=PATTERNS, default="line", help="which chips send to which (line)")
         group.add_argument("--chips", type=arguments.IntRange(2, MOST_CHIPS), default=4, metavar="N", help="(4)")
-        group.add_argument("--rows", type=arguments.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="of a mesh (1)")
-        group.add_argument("--links", type=arguments.IntRange(1, MOST_LINKS), default=1, metavar="N", help="side by side (1)")
+        group.add_argument(
+            "--rows", type=arguments.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="of a mesh (1)"
+        )
+        group.add_argument(
+            "--links", type=arguments.IntRange(1, MOST_LINKS), default=1, metavar="N", help="side by side (1)"
+        )
         group.add_argument("--unicast", action="store_true", help="to the last chip alone, not to all on the way")
         group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="(write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")

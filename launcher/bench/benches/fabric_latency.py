@@ -112,7 +112,11 @@ class FabricLatency(Bench[LatencyCase]):
 
     def _told(self, case: LatencyCase, machine: Machine, hops: int, nbytes: int) -> dict[str, float]:
         rows = 2 if case.topology == "mesh" else 1
-        fabric = {"topology": case.topology, "revision": case.revision, "columns": case.chips // rows if rows > 1 else 0}
+        fabric = {
+            "topology": case.topology,
+            "revision": case.revision,
+            "columns": case.chips // rows if rows > 1 else 0,
+        }
         asked = {"fabric": fabric, "nbytes": nbytes, "samples": SAMPLES, "command": case.command}
         asked |= LatencyCase(**{**case.__dict__, "hops": hops}).flows()
         sips = "mesh_2d_no_wrap" if rows > 1 else "ring_1d"

@@ -24,9 +24,7 @@ OPEN, CLOSE = 1, 2
 class Connection:
     """``tell(core, address, value, at_ps)`` adds to a word of a worker. ``name``: of the channel, for messages."""
 
-    def __init__(
-        self, name: str, channel: SenderChannel, tell: Callable[[Core, int, int, Ps], None]
-    ) -> None:
+    def __init__(self, name: str, channel: SenderChannel, tell: Callable[[Core, int, int, Ps], None]) -> None:
         self.name = name
         self.worker: Core | None = None
         self._channel = channel
@@ -67,7 +65,9 @@ class Connection:
         if self.worker is None:
             raise KernelMisuse(f"a packet was written into {self.name}, to which no worker is connected; open it first")
         if channel.written - channel.freed >= channel.ring.slots:
-            raise KernelMisuse(f"worker {self.worker} wrote into {self.name}, whose slots are all taken; wait for a credit")
+            raise KernelMisuse(
+                f"worker {self.worker} wrote into {self.name}, whose slots are all taken; wait for a credit"
+            )
         if address != channel.ring.address(channel.written):
             what = f"the next slot is at 0x{channel.ring.address(channel.written):x}"
             raise KernelMisuse(f"worker {self.worker} wrote a packet at 0x{address:x} of {self.name}; {what}")
@@ -138,6 +138,15 @@ class FabricSender:
         df.owe_noc_command()
         self._sent += 1
 
+    def pass_on(self, address: int, payload_bytes: int) -> None:
+        """As :meth:`send`, for a packet that lies in this L1 with its header in front."""
+        endpoint, df = self._endpoint, self._df
+        self.wait_for_empty_write_slot()
+        slot = endpoint.ring.address(self._first + self._sent)
+        df.noc_async_write(address, NocAddress(endpoint.router, slot), endpoint.header_bytes + payload_bytes)
+        df.owe_noc_command()
+        self._sent += 1
+
     def close(self) -> None:
         """End the connection, and wait for the router to say so.
 
@@ -162,7 +171,9 @@ class FabricSender:
     def _check(self, nbytes: int, target: Target) -> None:
         endpoint, core = self._endpoint, self._df.core
         if not self._is_open:
-            raise KernelMisuse(f"worker {core} sends to router {endpoint.router} without a connection; call open() first")
+            raise KernelMisuse(
+                f"worker {core} sends to router {endpoint.router} without a connection; call open() first"
+            )
         if not 0 <= nbytes <= endpoint.payload_bytes:
             raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
         if bool(nbytes) is not target.takes_payload:

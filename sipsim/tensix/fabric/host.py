@@ -1,6 +1,5 @@
 """The fabric of a chip as its host script opens it: which routers there are, who is joined to whom, who may connect."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
@@ -8,14 +7,18 @@ from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChann
 from sipsim.tensix.fabric.connection import FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
 from sipsim.tensix.fabric.machine import RouterMachine
-from sipsim.tensix.fabric.packet import OPPOSITE, Way
+from sipsim.tensix.fabric.mux import Mux, run_mux
+from sipsim.tensix.fabric.packet import Way
 from sipsim.tensix.fabric.places import Neighbours, Places
 from sipsim.tensix.fabric.router import Router
 from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.tensix.params import Avoidance, FlowControl, RevisionParams
 from sipsim.tensix.tiles import KIB
 
 WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
+MUX_BASE = 8192
+"""Of the L1 of a mux, behind the room for semaphores."""
 WORKER_BYTES = 128
 """At the end of a worker's L1, for each connection."""
 
@@ -65,12 +68,46 @@ class Fabric:
         if worker not in self._chip.plan.floor_plan.workers:
             raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
         machine = self._machine(direction, link)
-        self._connections[worker] = used = self._connections.get(worker, 0) + 1
-        words = self._params.tensix.l1_KiB * KIB - used * WORKER_BYTES
+        words = self._words_of(worker)
         shape, ring = self._layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
         return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words)
+
+    def create_mux(
+        self,
+        program: Program,
+        core: Core | tuple[int, int],
+        direction: str | Way,
+        full: int,
+        headers: int = 0,
+        slots: int = 8,
+        link: int = 0,
+    ) -> Mux:
+        """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without payload, with
+        ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
+
+        Raises:
+            KernelMisuse: as :meth:`connect`, and for channels that do not fit.
+        """
+        core = Core(*core)
+        onward = self.connect(core, direction, link)
+        base = self._params.tensix.kernel_base + MUX_BASE
+        visit_ns = self._params.fabric.mux_visit_ns
+        mux = Mux(f"SIP {self.rank} mux {core}", core, base, onward.words, full, headers, slots, onward, visit_ns,
+                  self._chip.tiles)  # fmt: skip
+        noc = self._chip.metal.nearer_noc(core, onward.router)
+        program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
+        return mux
+
+    def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
+        """What the kernel of a client needs for a connection to a channel of a mux."""
+        return mux.endpoint(channel, self._words_of(Core(*worker)))
+
+    def _words_of(self, worker: Core) -> int:
+        """Words of a worker for one more connection."""
+        self._connections[worker] = used = self._connections.get(worker, 0) + 1
+        return int(self._params.tensix.l1_KiB * KIB - used * WORKER_BYTES)
 
     @property
     def routers(self) -> list[Router]:
@@ -159,8 +196,3 @@ class Fabric:
             engine.at(max(at_ps, engine.now_ps) + back_ps, told)
 
         channel.tell_free = is_free
-
-
-def opposite_first(way: Way, ways: Sequence[Way]) -> list[Way]:
-    """The other ways, straight on first."""
-    return sorted((each for each in ways if each is not way), key=lambda each: (each is not OPPOSITE[way], each))

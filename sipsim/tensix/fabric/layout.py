@@ -105,7 +105,9 @@ def layout(
         worker_slots = max(slots.sender // vcs, 1)
         if vcs > 1:
             slots = Slots(sender=max(slots.sender // vcs, 1), receiver=max(slots.receiver // vcs, 1))
-        shape = Shape(senders, vcs, worker_slots, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0)
+        shape = Shape(
+            senders, vcs, worker_slots, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0
+        )
         found = Layout(base, shape)
         if found.end <= end:
             return found

@@ -46,7 +46,15 @@ class Place:
         df.wait_until(lambda: df.peek_word(at) == number, f"packet {number}")
 
 
-def ping(endpoint: FabricEndpoint, route: Route, place: Place, samples: int, now_ns: Callable[[], float], times: list[float], df: Dataflow) -> None:
+def ping(
+    endpoint: FabricEndpoint,
+    route: Route,
+    place: Place,
+    samples: int,
+    now_ns: Callable[[], float],
+    times: list[float],
+    df: Dataflow,
+) -> None:
     """The kernel of the sender."""
     sender = FabricSender(endpoint, df)
     sender.open()
@@ -59,7 +67,15 @@ def ping(endpoint: FabricEndpoint, route: Route, place: Place, samples: int, now
     sender.close()
 
 
-def pong(endpoint: FabricEndpoint, route: Route, place: Place, samples: int, now_ns: Callable[[], float], times: list[float], df: Dataflow) -> None:
+def pong(
+    endpoint: FabricEndpoint,
+    route: Route,
+    place: Place,
+    samples: int,
+    now_ns: Callable[[], float],
+    times: list[float],
+    df: Dataflow,
+) -> None:
     """The kernel of the receiver."""
     sender = FabricSender(endpoint, df)
     sender.open()

@@ -107,7 +107,9 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
     tt.finish()
     sent_ns = tt.now_ns()
     program = tt.create_program()
-    tt.create_kernel(program, collect, target_core, args=(semaphore_at, expected * _increments(asked["command"], packets)))
+    tt.create_kernel(
+        program, collect, target_core, args=(semaphore_at, expected * _increments(asked["command"], packets))
+    )
     tt.enqueue_program(program)
     tt.finish()
     if asked["command"] not in ("increment", "increment_flush"):
@@ -152,4 +154,3 @@ def _numbered(flows_of: Sequence[Sequence[Sequence[Any]]]) -> dict[tuple[int, in
         for each in range(len(flows))
     ]
     return {place: number for number, place in enumerate(places)}
-
