@@ -101,7 +101,7 @@ class Search:
         """The rows, simulated with these values."""
         chips = {each.chip for each in self._parameters.values()}
         settings = {
-            chip: tuple(f"{self._parameters[name].key}={value}" for name, value in values.items()) for chip in chips
+            chip: tuple(f"{self._parameters[name].key}={value:g}" for name, value in values.items()) for chip in chips
         }
         return validate(rows, settings, self._runner)
 
