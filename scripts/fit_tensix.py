@@ -105,11 +105,7 @@ class Search:
         """The rows, simulated with these values."""
         chips = {each.chip for each in self._parameters.values()}
         settings = {
-<<<<<<< HEAD
-            chip: tuple(f"{self._parameters[name].key}={value:g}" for name, value in values.items()) for chip in chips
-=======
             chip: tuple(self._parameters[name].setting(value) for name, value in values.items()) for chip in chips
->>>>>>> vframe
         }
         return validate(rows, settings, self._runner)
 
