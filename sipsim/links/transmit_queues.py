@@ -126,9 +126,9 @@ class TransmitQueue:
         return queue == self._queue and len(starts) >= self._accept_ahead
 
     def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
-        """Take a short command on the queue that is not in use, which takes turns with the packets of the other: it waits for
-        the packet that the wire carries, and what is taken later waits for it. Where the link has outages it waits for
-        all that was taken before, as what is sent again keeps its order.
+        """Take a short command on the queue that is not in use, which takes turns with the packets of the other: it
+        waits for the packet that the wire carries, and what is taken later waits for it. Where the link has outages it
+        waits for all that was taken before, as what is sent again keeps its order.
         """
         wire = self._wire
         if wire.retransmitter is not None:

@@ -86,8 +86,8 @@ class Transmitter:
         return self._one.all_started_ps(now_ps)
 
     def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
-        """Put a command for ``data`` into queue 0 at ``time_ps``, now or later, for a sender that is the queue's only one
-        and never asks too much of it. ``stored_bytes``: that each subsystem stores of it at most.
+        """Put a command for ``data`` into queue 0 at ``time_ps``, now or later, for a sender that is the queue's only
+        one and never asks too much of it. ``stored_bytes``: that each subsystem stores of it at most.
 
         Returns:
             When the last byte has left.

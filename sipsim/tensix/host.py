@@ -208,9 +208,10 @@ class Metal:
         payload_bytes: int | None = None,
         columns: int = 0,
     ) -> Fabric:
-        """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of ``columns``) of
-        ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so. ``num_links``: side by
-        side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the longest packet.
+        """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
+        ``columns``) of ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so.
+        ``num_links``: side by side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the
+        longest packet.
 
         Raises:
             KernelMisuse: for what does not fit these chips.

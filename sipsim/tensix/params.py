@@ -86,11 +86,11 @@ class DataMoverParams(Section, frozen=True):
 
 
 class RouterCosts(Section, frozen=True):
-    """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for which there is nothing to do, and before each
-    visit. Of a sender channel: ``send_ns`` before the Ethernet command of a packet, and ``switch_ns`` if the last
-    one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
-    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet, ``further_ns``
-    before each further one, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
+    """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for
+    which there is nothing to do, and before each visit. Of a sender channel: ``send_ns`` before the Ethernet command
+    of a packet, and ``switch_ns`` if the last one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
+    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet,
+    ``further_ns`` before each further one, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
     first-level acknowledgement.
     """
 

@@ -1,4 +1,4 @@
-"""What the routers of a chip hold when nothing happens any more: channels that are blocked, and credits that are missing."""
+"""What routers hold when all is quiet: channels that are blocked, and packets or credits that are missing."""
 
 from collections.abc import Iterable, Iterator
 
@@ -57,5 +57,5 @@ def _why_not_sent(router: Router, sender: SenderChannel) -> str:
     if not router.is_open:
         return "the far end of the link has not opened the fabric"
     unsent, unfreed = sender.written - sender.sent, sender.sent - sender.freed
-    held = f"of its {sender.ring.slots} slots {unsent} hold packets to be sent and {unfreed} packets that are not completed"
-    return f"{held}, and {sender.far.free} slots are free at the far end"
+    held = f"of its {sender.ring.slots} slots {unsent} hold packets to be sent and {unfreed} packets that are not"
+    return f"{held} completed, and {sender.far.free} slots are free at the far end"

@@ -24,6 +24,10 @@ class Ring(NamedTuple):
         """Of the slot of packet ``number``."""
         return self.base + number % self.slots * self.slot_bytes
 
+    def addresses(self) -> list[int]:
+        """Of all slots."""
+        return [self.address(number) for number in range(self.slots)]
+
     @property
     def end(self) -> int:
         """The first address behind it."""
@@ -48,8 +52,8 @@ class FarReceiver:
 
 
 class SenderChannel:
-    """``number`` of a router, into ``far``. ``needed``: free slots there for a packet to be sent; 2 where it injects into a
-    ring with a bubble. ``free_slots(count, at_ps)`` tells the upstream.
+    """``number`` of a router, into ``far``. ``needed``: free slots there for a packet to be sent; 2 where it injects
+    into a ring with a bubble. ``tell_free(count, at_ps)`` tells the upstream.
 
     ``written``: packets that the upstream has put in; ``freed``: slots that were told free. ``credits``: slots that
     the far end has told free and no visit has handled.
@@ -64,7 +68,7 @@ class SenderChannel:
         self.far = far
         self.needed = needed
         self.written = self.sent = self.freed = self.credits = 0
-        self.tell_free: Callable[[int, Ps], None] = _nobody
+        self.tell_free: Callable[[int, Ps], None] = nobody
 
     @property
     def may_send(self) -> bool:
@@ -90,9 +94,8 @@ class Downstream:
 class ReceiverChannel:
     """Of virtual channel ``vc``. ``downstream``: by way, the sender channels that it forwards into.
 
-    ``arrived``, ``acked``, ``handled``: packets that have come, were acknowledged, were written and forwarded. ``open``:
-    for each handled packet that was not completed, the sender channel it came from, and the NoC writes that have
-    not left.
+    ``arrived``, ``acked``, ``handled``, ``completed``: packets that have come, were acknowledged, were written and
+    forwarded, and whose slots were told free. ``open``: those that are handled and not completed, in order.
     """
 
     __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
@@ -112,8 +115,8 @@ class ReceiverChannel:
 
 
 class Handled:
-    """A packet that a receiver has written or forwarded, while ``writes`` of it are on their way. ``left_ps``: when those
-    that have arrived were acknowledged.
+    """A packet that a receiver has written or forwarded, and the sender channel that it came from. ``writes``: of the
+    NoC, that have not arrived. ``left_ps``: when the last of the others is acknowledged.
     """
 
     __slots__ = ("left_ps", "sender", "writes")
@@ -124,5 +127,5 @@ class Handled:
         self.left_ps: Ps = 0
 
 
-def _nobody(_count: int, _at_ps: Ps) -> None:
+def nobody(_count: int, _at_ps: Ps) -> None:
     """Nobody is upstream."""

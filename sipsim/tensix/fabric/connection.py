@@ -1,8 +1,9 @@
 """The connection of a worker to sender channel 0 of a router: the router's side of it, and what a kernel calls.
 
-A worker writes its tile, its semaphores and 1 into the connection's words; the router answers with a credit for each free
-slot, and then with one for each slot that gets free. To close, it writes 2, and waits for the router's answer: what it
-has written before is sent. Source: pull request 14923 of tt-metal, ``edm_fabric_worker_adapters.hpp``.
+A worker writes its tile, its semaphores and 1 into the connection's words; the router answers with a credit for each
+free slot, and then with one for each slot that gets free. To close, it writes 2, and waits for the router's answer: all
+that it has sent is in the router's slots then. Source: pull request 14923 of tt-metal,
+``edm_fabric_worker_adapters.hpp``.
 """
 
 import struct
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.dataflow import Dataflow, NocAddress
-from sipsim.tensix.fabric.channels import Ring, SenderChannel
+from sipsim.tensix.fabric.channels import Ring, SenderChannel, nobody
 from sipsim.tensix.fabric.packet import Route, Target, pack
 from sipsim.tensix.floor_plan import Core
 
@@ -22,14 +23,13 @@ OPEN, CLOSE = 1, 2
 
 
 class Connection:
-    """``tell(core, address, value, at_ps)`` adds to a word of a worker. ``name``: of the channel, for messages."""
+    """To a channel, which messages call ``name``. ``tell(core, address, value, at_ps)`` adds to a word of a worker."""
 
     def __init__(self, name: str, channel: SenderChannel, tell: Callable[[Core, int, int, Ps], None]) -> None:
         self.name = name
         self.worker: Core | None = None
         self._channel = channel
         self._tell = tell
-        self._granted = 0
 
     def told(self, words: bytes) -> None:
         """A worker has written the connection's words.
@@ -37,21 +37,21 @@ class Connection:
         Raises:
             KernelMisuse: for a second worker, or the end of a connection that there is not.
         """
-        state, x, y, credits, ended = WORDS.unpack(words)
+        state, x, y, credits_at, ended_at = WORDS.unpack(words)
         worker, channel = Core(x, y), self._channel
         if state == OPEN:
             if self.worker is not None:
                 what = f"worker {worker} connects to {self.name}, and worker {self.worker} is connected"
                 raise KernelMisuse(f"{what}; one worker at a time: close the first connection, or take another link")
             self.worker = worker
-            channel.tell_free = lambda count, at_ps: self._tell(worker, credits, count, at_ps)
+            channel.tell_free = lambda count, at_ps: self._tell(worker, credits_at, count, at_ps)
             channel.tell_free(channel.ring.slots - channel.written + channel.freed, 0)
         elif state == CLOSE:
             if self.worker != worker:
                 raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, and has none")
             self.worker = None
-            channel.tell_free = lambda _count, _at_ps: None
-            self._tell(worker, ended, 1, 0)
+            channel.tell_free = nobody
+            self._tell(worker, ended_at, 1, 0)
         else:
             raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
 
@@ -74,8 +74,9 @@ class Connection:
 
 
 class FabricEndpoint(NamedTuple):
-    """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``words``: of the worker's L1, three times 16
-    bytes: credits, end, and what is read; then room for a header.
+    """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``connection``: the address of the
+    connection's words there. ``words``: of the worker's L1, three times 16 bytes: credits, end, and what is read;
+    then room for a header.
     """
 
     router: Core
@@ -117,15 +118,16 @@ class FabricSender:
 
     def wait_for_empty_write_slot(self) -> None:
         """Wait for a credit."""
-        credits, df, sent = self._credits, self._df, self._sent
-        df.wait_until(lambda: df.peek_word(credits) > sent, f"a slot of router {self._endpoint.router}")
+        at, df, sent = self._credits, self._df, self._sent
+        df.wait_until(lambda: df.peek_word(at) > sent, f"a slot of router {self._endpoint.router}")
 
     def send(self, route: Route, target: Target, source: int, nbytes: int) -> None:
         """Send ``nbytes`` from this L1 to the chips of a route, when there is a slot: payload, then header, over the
         NoC. The bytes are taken when the NoC command is issued.
 
         Raises:
-            KernelMisuse: for a connection that is not open, a payload that a packet does not hold, or a target that takes none.
+            KernelMisuse: for a connection that is not open, a payload that a packet does not hold, or a target that
+                takes none.
         """
         endpoint, df = self._endpoint, self._df
         self._check(nbytes, target)

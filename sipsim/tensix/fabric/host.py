@@ -12,8 +12,8 @@ from sipsim.tensix.fabric.packet import Way
 from sipsim.tensix.fabric.places import Neighbours, Places
 from sipsim.tensix.fabric.router import Router
 from sipsim.tensix.floor_plan import Core
-from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.tensix.params import Avoidance, FlowControl, RevisionParams
+from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.tensix.tiles import KIB
 
 WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
@@ -58,8 +58,8 @@ class Fabric:
         return list(dict.fromkeys(way for way, _ in self._machines))
 
     def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: int = 0) -> FabricEndpoint:
-        """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several workers may
-        be given one, and be connected one after the other.
+        """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several
+        workers may be given one, and be connected one after the other.
 
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
@@ -84,8 +84,8 @@ class Fabric:
         slots: int = 8,
         link: int = 0,
     ) -> Mux:
-        """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without payload, with
-        ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
+        """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without
+        payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
 
         Raises:
             KernelMisuse: as :meth:`connect`, and for channels that do not fit.
@@ -184,7 +184,7 @@ class Fabric:
         channel: SenderChannel,
     ) -> None:
         downstream = receiver.downstream[onward] = Downstream(channel)
-        machine.join(channel, other)
+        machine.join(onward, other)
         back_ps, engine = self._chip.tiles.way_ps(other.core, machine.core), self._chip.engine
 
         def is_free(count: int, at_ps: int) -> None:

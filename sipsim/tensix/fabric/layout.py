@@ -1,7 +1,7 @@
 """Where the words and rings of a router lie in the L1 of its Ethernet core. Pure; both ends of a link have the same.
 
-From the first address on: words that the far end writes (handshake, credits), words that the chip's workers write
-(termination, connection), then the rings of sender channels, then those of receiver channels.
+From the first address on: words that the far end writes (hello, credits), words that a worker of the chip writes
+(connection), then the rings of sender channels, then those of receiver channels.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ SYNC_WORD_BYTES = 16
 
 
 class Shape(NamedTuple):
-    """What the routers of a fabric have in common: the number of sender channels, of virtual channels, the slots of each
-    ring, and what a slot holds. ``suffix_bytes``: behind the payload.
+    """What the routers of a fabric have in common: the numbers of sender channels and of virtual channels, the slots of
+    each ring (``worker_slots``: of sender channel 0), and what a slot holds. ``suffix_bytes``: behind the payload.
     """
 
     senders: int
@@ -55,14 +55,9 @@ class Layout(NamedTuple):
         return self.base + HELLO_BYTES
 
     @property
-    def termination(self) -> int:
-        """1: the router takes no more packets."""
-        return self.credits + WORD_BYTES
-
-    @property
     def connection(self) -> int:
-        """State, tile, semaphore and teardown semaphore of the worker of sender channel 0, then the packets written."""
-        return self.termination + WORD_BYTES
+        """State, tile, and both semaphores of the worker of sender channel 0, then the packets written so far."""
+        return self.credits + WORD_BYTES
 
     def sender(self, number: int) -> Ring:
         """The ring of a sender channel."""
@@ -112,8 +107,8 @@ def layout(
         if found.end <= end:
             return found
     raise KernelMisuse(
-        f"packets of {payload_bytes} B: {senders} sender and {vcs} receiver channels do not fit in the {end - base} B of an "
-        "Ethernet core; take smaller packets"
+        f"packets of {payload_bytes} B: {senders} sender and {vcs} receiver channels do not fit in the {end - base} B "
+        "of an Ethernet core; take smaller packets"
     )
 
 

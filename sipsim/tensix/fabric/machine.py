@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sipsim.engine import Engine
@@ -10,7 +11,7 @@ from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.channels import Handled, ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.connection import Connection
 from sipsim.tensix.fabric.layout import HELLO_BYTES, Layout, words
-from sipsim.tensix.fabric.packet import Command, Target, nbytes_of, next_hop, set_sender, unpack
+from sipsim.tensix.fabric.packet import Command, Target, Way, nbytes_of, next_hop, set_sender, unpack
 from sipsim.tensix.fabric.router import MOST_SENDERS, Arrived, Router
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.memory import TileMemory
@@ -26,8 +27,8 @@ def _nothing() -> None:
 
 
 class RouterMachine:
-    """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text. ``stored_bytes``: of a
-    packet, in each Ethernet subsystem.
+    """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text.
+    ``stored_bytes``: of a packet, in each Ethernet subsystem.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class RouterMachine:
         self._engine = engine
         self._stored_bytes = stored_bytes
         self._looked: dict[int, tuple[int, Arrived]] = {}
-        self._neighbours: dict[int, RouterMachine] = {}
+        self._neighbours: dict[Way, RouterMachine] = {}
         self.connection = Connection(f"{router.name} sender 0", router.senders[0], self._to_worker)
         self._notes: dict[int, Callable[[], None]] = {
             layout.hello: self._hello,
@@ -59,17 +60,16 @@ class RouterMachine:
             layout.connection: self._connection_word,
         }
         for receiver in router.receivers:
-            for slot in range(receiver.ring.slots):
-                self._notes[receiver.ring.address(slot)] = lambda vc=receiver.vc: router.packet_arrived(vc)
-        worker_ring = router.senders[0].ring
-        for slot in range(worker_ring.slots):
-            self._notes[worker_ring.address(slot)] = lambda at=worker_ring.address(slot): self._written_by_worker(at)
+            arrived = partial(router.packet_arrived, receiver.vc)
+            self._notes |= dict.fromkeys(receiver.ring.addresses(), arrived)
+        for address in router.senders[0].ring.addresses():
+            self._notes[address] = partial(self._written_by_worker, address)
         self._memory.watchers.append(self._note)
         router.machine = self
 
-    def join(self, sender: SenderChannel, downstream_machine: "RouterMachine") -> None:
-        """A receiver here forwards into a sender channel of another router of this chip."""
-        self._neighbours[id(sender)] = downstream_machine
+    def join(self, onward: Way, other: "RouterMachine") -> None:
+        """Receivers here forward into sender channels of another router of this chip, whose link leads ``onward``."""
+        self._neighbours[onward] = other
 
     def say_hello(self) -> None:
         """Tell the far end what this one is."""
@@ -113,11 +113,10 @@ class RouterMachine:
         payload = self._memory.read(address + len(hop.header), nbytes)
         commands = 0
         for way in hop.ways:
-            downstream = channel.downstream[way].channel
-            machine = self._neighbours[id(downstream)]
-            to = downstream.ring.address(channel.downstream[way].forwarded - 1)
-            data, written = hop.header + payload, lambda m=machine, c=downstream: m.router.packet_written(c)
-            self._write(machine.core, to, data, at_ps + commands * further_ps, handled, written)
+            downstream, other = channel.downstream[way], self._neighbours[way]
+            to = downstream.channel.ring.address(downstream.forwarded - 1)
+            written = partial(other.router.packet_written, downstream.channel)
+            self._write(other.core, to, hop.header + payload, at_ps + commands * further_ps, handled, written)
             commands += 1
         if not hop.is_local:
             return at_ps + (commands - 1) * further_ps
@@ -126,7 +125,7 @@ class RouterMachine:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
         if target.command is Command.INCREMENT:
-            self._increment(target, at_ps, handled)
+            self._increment(target, at_ps)
             return at_ps
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
@@ -139,7 +138,7 @@ class RouterMachine:
         is_written = self._resume_when(handled) if target.is_flushed else _nothing
         self._write(target.core, target.address, payload, at_ps, handled, is_written)
         # On one virtual channel, so it comes behind the write.
-        self._increment(target, at_ps + further_ps, handled)
+        self._increment(target, at_ps + further_ps)
         return None if target.is_flushed else at_ps + further_ps
 
     def _resume_when(self, handled: Handled) -> Callable[[], None]:
@@ -164,7 +163,7 @@ class RouterMachine:
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
 
-    def _increment(self, target: Target, at_ps: Ps, handled: Handled) -> None:
+    def _increment(self, target: Target, at_ps: Ps) -> None:
         self._tiles.deliver_increment(
             self.core, target.increment_core, target.increment_address, target.value, at_ps - self._engine.now_ps
         )
@@ -179,9 +178,8 @@ class RouterMachine:
     def _hello(self) -> None:
         told = self._memory.read(self.layout.hello, HELLO_BYTES).decode(errors="replace").rstrip()
         if told != self._contract:
-            raise KernelMisuse(
-                f"{self.router.name}: both ends of its link must have one flow control; here is {self._contract}, there {told}"
-            )
+            what = "both ends of its link must have one flow control"
+            raise KernelMisuse(f"{self.router.name}: {what}; here is {self._contract}, there {told}")
         self.router.open()
 
     def _credits(self) -> None:

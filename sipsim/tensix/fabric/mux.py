@@ -1,10 +1,11 @@
 """A mux: a worker that passes on what several others send, since a router's channel takes one worker at a time.
 
-Each client connects to a channel of the mux as it would to a router: same words, same slots, one client a channel. A channel may
-hold headers alone, for packets without payload. The mux serves its channels in turn, a packet a visit.
+Each client connects to a channel of the mux as it would to a router: same words, same slots, one client a channel. A
+channel may hold headers alone, for packets without payload. The mux serves its channels in turn, a packet a visit.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from sipsim.errors import KernelMisuse
@@ -28,8 +29,9 @@ class MuxChannel(NamedTuple):
 
 
 class Mux:
-    """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` of ``payload_bytes`` for each of ``full`` channels, then ``headers`` that
-    hold headers alone. ``onward``: where they are sent to. ``visit_ns``: its own work for a packet.
+    """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
+    packets, then of ``headers`` that hold headers alone. ``onward``: where packets are sent to. ``visit_ns``: its own
+    work for a packet.
     """
 
     def __init__(
@@ -58,9 +60,8 @@ class Mux:
             self._add(f"{name} channel {number}", number, base, ring)
             base = ring.end
         if base > end:
-            raise KernelMisuse(
-                f"a mux of {full} + {headers} channels with {slots} slots needs {base - end} B more of L1 than there are"
-            )
+            what = f"a mux of {full} + {headers} channels with {slots} slots"
+            raise KernelMisuse(f"{what} needs {base - end} B more of L1 than there are")
         self._memory.watchers.append(self._note)
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
@@ -104,9 +105,8 @@ class Mux:
         connection = Connection(name, channel, self._tell)
         self.channels.append(MuxChannel(channel, connection, at))
         self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
-        for slot in range(ring.slots):
-            address = ring.address(slot)
-            self._notes[address] = lambda address=address: self._written(channel, connection, address)  # type: ignore[misc]
+        for address in ring.addresses():
+            self._notes[address] = partial(self._written, channel, connection, address)
 
     def _written(self, channel: SenderChannel, connection: Connection, address: int) -> None:
         connection.written(address)

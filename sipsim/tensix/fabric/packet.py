@@ -1,9 +1,9 @@
 """Packets of the fabric: a header, which says where to and what there, and a payload. Pure.
 
-Routes: a nibble a hop, one bit a direction (``E``, ``W``, ``N``, ``S``); the receiver that sits at the link it came over
-takes the first one off. A bit of another direction forwards the packet there, the bit of the receiver's own direction
-writes it to this chip, and both together are a multicast. Forward on a line or ring is ``E``, backward ``W``. Up to
-2025 the header has a distance and a range instead (``short``), which is the same on a line.
+Routes: a nibble a hop, one bit a direction (``E``, ``W``, ``N``, ``S``); the receiver at the link over which a packet
+came takes the first one off. A bit of another direction forwards the packet there, the bit of the receiver's own
+direction writes it to this chip, and both together are a multicast. Forward on a line or ring is ``E``, backward
+``W``. Up to 2025 the header has a distance and a range instead (``short``), which is the same on a line.
 
 Sources: pull request 14923 of tt-metal (commands, start and range), ``fabric_edm_packet_header.hpp`` (low-latency
 route, 2D hop commands, fused write and increment, scatter write).
@@ -176,8 +176,8 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
         if route.short is None or target.command not in (Command.WRITE, Command.INCREMENT):
             raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")
         start, number = route.short
-        places = (near.x, near.y, target.address, far.x, far.y, target.value, target.increment_address)
-        return _SHORT.pack(kind, 0, payload_bytes, 0, number << 4 | start, *places)
+        increment = (far.x, far.y, target.value, target.increment_address)
+        return _SHORT.pack(kind, 0, payload_bytes, 0, number << 4 | start, near.x, near.y, target.address, *increment)
     nibbles = sum(nibble << 4 * hop for hop, nibble in enumerate(route.nibbles))
     places = (near.x, near.y, target.first_bytes, target.address, far.x, far.y, target.value, target.increment_address)
     return _LONG.pack(kind, 0, payload_bytes, 0, nibbles.to_bytes(16, "little"), *places)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.errors import KernelMisuse
-from sipsim.tensix.fabric.packet import OPPOSITE, Way
+from sipsim.tensix.fabric.packet import Way
 
 Neighbours = dict[Way, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
 
 
 class Places:
-    """``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for each
-    virtual channel, that other receivers of its chip fill.
+    """``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for
+    each virtual channel, that other receivers of its chip fill.
     """
 
     def __init__(self, topology: str, chips: Sequence[int], columns: int = 0) -> None:
@@ -80,6 +80,3 @@ class Places:
             what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
             raise KernelMisuse(f"the fabric wants {link + 1} links side by side, and {what}; give fewer with num_links")
         return int(channels[link])
-
-
-_ = OPPOSITE

@@ -1,9 +1,10 @@
-"""Host script ``fabric_latency``: packets to a worker of another chip, which answers, one at a time; or once around a ring.
+"""Host script ``fabric_latency``: packets to a worker of another chip, which answers, or around a ring, one at a time.
 
-Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``sender`` and ``receiver`` by position, the routes ``there`` and ``back`` as flows of
-``fabric_traffic``; ``nbytes``, ``samples``, ``command``. Without ``back`` the packet comes back by itself, around the ring. The receiver
-looks for the last word of the payload, or for its semaphore where the command has an increment. Told are the mean round trip, and
-the same without the time that the receiver has spent between the packet's arrival and its answer.
+Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``sender`` and ``receiver`` by position, the routes ``there``
+and ``back`` as flows of ``fabric_traffic``; ``nbytes``, ``samples``, ``command``. Without ``back`` the packet comes back
+by itself, around the ring. The receiver looks for the last word of the payload, or for its semaphore where the command
+has an increment. Told are the mean round trip, and the time that the receiver has spent between a packet's arrival and
+its answer.
 """
 
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def pong(
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
+    """One chip: a sender, a receiver, or a chip between them."""
     asked = settings()
     nbytes, samples = asked["nbytes"], asked["samples"]
     fabric = tt.open_fabric(**asked["fabric"])

@@ -1,7 +1,8 @@
 """Host script ``fabric_mux``: workers that send through a mux, and the bytes a second that it passes on.
 
-Settings: ``full`` and ``headers`` (channels), ``slots`` of each, ``packets`` a client, ``nbytes``, ``revision``. A client of a full channel sends packets
-of ``nbytes``, one of a header channel increments of a word. Told is the time until all have come.
+Settings: ``full`` and ``headers`` (channels), ``slots`` of each, ``packets`` a client, ``nbytes``, ``revision``. A
+client of a full channel sends packets of ``nbytes``, one of a header channel increments of a word. Told is the time
+until all have come.
 """
 
 from typing import Any
@@ -25,6 +26,7 @@ def client(
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
+    """One chip: the mux and its clients, or their target."""
     asked = settings()
     nbytes, packets, full, headers = (asked[name] for name in ("nbytes", "packets", "full", "headers"))
     fabric = tt.open_fabric("line", revision=asked["revision"])

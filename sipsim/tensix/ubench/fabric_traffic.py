@@ -1,9 +1,10 @@
 """Host script ``fabric_traffic``: workers that send packets over a fabric, and how long that takes.
 
-Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a packet each; ``packets``
-a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips from distance ``start`` on, or ``east`` and ``south``
-on a mesh. Each flow has bytes and a place of its own at every target, which is checked there, as is the number of its last
-packets. The time is that from the start to the end of a chip's workers, who end when the router has taken their last packet.
+Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a
+packet each; ``packets`` a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips
+from distance ``start`` on, or ``east`` and ``south`` on a mesh. Each flow has bytes and a place of its own at every
+target, which is checked there, as is the number of its last packets. The time is that from the start to the end of a
+chip's workers, who end when the router has taken their last packet.
 """
 
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> lis
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
+    """One chip: its senders, then the target of all that comes."""
     asked = settings()
     nbytes, packets, flows_of = asked["nbytes"], asked["packets"], asked["workers"]
     fabric = tt.open_fabric(**asked["fabric"])
@@ -86,7 +88,7 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
         core = tt.workers[index]
         links = list(dict.fromkeys((first_way(flow), flow.get("link", 0)) for flow in flows))
         endpoints = [fabric.connect(core, way, link) for way, link in links]
-        made, targets = [], []
+        made, targets = list[Flow](), list[tuple[Target, Target]]()
         for flow in flows:
             number = numbers[fabric.position, index, len(made)]
             made.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
