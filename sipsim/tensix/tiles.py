@@ -145,21 +145,26 @@ class Tiles:
 
         self._fabric.start(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps=delay_ps)
 
-    def deliver_increment(self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int) -> None:
-        """Add to a word of a tile, ``delay_ps`` from now and the way there; it meets no traffic."""
+    def increment_at(self, arrival_ps: int, src: Core, core: Core, address: int, by_how_much: int) -> None:
+        """Add to a word of a tile at a time; who sends it says when it comes, since words of routers meet no traffic."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
         if self._jitter is not None:
-            noc = self._nearer(src, core)
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        start_ps = self._engine.now_ps + delay_ps
+            noc, now_ps, way_ps = self._nearer(src, core), self._engine.now_ps, self.way_ps(src, core)
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, now_ps, max(arrival_ps - way_ps - now_ps, 0))
+            arrival_ps = max(arrival_ps, now_ps + delay_ps + way_ps)
 
         def arrive() -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
-            self._log.noc_increment(start_ps, src, core, address, value)
+            self._log.noc_increment(self._engine.now_ps, src, core, address, value)
 
-        self._engine.at(start_ps + self.way_ps(src, core), arrive)
+        self._engine.at(arrival_ps, arrive)
+
+    @property
+    def now_ps(self) -> int:
+        """The time."""
+        return self._engine.now_ps
 
     def way_ps(self, src: Core, core: Core) -> int:
         """A word's way from a tile to another, on the NoC whose way is shorter."""

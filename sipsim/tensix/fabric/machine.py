@@ -135,14 +135,16 @@ class RouterMachine:
             self._write(target.core, target.address, first, at_ps, handled)
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
-        is_written = self._resume_when(handled) if target.is_flushed else _nothing
-        self._write(target.core, target.address, payload, at_ps, handled, is_written)
-        # On one virtual channel, so it comes behind the write.
-        self._increment(target, at_ps + further_ps)
-        return None if target.is_flushed else at_ps + further_ps
+        increment_ps = at_ps + further_ps
 
-    def _resume_when(self, handled: Handled) -> Callable[[], None]:
-        return lambda: self.router.resume(handled.left_ps)
+        def is_written() -> None:
+            # On one virtual channel, so it comes behind the write.
+            self._increment(target, increment_ps, self._engine.now_ps)
+            if target.is_flushed:
+                self.router.resume(max(handled.left_ps, increment_ps))
+
+        self._write(target.core, target.address, payload, at_ps, handled, is_written)
+        return None if target.is_flushed else increment_ps
 
     def _write(
         self,
@@ -163,10 +165,11 @@ class RouterMachine:
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
 
-    def _increment(self, target: Target, at_ps: Ps) -> None:
-        self._tiles.deliver_increment(
-            self.core, target.increment_core, target.increment_address, target.value, at_ps - self._engine.now_ps
-        )
+    def _increment(self, target: Target, at_ps: Ps, least_ps: Ps) -> None:
+        """Issued at ``at_ps``; it does not come before ``least_ps``."""
+        core = target.increment_core
+        arrival_ps = max(at_ps + self._tiles.way_ps(self.core, core), least_ps)
+        self._tiles.increment_at(arrival_ps, self.core, core, target.increment_address, target.value)
 
     # --- what is written into its memory --------------------------------------------------------------------------
 
@@ -194,4 +197,5 @@ class RouterMachine:
         self.router.packet_written(self.router.senders[0])
 
     def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:
-        self._tiles.deliver_increment(self.core, core, address, value, max(at_ps - self._engine.now_ps, 0))
+        arrival_ps = max(at_ps, self._engine.now_ps) + self._tiles.way_ps(self.core, core)
+        self._tiles.increment_at(arrival_ps, self.core, core, address, value)
