@@ -125,7 +125,7 @@ class RouterMachine:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
         if target.command is Command.INCREMENT:
-            self._increment(target, at_ps)
+            self._increment(target, at_ps, at_ps)
             return at_ps
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
