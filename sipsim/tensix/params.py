@@ -15,7 +15,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension."""
+    """``is_shared``: packets of all tiles share its links; else each finds them free. Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension."""
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]
@@ -23,6 +23,7 @@ class NocParams(Section, frozen=True):
     niu_cycles: Cycles
     flit_bytes: PositiveInt
     packet_flits: PositiveInt
+    is_shared: bool
 
 
 class TensixParams(Section, frozen=True):
@@ -144,7 +145,9 @@ class RevisionParams(Section, frozen=True):
 class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
-    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``revisions``: the last one is the default.
+    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor
+    serves all channels of a router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded.
+    ``revisions``: the last one is the default.
     """
 
     payload_bytes: PositiveInt
@@ -152,6 +155,8 @@ class FabricParams(Section, frozen=True):
     transaction_ids: PositiveInt
     copy_bytes: PositiveInt
     mux_visit_ns: Ns
+    one_server: bool
+    coupled_multicast: bool
     costs: RouterCosts
     revisions: dict[str, RevisionParams]
 

@@ -7,6 +7,8 @@ from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.transfer import Done
+from sipsim.noc.graph import Route
+from sipsim.noc.transfer import Done
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
@@ -122,7 +124,7 @@ class Tiles:
     def _start(self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done) -> None:
         jitter = self._jitter
         delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
-        self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+        self._carry(route, nbytes, done, delay_ps)
 
     def deliver(
         self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
@@ -143,10 +145,18 @@ class Tiles:
             self._log.noc_write(start_ps, src, core, to, data)
             arrived(self._engine.now_ps + self._graph.between(noc, core, src).latency_ps(REQUEST_BYTES))
 
-        self._fabric.start(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps=delay_ps)
+        self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
+
+    def _carry(self, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
+        if self._plan.params.noc.is_shared:
+            self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+            return
+        head_ps = self._engine.now_ps + delay_ps + route.head_ps()
+        tail_ps = self._engine.now_ps + delay_ps + route.latency_ps(nbytes)
+        self._engine.at(tail_ps, lambda: done(head_ps, tail_ps))
 
     def increment_at(self, arrival_ps: int, src: Core, core: Core, address: int, by_how_much: int) -> None:
-        """Add to a word of a tile at a time; who sends it says when it comes, since words of routers meet no traffic."""
+        """Add to a word of a tile at a time, which the sender says: words of routers meet no traffic."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
         if self._jitter is not None:

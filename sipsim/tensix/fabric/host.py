@@ -153,10 +153,11 @@ class Fabric:
             needed = 2 if number == 0 and needs_bubble else 1
             senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
         costs = self._revision.costs or params.fabric.costs
-        ids = params.fabric.transaction_ids
-        router = Router(name, way, senders, receivers, fars, costs, self._is_acked(), ids, chip.engine)
+        fabric = params.fabric
+        flags = (self._is_acked(), fabric.transaction_ids, fabric.one_server, fabric.coupled_multicast)
+        router = Router(name, way, senders, receivers, fars, costs, *flags, chip.engine)
         transmitter = chip.transmitter(channel)
-        stored = params.fabric.copy_bytes
+        stored = fabric.copy_bytes
         return RouterMachine(router, Core(*core), at, self._contract, chip.tiles, transmitter, chip.engine, stored)
 
     def _join(self, way: Way, link: int, machine: RouterMachine) -> None:
