@@ -145,21 +145,28 @@ class Tiles:
 
         self._fabric.start(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps=delay_ps)
 
-    def deliver_increment(self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int) -> None:
-        """Add to a word of a tile, ``delay_ps`` from now and the way there; it meets no traffic."""
+    def deliver_increment(
+        self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
+    ) -> None:
+        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind those
+        that :meth:`deliver` has started for that tile; else it meets no traffic.
+        """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
+        noc = self._nearer(src, core)
         if self._jitter is not None:
-            noc = self._nearer(src, core)
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
         start_ps = self._engine.now_ps + delay_ps
 
-        def arrive() -> None:
+        def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
             self._log.noc_increment(start_ps, src, core, address, value)
 
-        self._engine.at(start_ps + self.way_ps(src, core), arrive)
+        if is_behind_writes:
+            self._fabric.start(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps=delay_ps)
+        else:
+            self._engine.at(start_ps + self.way_ps(src, core), arrive)
 
     def way_ps(self, src: Core, core: Core) -> int:
         """A word's way from a tile to another, on the NoC whose way is shorter."""

@@ -135,14 +135,19 @@ class RouterMachine:
             self._write(target.core, target.address, first, at_ps, handled)
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
-        is_written = self._resume_when(handled) if target.is_flushed else _nothing
-        self._write(target.core, target.address, payload, at_ps, handled, is_written)
-        # On one virtual channel, so it comes behind the write.
+        if target.is_flushed:
+            flushed = partial(self._flushed, target, handled, further_ps)
+            self._write(target.core, target.address, payload, at_ps, handled, flushed)
+            return None
+        self._write(target.core, target.address, payload, at_ps, handled)
         self._increment(target, at_ps + further_ps)
-        return None if target.is_flushed else at_ps + further_ps
+        return at_ps + further_ps
 
-    def _resume_when(self, handled: Handled) -> Callable[[], None]:
-        return lambda: self.router.resume(handled.left_ps)
+    def _flushed(self, target: Target, handled: Handled, further_ps: Ps) -> None:
+        """The write of a packet has arrived; its increment goes out when that was acknowledged."""
+        time_ps = handled.left_ps + further_ps
+        self._increment(target, time_ps)
+        self.router.resume(time_ps)
 
     def _write(
         self,
@@ -164,9 +169,8 @@ class RouterMachine:
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
 
     def _increment(self, target: Target, at_ps: Ps) -> None:
-        self._tiles.deliver_increment(
-            self.core, target.increment_core, target.increment_address, target.value, at_ps - self._engine.now_ps
-        )
+        delay_ps, at = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
+        self._tiles.deliver_increment(self.core, *at, target.value, delay_ps, is_behind_writes=True)
 
     # --- what is written into its memory --------------------------------------------------------------------------
 
