@@ -148,8 +148,8 @@ class Tiles:
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
     ) -> None:
-        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind those
-        that :meth:`deliver` has started for that tile; else it meets no traffic.
+        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind
+        those that :meth:`deliver` has started for that tile; else it meets no traffic.
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)

@@ -21,6 +21,9 @@ Ps = int
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
 
+GREETING: Final = b"fabric "
+"""How a hello begins."""
+
 
 def _nothing() -> None:
     """Nobody waits for a write."""
@@ -45,7 +48,7 @@ class RouterMachine:
         self.router = router
         self.core = core
         self.layout = layout
-        self._contract = contract
+        self._contract = (GREETING + contract.encode())[:HELLO_BYTES].ljust(HELLO_BYTES)
         self._tiles = tiles
         self._memory: TileMemory = tiles.memory(core)
         self._transmitter = transmitter
@@ -72,10 +75,10 @@ class RouterMachine:
         self._neighbours[onward] = other
 
     def say_hello(self) -> None:
-        """Tell the far end what this one is."""
-        self._transmitter.send_at(
-            self._engine.now_ps, self.layout.hello, self._contract.encode().ljust(HELLO_BYTES), self._stored_bytes
-        )
+        """Tell the far end what this one is; it may have done so before."""
+        self._transmitter.send_at(self._engine.now_ps, self.layout.hello, self._contract, self._stored_bytes)
+        if self._memory.read(self.layout.hello, len(GREETING)) == GREETING:
+            self._hello()
 
     # --- what a router does ---------------------------------------------------------------------------------------
 
@@ -180,10 +183,13 @@ class RouterMachine:
             found()
 
     def _hello(self) -> None:
-        told = self._memory.read(self.layout.hello, HELLO_BYTES).decode(errors="replace").rstrip()
+        told = self._memory.read(self.layout.hello, HELLO_BYTES)
         if told != self._contract:
+            here, there = (
+                each.removeprefix(GREETING).decode(errors="replace").rstrip() for each in (self._contract, told)
+            )
             what = "both ends of its link must have one flow control"
-            raise KernelMisuse(f"{self.router.name}: {what}; here is {self._contract}, there {told}")
+            raise KernelMisuse(f"{self.router.name}: {what}; here is {here}, there {there}")
         self.router.open()
 
     def _credits(self) -> None:
