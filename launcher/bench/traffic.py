@@ -14,8 +14,8 @@ Workers = list[list[Flow]]
 
 class Line(NamedTuple):
     """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone.
-    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for each way;
-    else     one worker serves both by turns. ``links``: side by side, with workers of their own.
+    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for
+    each way; else one worker serves both by turns. ``links``: side by side, with workers of their own.
     """
 
     chips: int

@@ -42,6 +42,7 @@ class Tiles:
         self._log = log
         self._jitter = jitter
         self._memories: dict[Core, TileMemory] = {}
+        self._arrivals_ps: dict[int, int] = {}
         noc = plan.params.noc
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
@@ -151,30 +152,35 @@ class Tiles:
         if self._plan.params.noc.is_shared:
             self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
             return
-        head_ps = self._engine.now_ps + delay_ps + route.head_ps()
-        tail_ps = self._engine.now_ps + delay_ps + route.latency_ps(nbytes)
+        start_ps = self._engine.now_ps + delay_ps
+        head_ps = start_ps + route.head_ps()
+        # What one tile sends to another keeps its order.
+        tail_ps = max(start_ps + route.latency_ps(nbytes), self._arrivals_ps.get(id(route), 0))
+        self._arrivals_ps[id(route)] = tail_ps
         self._engine.at(tail_ps, lambda: done(head_ps, tail_ps))
 
-    def increment_at(self, arrival_ps: int, src: Core, core: Core, address: int, by_how_much: int) -> None:
-        """Add to a word of a tile at a time, which the sender says: words of routers meet no traffic."""
+    def deliver_increment(
+        self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
+    ) -> None:
+        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind
+        those that :meth:`deliver` has started for that tile; else it meets no traffic.
+        """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
+        noc = self._nearer(src, core)
         if self._jitter is not None:
-            noc, now_ps, way_ps = self._nearer(src, core), self._engine.now_ps, self.way_ps(src, core)
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, now_ps, max(arrival_ps - way_ps - now_ps, 0))
-            arrival_ps = max(arrival_ps, now_ps + delay_ps + way_ps)
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        start_ps = self._engine.now_ps + delay_ps
 
-        def arrive() -> None:
+        def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
             self._log.noc_increment(self._engine.now_ps, src, core, address, value)
 
-        self._engine.at(arrival_ps, arrive)
-
-    @property
-    def now_ps(self) -> int:
-        """The time."""
-        return self._engine.now_ps
+        if is_behind_writes:
+            self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
+        else:
+            self._engine.at(start_ps + self.way_ps(src, core), arrive)
 
     def way_ps(self, src: Core, core: Core) -> int:
         """A word's way from a tile to another, on the NoC whose way is shorter."""

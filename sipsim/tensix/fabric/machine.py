@@ -21,6 +21,9 @@ Ps = int
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
 
+GREETING: Final = b"fabric "
+"""How a hello begins."""
+
 
 def _nothing() -> None:
     """Nobody waits for a write."""
@@ -45,7 +48,7 @@ class RouterMachine:
         self.router = router
         self.core = core
         self.layout = layout
-        self._contract = contract
+        self._contract = (GREETING + contract.encode())[:HELLO_BYTES].ljust(HELLO_BYTES)
         self._tiles = tiles
         self._memory: TileMemory = tiles.memory(core)
         self._transmitter = transmitter
@@ -72,10 +75,10 @@ class RouterMachine:
         self._neighbours[onward] = other
 
     def say_hello(self) -> None:
-        """Tell the far end what this one is."""
-        self._transmitter.send_at(
-            self._engine.now_ps, self.layout.hello, self._contract.encode().ljust(HELLO_BYTES), self._stored_bytes
-        )
+        """Tell the far end what this one is; it may have done so before."""
+        self._transmitter.send_at(self._engine.now_ps, self.layout.hello, self._contract, self._stored_bytes)
+        if self._memory.read(self.layout.hello, len(GREETING)) == GREETING:
+            self._hello()
 
     # --- what a router does ---------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class RouterMachine:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
         if target.command is Command.INCREMENT:
-            self._increment(target, at_ps, at_ps)
+            self._increment(target, at_ps)
             return at_ps
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
@@ -136,15 +139,14 @@ class RouterMachine:
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
         increment_ps = at_ps + further_ps
-
-        def is_written() -> None:
-            # On one virtual channel, so it comes behind the write.
-            self._increment(target, increment_ps, self._engine.now_ps)
-            if target.is_flushed:
-                self.router.resume(max(handled.left_ps, increment_ps))
-
+        is_written = partial(self._flushed, handled, increment_ps) if target.is_flushed else _nothing
         self._write(target.core, target.address, payload, at_ps, handled, is_written)
+        self._increment(target, increment_ps)
         return None if target.is_flushed else increment_ps
+
+    def _flushed(self, handled: Handled, least_ps: Ps) -> None:
+        """The write of a packet has arrived; the router goes on when that was acknowledged."""
+        self.router.resume(max(handled.left_ps, least_ps))
 
     def _write(
         self,
@@ -165,11 +167,9 @@ class RouterMachine:
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
 
-    def _increment(self, target: Target, at_ps: Ps, least_ps: Ps) -> None:
-        """Issued at ``at_ps``; it does not come before ``least_ps``."""
-        core = target.increment_core
-        arrival_ps = max(at_ps + self._tiles.way_ps(self.core, core), least_ps)
-        self._tiles.increment_at(arrival_ps, self.core, core, target.increment_address, target.value)
+    def _increment(self, target: Target, at_ps: Ps) -> None:
+        delay_ps, at = at_ps - self._engine.now_ps, (target.increment_core, target.increment_address)
+        self._tiles.deliver_increment(self.core, *at, target.value, delay_ps, is_behind_writes=True)
 
     # --- what is written into its memory --------------------------------------------------------------------------
 
@@ -179,10 +179,13 @@ class RouterMachine:
             found()
 
     def _hello(self) -> None:
-        told = self._memory.read(self.layout.hello, HELLO_BYTES).decode(errors="replace").rstrip()
+        told = self._memory.read(self.layout.hello, HELLO_BYTES)
         if told != self._contract:
+            here, there = (
+                each.removeprefix(GREETING).decode(errors="replace").rstrip() for each in (self._contract, told)
+            )
             what = "both ends of its link must have one flow control"
-            raise KernelMisuse(f"{self.router.name}: {what}; here is {self._contract}, there {told}")
+            raise KernelMisuse(f"{self.router.name}: {what}; here is {here}, there {there}")
         self.router.open()
 
     def _credits(self) -> None:
@@ -197,5 +200,4 @@ class RouterMachine:
         self.router.packet_written(self.router.senders[0])
 
     def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:
-        arrival_ps = max(at_ps, self._engine.now_ps) + self._tiles.way_ps(self.core, core)
-        self._tiles.increment_at(arrival_ps, self.core, core, address, value)
+        self._tiles.deliver_increment(self.core, core, address, value, max(at_ps - self._engine.now_ps, 0))

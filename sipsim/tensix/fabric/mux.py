@@ -118,8 +118,7 @@ class Mux:
             found()
 
     def _tell(self, core: Core, address: int, value: int, _at_ps: int) -> None:
-        arrival_ps = self._tiles.now_ps + self._tiles.way_ps(self.core, core)
-        self._tiles.increment_at(arrival_ps, self.core, core, address, value)
+        self._tiles.deliver_increment(self.core, core, address, value, 0)
 
 
 def run_mux(mux: Any, df: Dataflow) -> None:

@@ -80,8 +80,8 @@ class Machine(Protocol):
 class Router:
     """``name``: unique over the run. ``own``: the way of its link. ``senders`` and ``receivers`` by number and virtual
     channel, ``fars``: the receivers at the far end. ``is_acked``: receivers send first-level acknowledgements.
-    ``transaction_ids``: packets of a receiver whose NoC writes may be on their way. ``has_one_server``: else each channel
-    has a processor of its own. ``couples_multicasts``: a packet is written and forwarded in one step.
+    ``transaction_ids``: packets of a receiver whose NoC writes may be on their way. ``has_one_server``: else each
+    channel has a processor of its own. ``couples_multicasts``: a packet is written and forwarded in one step.
     """
 
     machine: Machine
@@ -225,7 +225,7 @@ class Router:
         self._end_receiver(channel, time_ps)
 
     def _handle(self, channel: ReceiverChannel, time_ps: Ps) -> Ps | None:
-        """Write and forward the oldest packet, or write it ahead; when that is done, None if it has to be waited for."""
+        """Write and forward the oldest packet, or write it ahead; when that is done, None if it must be waited for."""
         arrived = self.machine.look_into(channel, channel.handled)
         handled, ahead = Handled(arrived.sender), channel.ahead
         hop, has_room = arrived.hop, self._has_room(channel)

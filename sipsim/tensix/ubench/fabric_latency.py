@@ -1,10 +1,10 @@
 """Host script ``fabric_latency``: packets to a worker of another chip, which answers, or around a ring, one at a time.
 
 Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``sender`` and ``receiver`` by position, the routes ``there``
-and ``back`` as flows of ``fabric_traffic``; ``nbytes``, ``samples``, ``command``. Without ``back`` the packet
-comes back by itself, around the ring. The receiver looks for the last word of the payload, or for its semaphore where the command
-has an increment. Told are the mean round trip, and the time that the receiver has spent between a packet's arrival and
-its answer.
+and ``back`` as flows of ``fabric_traffic``; ``nbytes``, ``samples``, ``command``. Without ``back`` the packet comes
+back by itself, around the ring. The receiver looks for the last word of the payload, or for its semaphore where the
+command has an increment. Told are the mean round trip, and the time that the receiver has spent between a packet's
+arrival and its answer.
 """
 
 from collections.abc import Callable

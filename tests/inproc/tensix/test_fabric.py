@@ -1,0 +1,174 @@
+"""The fabric on real chips, end to end: who gets a packet and who does not, with every command, route and revision."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import Run, run
+
+from sipsim.tensix.fabric.audit import unsettled
+
+SCRIPT = Path(__file__).resolve().parents[2] / "processes/fabric_flows.py"
+BASE, STRIDE, SEMAPHORES, NBYTES = 0x40000, 0x3000, 0x20000, 64
+REVISIONS = ("2024-11", "2025-03", "2025-11")
+Flow = dict[str, Any]
+
+
+def flags(sips: int, columns: int = 0) -> tuple[object, ...]:
+    shape = ("--topology", "ring_1d")
+    if columns:
+        shape = ("--topology", "mesh_2d_no_wrap", "--shape", f"{columns}x{sips // columns}")
+    return ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", sips, *shape)
+
+
+def run_flows(
+    sips: int, flows: Sequence[Flow], *more: object, listen: dict[str, list[int]] | None = None, programs: int = 1,
+    **fabric: Any,
+) -> Run:  # fmt: skip
+    asked = {"fabric": fabric, "flows": flows, "listen": listen or {}, "programs": programs}
+    return run(*flags(sips, fabric.get("columns", 0)), *more, SCRIPT, json.dumps(asked))
+
+
+def passed(done: Run) -> Run:
+    assert done.document["status"] == "ok", (done.document["error"], done.outcome.error)
+    assert list(left(done)) == []
+    return done
+
+
+def left(done: Run) -> Iterator[str]:
+    for member in done.members:
+        for fabric in member.chip.fabrics:
+            yield from unsettled(fabric.routers)
+
+
+def data(number: int, nbytes: int) -> bytes:
+    return bytes((number * 37 + each * 3 + 1) % 251 for each in range(nbytes))
+
+
+def expected(number: int, flow: Flow) -> tuple[bytes, int]:
+    """What lies at a flow's place on a chip that it comes to, and in its semaphore."""
+    command, nbytes = flow.get("command", "write"), flow.get("nbytes", NBYTES)
+    semaphore = 0 if command in ("write", "scatter") else flow.get("packets", 1)
+    sent = data(number, nbytes)
+    if command == "increment":
+        return bytes(STRIDE), semaphore
+    if command == "scatter":
+        return (sent[:48].ljust(STRIDE // 2, b"\0") + sent[48:]).ljust(STRIDE, b"\0"), semaphore
+    return sent.ljust(STRIDE, b"\0"), semaphore
+
+
+def reached(flow: Flow, sips: int, columns: int, is_ring: bool) -> set[int]:
+    if "east" in flow:
+        return {flow["at"] + flow["east"] + flow["south"] * columns}
+    sign = 1 if flow["way"] == "E" else -1
+    last = flow["start"] + flow.get("number", 1)
+    chips = [flow["at"] + sign * hop for hop in range(flow["start"], last)]
+    return {chip % sips if is_ring else chip for chip in chips}
+
+
+def check(done: Run, flows: Sequence[Flow], columns: int = 0, is_ring: bool = False, programs: int = 1) -> None:
+    """Every chip has what comes to it, and nothing else."""
+    sips = len(done.members)
+    for member in done.members:
+        chip = member.chip
+        memory, rank = chip.tiles.memory(chip.metal.workers[-1]), chip.metal.rank
+        for number, flow in enumerate(flows):
+            found = memory.read(BASE + number * STRIDE, STRIDE), memory.word(SEMAPHORES + 16 * number)
+            content, semaphore = expected(number, flow)
+            if rank not in reached(flow, sips, columns, is_ring):
+                content, semaphore = bytes(STRIDE), 0
+            assert found == (content, semaphore * programs), (rank, number, flow)
+
+
+def line_flows(sips: int) -> list[Flow]:
+    """Every route of a line: from every chip, both ways, to every range of chips."""
+    return [
+        {"at": at, "way": way, "start": start, "number": number}
+        for way in "EW"
+        for at in range(sips)
+        for start in range(1, sips)
+        for number in range(1, sips)
+        if start + number - 1 <= (sips - 1 - at if way == "E" else at)
+    ]
+
+
+# --- who gets a packet ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("sips", [2, 4])
+def test_a_packet_comes_to_the_chips_of_its_route_and_to_no_others(sips: int, revision: str) -> None:
+    flows = line_flows(sips)
+    check(passed(run_flows(sips, flows, topology="line", revision=revision)), flows)
+
+
+@pytest.mark.parametrize("revision", REVISIONS[1:])
+def test_around_a_ring(revision: str) -> None:
+    """Every distance but that back to the sender, and every range."""
+    flows: list[Flow] = [
+        {"at": at, "way": way, "start": start, "number": number}
+        for at in range(4)
+        for way in "EW"
+        for start in (1, 2, 3)
+        for number in range(1, 5 - start)
+    ]
+    check(passed(run_flows(4, flows, topology="ring", revision=revision)), flows, is_ring=True)
+
+
+@pytest.mark.parametrize("revision", REVISIONS[1:])
+def test_over_a_mesh(revision: str) -> None:
+    """From each chip of 2 x 3 to each other, first to the east or west, then to the south or north."""
+    flows: list[Flow] = [
+        {"at": at, "east": to % 3 - at % 3, "south": to // 3 - at // 3}
+        for at in range(6)
+        for to in range(6)
+        if at != to
+    ]
+    check(passed(run_flows(6, flows, topology="mesh", columns=3, revision=revision)), flows, columns=3)
+
+
+def test_neighbours_only() -> None:
+    flows: list[Flow] = [{"at": at, "way": way, "start": 1} for at, way in ((0, "E"), (1, "E"), (1, "W"), (2, "W"))]
+    check(passed(run_flows(3, flows, topology="neighbor")), flows)
+
+
+COMMANDS = ("write", "increment", "fused", "fused_no_flush", "scatter")
+OLD = [("2024-11", "write"), ("2024-11", "increment")]
+
+
+@pytest.mark.parametrize(("revision", "command"), [*product(REVISIONS[1:], COMMANDS), *OLD])
+def test_every_command(revision: str, command: str) -> None:
+    """To one chip and to several, more packets than there are slots, of any size."""
+    flows = [
+        {"at": at, "way": way, "start": start, "number": 3 - start, "command": command, "nbytes": nbytes, "packets": 20}
+        for at, way, start, nbytes in ((0, "E", 1, 4352), (2, "W", 2, 50), (0, "E", 2, 64), (2, "W", 1, 1000))
+    ]
+    check(passed(run_flows(3, flows, topology="line", revision=revision)), flows)
+
+
+@pytest.mark.parametrize("command", ["fused", "fused_no_flush"])
+@pytest.mark.parametrize("nbytes", [16, 4352])
+def test_an_increment_comes_behind_its_write(command: str, nbytes: int) -> None:
+    """A kernel that waits for the semaphore looks at the data at once."""
+    flows = [{"at": 0, "way": "E", "start": 1, "number": 2, "command": command, "nbytes": nbytes}]
+    check(passed(run_flows(3, flows, topology="line", listen={"1": [0], "2": [0]})), flows)
+
+
+def test_one_program_after_the_other_connects_anew() -> None:
+    flows = [
+        {"at": at, "way": way, "start": 1, "command": "increment", "packets": 5} for at, way in ((0, "E"), (1, "W"))
+    ]
+    check(passed(run_flows(2, flows, topology="line", programs=4)), flows, programs=4)
+
+
+@pytest.mark.parametrize("skew_ns", [{"0": 9000}, {"1": 9000}, {"0": 40, "2": 20000}])
+def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
+    """The hello of an early chip lies in the memory of a late one when that opens the fabric."""
+    flows = line_flows(3)
+    skew = [
+        word for sip, ns in skew_ns.items() for word in ("--set", f"system.chip_params.launch.start_skew_ns.{sip}={ns}")
+    ]
+    check(passed(run_flows(3, flows, *skew, topology="line")), flows)
