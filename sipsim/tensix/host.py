@@ -230,7 +230,16 @@ class Metal:
         return fabric
 
     def enqueue_program(self, program: Program) -> None:
-        """Start the kernels of a program, when those of the programs before it have ended, servers aside."""
+        """Start the kernels of a program, when those of the programs before it have ended, servers aside.
+
+        Raises:
+            KernelMisuse: for a kernel on a core that runs a router.
+        """
+        routers = {core for fabric in self._chip.fabrics for core in fabric.cores}
+        for spec in program.kernels:
+            if spec.core in routers:
+                what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.rank}"
+                raise KernelMisuse(f"{what}, which runs a router of the fabric")
         self._chip.launches.enqueue(program)
 
     def finish(self) -> None:

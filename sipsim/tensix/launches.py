@@ -6,6 +6,7 @@ starts.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import NamedTuple
 
 from sipsim.engine import Engine
@@ -54,6 +55,10 @@ class Launches:
     def tasks(self) -> list[Task]:
         """Of all kernels that have not ended."""
         return [*self._running.values(), *(task for launch in self._queue for task in launch.tasks.values())]
+
+    def is_used(self, core: Core) -> bool:
+        """Whether a kernel of a tile has not ended."""
+        return any(place[0] == core for place in chain(self._running, *(launch.tasks for launch in self._queue)))
 
     def enqueue(self, program: Program) -> None:
         """Start a program, now or when it may."""

@@ -8,6 +8,7 @@ that it has sent is in the router's slots then. Source: pull request 14923 of tt
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from sipsim.errors import KernelMisuse
@@ -30,6 +31,7 @@ class Connection:
         self.worker: Core | None = None
         self._channel = channel
         self._tell = tell
+        self._told_ps = 0
 
     def told(self, words: bytes) -> None:
         """A worker has written the connection's words.
@@ -44,16 +46,21 @@ class Connection:
                 what = f"worker {worker} connects to {self.name}, and worker {self.worker} is connected"
                 raise KernelMisuse(f"{what}; one worker at a time: close the first connection, or take another link")
             self.worker = worker
-            channel.tell_free = lambda count, at_ps: self._tell(worker, credits_at, count, at_ps)
+            channel.tell_free = partial(self._tell_in_order, worker, credits_at)
             channel.tell_free(channel.ring.slots - channel.written + channel.freed, 0)
         elif state == CLOSE:
             if self.worker != worker:
                 raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, and has none")
             self.worker = None
             channel.tell_free = nobody
-            self._tell(worker, ended_at, 1, 0)
+            self._tell_in_order(worker, ended_at, 1, 0)
         else:
             raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
+
+    def _tell_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
+        """No credit comes behind the end of its connection, where the worker's next one would take it."""
+        self._told_ps = max(self._told_ps, at_ps)
+        self._tell(worker, address, value, self._told_ps)
 
     def written(self, address: int) -> None:
         """A header was written into the channel's ring.

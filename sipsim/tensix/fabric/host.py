@@ -114,6 +114,11 @@ class Fabric:
         """Of this chip."""
         return [machine.router for machine in self._machines.values()]
 
+    @property
+    def cores(self) -> list[Core]:
+        """That run them."""
+        return [machine.core for machine in self._machines.values()]
+
     def _machine(self, direction: str | Way, link: int) -> RouterMachine:
         way = WAYS.get(direction) if isinstance(direction, str) else direction
         machine = None if way is None else self._machines.get((way, link))
@@ -141,7 +146,8 @@ class Fabric:
     def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
         chip, params, at = self._chip, self._params, self._layout
         channel = self._places.channel(self._chip.plan, self.rank, way, link)
-        core, far_rank = params.ethernet.cores[channel], near[way]
+        core, far_rank = Core(*params.ethernet.cores[channel]), near[way]
+        self._check_free(core, channel)
         far_channel = chip.plan.links[self.rank][channel].far_channel
         name, far_name = f"SIP {self.rank} eth{channel}", f"SIP {far_rank} eth{far_channel}"
         fars = [FarReceiver(f"{far_name} receiver {vc}", at.receiver(vc)) for vc in range(at.shape.vcs)]
@@ -158,7 +164,16 @@ class Fabric:
         router = Router(name, way, senders, receivers, fars, costs, *flags, chip.engine)
         transmitter = chip.transmitter(channel)
         stored = fabric.copy_bytes
-        return RouterMachine(router, Core(*core), at, self._contract, chip.tiles, transmitter, chip.engine, stored)
+        return RouterMachine(router, core, at, self._contract, chip.tiles, transmitter, chip.engine, stored)
+
+    def _check_free(self, core: Core, channel: int) -> None:
+        where = f"core {core} of SIP {self.rank} (eth{channel})"
+        if any(core in fabric.cores for fabric in self._chip.fabrics):
+            raise KernelMisuse(f"{where} runs a router of another fabric; a link is of one fabric")
+        if self._chip.launches.is_used(core):
+            raise KernelMisuse(
+                f"{where} runs a kernel that has not ended, and a router needs it; open the fabric first"
+            )
 
     def _join(self, way: Way, link: int, machine: RouterMachine) -> None:
         """Receivers of a router forward into the other routers of its link plane."""

@@ -11,7 +11,17 @@ from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.channels import Handled, ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.connection import Connection
 from sipsim.tensix.fabric.layout import HELLO_BYTES, Layout, words
-from sipsim.tensix.fabric.packet import Command, Target, Way, nbytes_of, next_hop, set_sender, unpack
+from sipsim.tensix.fabric.packet import (
+    Command,
+    Hop,
+    Target,
+    Way,
+    check_header,
+    nbytes_of,
+    next_hop,
+    set_sender,
+    unpack,
+)
 from sipsim.tensix.fabric.router import MOST_SENDERS, Arrived, Router
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.memory import TileMemory
@@ -100,13 +110,19 @@ class RouterMachine:
         looked = self._looked.get(channel.vc)
         if looked is None or looked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
-            hop = next_hop(header, self.router.own)
+            hop = self._hop_of(header, channel)
             for way in hop.ways:
                 if way not in channel.downstream:
                     what = f"the route of a packet leads {way.name} from {channel.name}, where the fabric has no link"
                     raise KernelMisuse(f"{what}; give it fewer hops")
             looked = self._looked[channel.vc] = number, Arrived(hop, header[4])
         return looked[1]
+
+    def _hop_of(self, header: bytes, channel: ReceiverChannel) -> Hop:
+        hop = next_hop(header, self.router.own)
+        if not hop.ways and not hop.is_local:
+            raise KernelMisuse(f"a packet at {channel.name} has no route on: {header.hex()}")
+        return hop
 
     def pass_on(
         self, channel: ReceiverChannel, arrived: Arrived, handled: Handled, at_ps: Ps, further_ps: Ps
@@ -197,6 +213,7 @@ class RouterMachine:
 
     def _written_by_worker(self, address: int) -> None:
         self.connection.written(address)
+        check_header(self._memory.read(address, self.layout.shape.header_bytes), self.layout.shape.payload_bytes)
         self.router.packet_written(self.router.senders[0])
 
     def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:

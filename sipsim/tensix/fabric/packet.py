@@ -44,6 +44,9 @@ class Command(IntEnum):
     SCATTER = 3
 
 
+COMMANDS = frozenset(Command)
+
+
 class Target(NamedTuple):
     """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the increment waits until the
     writes before it are acknowledged.
@@ -210,6 +213,17 @@ def unpack(header: bytes) -> Header:
     return Header(Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first), nbytes, sender)
 
 
+def check_header(header: bytes, most_bytes: int) -> None:
+    """Check what a worker has written in front of a payload.
+
+    Raises:
+        KernelMisuse: for what is no header, or one of a payload of more than ``most_bytes``.
+    """
+    if header[0] & ~_FLUSH not in COMMANDS or nbytes_of(header) > most_bytes:
+        what = f"a packet whose header is {header.hex()} was written into a slot"
+        raise KernelMisuse(f"{what}: its command is 0 to {len(COMMANDS) - 1}, and it has up to {most_bytes} B")
+
+
 def set_sender(header: bytes, sender: int) -> bytes:
     """The header with the number of the channel that sends it."""
     return header[:4] + bytes((sender,)) + header[5:]
@@ -224,6 +238,8 @@ def next_hop(header: bytes, own: Way) -> Hop:
         ways = tuple(way for way in Way if way & here and way is not own)
         return Hop(bool(here & own), ways, header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
     number, start = divmod(header[_HOPS_AT], 16)
+    if not number or not start:
+        return Hop(False, (), header)
     is_local = start == 1
     goes_on = not is_local or number > 1
     left = (number - 1) << 4 | 1 if is_local else number << 4 | (start - 1)
