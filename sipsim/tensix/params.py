@@ -86,12 +86,12 @@ class DataMoverParams(Section, frozen=True):
 
 
 class RouterCosts(Section, frozen=True):
-    """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for which there is nothing to do, and before each
-    visit. Of a sender channel: ``send_ns`` before the Ethernet command of a packet, and ``switch_ns`` if the last
-    one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
-    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet, ``further_ns``
-    before each further one, ``forwarded_ns`` behind them, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
-    first-level acknowledgement.
+    """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for
+    which there is nothing to do, and before each visit. Of a sender channel: ``send_ns`` before the Ethernet command of
+    a packet, and ``switch_ns`` if the last one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
+    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet,
+    ``further_ns`` before each further one, ``forwarded_ns`` behind them, ``completion_ns`` on telling that slots are
+    free, ``ack_ns`` on a first-level acknowledgement.
     """
 
     round_ns: Ns
@@ -173,6 +173,27 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
+class CclParams(Section, frozen=True):
+    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin. ``page_ns``: what a worker
+    spends on each page that it sends or writes, besides its commands. ``add_GBps``: at which a worker adds pages.
+    ``packet_bytes``: of a packet's payload. ``read_packets``: that a reader has on their way at once;
+    ``buffer_packets``: that its buffer holds. ``chunks_per_sync``: packets of a relay between increments of its
+    semaphore. ``direct_bytes``: up to which a reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a
+    link, a worker of its own copies a chip's own slice; null: never.
+    """
+
+    launch_ns: Ns
+    page_ns: Ns
+    add_GBps: Annotated[float, Meta(gt=0, le=1e6)]
+    packet_bytes: PositiveInt
+    read_packets: PositiveInt
+    buffer_packets: PositiveInt
+    ring_chunks_per_sync: PositiveInt
+    line_chunks_per_sync: PositiveInt
+    direct_bytes: Annotated[int, Meta(ge=0)]
+    copier_bytes: Annotated[int, Meta(ge=0)] | None
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -186,6 +207,7 @@ class ChipParams(Section, frozen=True):
     fabric: FabricParams
     launch: LaunchParams
     jitter: JitterParams
+    ccl: CclParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""
