@@ -245,6 +245,7 @@ class Metal:
         num_links: int | None = None,
         bidirectional: bool = True,
         num_workers_per_link: int | None = None,
+        chunks_per_sync: int | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
@@ -254,7 +255,7 @@ class Metal:
             KernelMisuse: for what does not fit these chips or this tensor.
         """
         fabric = fabric or self._ccl.fabric(topology, None, num_links)
-        return self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link)
+        return self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
 
     def reduce_scatter(
         self,
@@ -266,6 +267,7 @@ class Metal:
         bidirectional: bool = True,
         is_direct: bool | None = None,
         slice_packets: int = 0,
+        chunks_per_sync: int | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
@@ -273,7 +275,7 @@ class Metal:
         ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
         """
         fabric = fabric or self._ccl.fabric(topology, None, num_links)
-        return self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets)
+        return self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
 
     def all_reduce(
         self,
@@ -283,12 +285,13 @@ class Metal:
         topology: str = "line",
         num_links: int | None = None,
         bidirectional: bool = True,
+        chunks_per_sync: int | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
         fabric = fabric or self._ccl.fabric(topology, None, num_links)
-        scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0)
-        return self._ccl.all_gather(scattered, dim, fabric, bidirectional, None)
+        scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+        return self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
 
     def all_to_all(
         self,
@@ -299,7 +302,7 @@ class Metal:
         num_links: int | None = None,
         bidirectional: bool = True,
         num_workers_per_link: int | None = None,
-        order: str = "nearest",
+        order: str = "alternate",
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of

@@ -174,15 +174,17 @@ class LaunchParams(Section, frozen=True):
 
 
 class CclParams(Section, frozen=True):
-    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin. ``page_ns``: what a worker
-    spends on each page that it sends or writes, besides its commands. ``add_GBps``: at which a worker adds pages.
-    ``packet_bytes``: of a packet's payload. ``read_packets``: that a reader has on their way at once;
-    ``buffer_packets``: that its buffer holds. ``chunks_per_sync``: packets of a relay between increments of its
-    semaphore. ``direct_bytes``: up to which a reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a
-    link, a worker of its own copies a chip's own slice; null: never.
+    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
+    other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
+    writes, besides its commands. ``add_GBps``: at which a worker adds pages. ``packet_bytes``: of a packet's payload.
+    ``read_packets``: that a reader has on their way at once; ``buffer_packets``: that its buffer holds.
+    ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
+    reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
+    own slice; null: never.
     """
 
     launch_ns: Ns
+    skew_ns: Ns
     page_ns: Ns
     add_GBps: Annotated[float, Meta(gt=0, le=1e6)]
     packet_bytes: PositiveInt

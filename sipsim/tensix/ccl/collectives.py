@@ -70,7 +70,9 @@ class Collectives:
 
     # --- operations -----------------------------------------------------------------------------------------------
 
-    def all_gather(self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None) -> Tensor:
+    def all_gather(
+        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
+    ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.all_gather`."""
         crew = self._crew(fabric, is_both)
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
@@ -81,10 +83,10 @@ class Collectives:
 
         @cache
         def cut(number: int) -> list[Piece]:
-            return self._cut((tensor, own), (output, output.pages.slice(dim, number, size)))
+            return pieces(((tensor, own), (output, output.pages.slice(dim, number, size))), crew.packet_bytes)
 
         if crew.place.is_ring:
-            ring_all_gather(crew, cut, self._chunks(crew))
+            ring_all_gather(crew, cut, self._chunks(crew, cut, chunks))
         else:
             line_all_gather(crew, cut)
         self._run(crew, tensor, cut(crew.place.position), workers, fabric)
@@ -104,14 +106,22 @@ class Collectives:
         @cache
         def cut(source: int, to: int) -> list[Piece]:
             pages = tensor.pages
-            return self._cut((tensor, pages.slice(dim, to, size)), (output, pages.slice(dim, source, size)))
+            parts = (tensor, pages.slice(dim, to, size)), (output, pages.slice(dim, source, size))
+            return pieces(parts, crew.packet_bytes)
 
         all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here), order)
-        self._run(crew, tensor, cut(here, here), workers, fabric)
+        self._run(crew, tensor, cut(here, here), workers or 1, fabric)
         return output
 
     def reduce_scatter(
-        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, is_direct: bool | None, group: int
+        self,
+        tensor: Tensor,
+        dim: int,
+        fabric: Fabric,
+        is_both: bool,
+        is_direct: bool | None,
+        group: int,
+        chunks: int | None,
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.reduce_scatter`."""
         crew = self._crew(fabric, is_both)
@@ -124,8 +134,8 @@ class Collectives:
         if is_direct:
             self._direct(crew, tensor, output, dim)
         else:
-            streams = Streams(self._chunks(crew), group)
-            cut = self._reducing(tensor, output, dim, place.size)
+            cut = self._reducing(crew, tensor, output, dim)
+            streams = Streams(self._chunks(crew, cut, chunks), group)
             (ring_reduce_scatter if place.is_ring else line_reduce_scatter)(crew, cut, streams)
         self._run(crew, tensor, (), 1, fabric)
         return output
@@ -153,11 +163,21 @@ class Collectives:
         found: CclParams = self._params.ccl
         return found
 
-    def _chunks(self, crew: Crew) -> int:
-        return self._ccl.ring_chunks_per_sync if crew.place.is_ring else self._ccl.line_chunks_per_sync
+    def _chunks(self, crew: Crew, cut: Cut, chunks: int | None) -> int:
+        """Packets of a worker between increments, unless told: a slice has two chunks or more, so that a relay begins
+        before all of it has come.
 
-    def _cut(self, *parts: tuple[Tensor, Sequence[int]]) -> list[Piece]:
-        return pieces(parts, self._ccl.packet_bytes)
+        Raises:
+            KernelMisuse: for less than one.
+        """
+        if chunks is not None:
+            if chunks < 1:
+                raise KernelMisuse(f"chunks_per_sync={chunks}: 1 or more")
+            return chunks
+        place, ccl = crew.place, self._ccl
+        most = ccl.ring_chunks_per_sync if place.is_ring else ccl.line_chunks_per_sync
+        packets = len(cut(0)) // crew.num_links // (2 if place.is_ring and place.is_both else 1)
+        return max(min(most, packets // 2), 1)
 
     @staticmethod
     def _dim(tensor: Tensor, dim: int, slices: int) -> int:
@@ -178,14 +198,16 @@ class Collectives:
             raise KernelMisuse(f"{tensor}: its {grid[dim]} pages along dimension {dim} are not {slices} equal slices")
         return dim
 
-    def _reducing(self, tensor: Tensor, output: Tensor, dim: int, size: int) -> Cut:
+    def _reducing(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> Cut:
+        size = crew.place.size
         rooms = [self._store.scratch(name, tensor, size) for name in ("forward", "backward")]
         scratch, all_of = self._store.scratch("scratch", output, 1), range(output.pages.number)
 
         @cache
         def cut(number: int) -> list[Piece]:
             part = tensor.pages.slice(dim, number, size)
-            return self._cut((tensor, part), *((room, part) for room in rooms), (scratch, all_of), (output, all_of))
+            parts = (tensor, part), *((room, part) for room in rooms), (scratch, all_of), (output, all_of)
+            return pieces(parts, crew.packet_bytes)
 
         return cut
 
@@ -199,14 +221,14 @@ class Collectives:
         @cache
         def cut(number: int) -> list[Piece]:
             part = tensor.pages.slice(dim, number, place.size)
-            return self._cut((tensor, part), (inbox, room(place.position)), (output, all_of))
+            return pieces(((tensor, part), (inbox, room(place.position)), (output, all_of)), crew.packet_bytes)
 
         @cache
         def source_of(source: int) -> list[Piece]:
             part = tensor.pages.slice(dim, place.position, place.size)
             return [
                 each._replace(places=each.places[1:])
-                for each in self._cut((tensor, part), (inbox, room(source)), (output, all_of))
+                for each in pieces(((tensor, part), (inbox, room(source)), (output, all_of)), crew.packet_bytes)
             ]
 
         direct_reduce_scatter(crew, cut, source_of)
@@ -215,7 +237,7 @@ class Collectives:
         """Workers on both sides of each link plane, with or without a router there."""
         is_ring = fabric.topology == "ring"
         place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
-        crew = Crew(place, fabric.num_links, {})
+        crew = Crew(place, fabric.num_links, min(self._ccl.packet_bytes, fabric.payload_bytes), {})
         words = Words.at(self._params.tensix.l1_KiB * KIB - KEPT_BYTES)
         for link in range(fabric.num_links):
             for number, side in enumerate(SIDES):

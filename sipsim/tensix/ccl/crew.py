@@ -86,10 +86,11 @@ class Worker:
 
 
 class Crew(NamedTuple):
-    """All workers of a call, by link and side."""
+    """All workers of a call, by link and side. ``packet_bytes``: of the longest payload."""
 
     place: Place
     num_links: int
+    packet_bytes: int
     workers: dict[tuple[int, Way], Worker]
 
     def toward(self, worker: Worker, way: Way) -> Worker:

@@ -48,13 +48,13 @@ def ring_all_gather(crew: Crew, cut: Cut, chunks: int) -> None:
 
 
 def relayed(worker: Worker, going: Sequence[Piece], chunks: int, skipped: int | None) -> list[Packet]:
-    """Packets to the neighbour: from the output, when they have come behind ``skipped`` others; None: from the input."""
+    """Packets to the neighbour: from the output, when they have come behind ``skipped`` others; None: the input."""
     found, arrived = [], worker.words.arrived
     for number, piece in enumerate(going):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
         after = () if skipped is None else (worker.further(arrived, (number + skipped) // chunks + 1),)
         signal = worker.address(arrived) if ends_chunk(number, going, chunks) else None
-        found.append(Packet(piece.pages, piece.nbytes, (source,), after, None, hop(worker.side), target, signal))
+        found.append(Packet(piece.pages, piece.nbytes, (source,), after, None, hop(worker.side), target, signal, False))
     return found
 
 

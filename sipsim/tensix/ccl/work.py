@@ -53,6 +53,7 @@ class Packet(NamedTuple):
     route: Route | None = None
     target: NocAddress | None = None
     signal: NocAddress | None = None
+    is_flushed: bool = True
     told: NocAddress | None = None
 
 

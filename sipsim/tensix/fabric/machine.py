@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sipsim.engine import Engine
@@ -128,8 +129,9 @@ class RouterMachine:
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
         if not target.is_flushed:
-            self._write(target.core, target.address, payload, at_ps, handled)
-            self._increment(target, at_ps + further_ps, handled)
+            # On the same virtual channel as the write, it comes behind it; the router does not wait for that.
+            raised = partial(self._raise, target)
+            self._write(target.core, target.address, payload, at_ps, handled, raised)
             return at_ps + further_ps
 
         def is_written() -> None:
@@ -158,6 +160,9 @@ class RouterMachine:
             self.router.wake()
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
+
+    def _raise(self, target: Target) -> None:
+        self._tiles.deliver_increment(self.core, target.increment_core, target.increment_address, target.value, 0)
 
     def _increment(self, target: Target, at_ps: Ps, handled: Handled) -> None:
         self._tiles.deliver_increment(

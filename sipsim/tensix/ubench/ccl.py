@@ -1,7 +1,8 @@
 """Host script ``ccl``: operations on the fabric, with data that is checked.
 
-For each size, all chips begin ``calls`` calls at the same time, one behind the other. Sizes are those of the tensor
-that is not divided (all-gather: the result; the others: what each chip has), in bf16, whose pages are tiles.
+For each size, chips begin ``calls`` calls, one behind the other, chip 0 before the others by ``skew_ns``. Sizes are
+those of the tensor that is not divided (all-gather: the result; the others: what each chip has), in bf16, whose pages
+are tiles.
 """
 
 from typing import Any
@@ -44,7 +45,7 @@ def expected(op: str, rank: int, world_size: int, rows: int) -> "np.ndarray[Any,
 def worker(rank: int, world_size: int, tt: Any) -> None:
     """Run on each chip. Each tells ``kernel_ns`` of each size."""
     chosen = settings()
-    op, begin_ns = chosen["op"], FIRST_NS
+    op, begin_ns = chosen["op"], FIRST_NS + (tt.params.ccl.skew_ns if rank else 0)
     fabric = tt.open_fabric(chosen["topology"], num_links=chosen["links"], payload_bytes=chosen["packet_bytes"])
     for nbytes in chosen["sizes"]:
         rows = nbytes // ROW_BYTES // (world_size if op == "all_gather" else 1)
