@@ -151,8 +151,14 @@ def test_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert sign in check(tmp_path, topology, 4, [(op, "bf16", [1024, 32], 0, "dram", {})])
 
 
-ROW = Published("X1", "wormhole_b0", "ccl_report_wormhole_b0", "all_gather", 1, 6144, 1, "us", 1.0, "output", "kernel_time",
-                topology="line", devices="2", links=1, total_bytes=2**20, note="bf16 tile pages 2048 B")  # fmt: skip
+ROW = Published(
+    *("X1", "wormhole_b0", "ccl_report_wormhole_b0", "all_gather", 1, 6144, 1, "us", 1.0, "output", "kernel_time"),
+    topology="line",
+    devices="2",
+    links=1,
+    total_bytes=2**20,
+    note="bf16 tile pages 2048 B",
+)
 
 
 def test_a_row_says_its_case() -> None:
