@@ -178,6 +178,29 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
+class CclParams(Section, frozen=True):
+    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
+    other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
+    writes, besides its commands. ``add_GBps``: at which a worker adds pages. ``packet_bytes``: of a packet's payload.
+    ``read_packets``: that a reader has on their way at once; ``buffer_packets``: that its buffer holds.
+    ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
+    reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
+    own slice; null: never.
+    """
+
+    launch_ns: Ns
+    skew_ns: Ns
+    page_ns: Ns
+    add_GBps: Annotated[float, Meta(gt=0, le=1e6)]
+    packet_bytes: PositiveInt
+    read_packets: PositiveInt
+    buffer_packets: PositiveInt
+    ring_chunks_per_sync: PositiveInt
+    line_chunks_per_sync: PositiveInt
+    direct_bytes: Annotated[int, Meta(ge=0)]
+    copier_bytes: Annotated[int, Meta(ge=0)] | None
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -191,6 +214,7 @@ class ChipParams(Section, frozen=True):
     fabric: FabricParams
     launch: LaunchParams
     jitter: JitterParams
+    ccl: CclParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""

@@ -35,6 +35,7 @@ class Fabric:
         self.rank: int = chip.session.rank
         self.position = places.position(self.rank)
         self.size = places.size
+        self.topology = places.topology
         self.num_links = num_links
         self.payload_bytes = payload_bytes
         self._connections: dict[Core, int] = {}
