@@ -2,19 +2,17 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from fabric_runs import SCRIPTS, flags, left, passed
 from runs import Run, run
 
-from sipsim.tensix.fabric.audit import unsettled
 from sipsim.tensix.fabric.channels import ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.machine import RouterMachine
 from sipsim.tensix.fabric.packet import Hop, Way
 from sipsim.tensix.fabric.places import Places
 
-SCRIPT = Path(__file__).resolve().parents[2] / "processes/fabric_random.py"
 BUBBLE, DATELINE = "2025-11", "2025-03"
 NO_DATELINE = ("--set", "system.chip_params.fabric.revisions.2025-03.avoidance=none")
 
@@ -23,21 +21,10 @@ def run_ring(
     sips: int, seed: int, packets: int, revision: str, *more: object, nbytes: int = 512, slots: int = 0, **asked: Any
 ) -> Run:
     """Random packets on a ring, some of them with more chips than one. ``slots``: of each channel, few to fill them."""
-    flags = ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", sips, "--topology", "ring_1d")
     of_revision = f"system.chip_params.fabric.revisions.{revision}.slots=[{{sender: {slots}, receiver: {slots}}}]"
     few = ("--set", of_revision) if slots else ()
     knobs = {"seed": seed, "packets": packets, "revision": revision, "nbytes": nbytes, **asked}
-    return run(*flags, *more, *few, SCRIPT, json.dumps(knobs))
-
-
-def passed(done: Run) -> Run:
-    assert done.document["status"] == "ok", (done.document["error"], done.outcome.error)
-    assert left(done) == []
-    return done
-
-
-def left(done: Run) -> list[str]:
-    return [line for member in done.members for fabric in member.chip.fabrics for line in unsettled(fabric.routers)]
+    return run(*flags(sips), *more, *few, SCRIPTS / "fabric_random.py", json.dumps(knobs))
 
 
 # --- rings ------------------------------------------------------------------------------------------------------
